@@ -1,0 +1,123 @@
+"""What came back from one attempt, as frozen data: ending, streams, files, enforcement."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+
+@dataclass(frozen=True, slots=True)
+class Exited:
+    code: int
+
+
+@dataclass(frozen=True, slots=True)
+class Signalled:
+    """The tool died of a signal that Actum did not send."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeadlinePassed:
+    """Stopped at the wall-clock limit. `signal` is what finally ended it; 0: it exited itself."""
+
+    signal: int
+
+
+@dataclass(frozen=True, slots=True)
+class LimitKilled:
+    """Killed for a limit that the kernel proved to be hit."""
+
+    limit: str  #: ``memory_mb``, ``scratch``
+    evidence: str  #: e.g. ``memory.oom_control oom_kill 0 -> 1``
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyBroken:
+    """Killed for an attempt that has no innocent reading."""
+
+    attempt: str  #: e.g. ``system call mount``
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    signal: int
+
+
+Ending: TypeAlias = Exited | Signalled | DeadlinePassed | LimitKilled | PolicyBroken | Cancelled
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stream:
+    """The first bytes of a stream, and the truth about all of it."""
+
+    kept: bytes
+    total_bytes: int
+    sha256: str  #: of the whole stream, kept or not
+
+    @property
+    def truncated(self) -> bool:
+        return self.total_bytes > len(self.kept)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collected:
+    """A file taken out of the sandbox, by value: nothing refers to where the tool left it."""
+
+    name: str
+    path: str
+    kind: str  #: ``output_file`` or ``artifact``
+    content: bytes
+    sha256: str
+    blake3: str
+
+    @property
+    def size(self) -> int:
+        return len(self.content)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotCollected:
+    """A declared or found file that could not be taken, and why."""
+
+    path: str
+    kind: str
+    reason: str  #: ``missing``, ``not a regular file``, ``over the total of 10485760 bytes`` …
+    size: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Enforced:
+    """One line of the enforcement manifest."""
+
+    limit: str
+    requested: str
+    mechanism: str
+    enforced: bool
+    peak: int | None = None
+    tripped: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Denial:
+    """Something the tool tried and did not get, as the enforcing layer reported it."""
+
+    kind: str  #: ``fork``, ``syscall``
+    target: str
+    time_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capture:
+    """Everything one attempt left behind."""
+
+    ending: Ending
+    stdout: Stream
+    stderr: Stream
+    collected: tuple[Collected, ...] = ()
+    not_collected: tuple[NotCollected, ...] = ()
+    enforcement: tuple[Enforced, ...] = ()
+    denials: tuple[Denial, ...] = ()
+    duration_ms: int
+    container_id: str | None = None

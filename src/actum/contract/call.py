@@ -1,0 +1,191 @@
+"""From a contract to exactly one thing to run: Call, proof, effective policy, Plan.
+
+`Call` is what an adapter makes of a contract. `ValidationProof` says that the call was checked and
+how. `EffectivePolicy` says what it may do. `Plan` joins them: it is all that a runner ever sees,
+so a runner cannot widen, guess or choose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from actum.contract.canonical import sha256_json
+from actum.contract.limits import Limits
+from actum.contract.model import Json, RunnerKind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Argument:
+    """One argv element and where it came from; the checks differ by origin."""
+
+    value: str
+    field: str  #: e.g. ``inputs.arguments[0]`` or ``inputs.parameters.pattern``
+    literal: bool = False  #: declared verbatim (a regex): shell characters are escaped, not refused
+    path: bool = False  #: declared a path: IV-03 applies
+    fixed: bool = False  #: written by the adapter itself, reviewed with the pin
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Executable:
+    """The file that was checked, so that the file that runs can be compared with it."""
+
+    path: str  #: absolute, symlinks resolved
+    sha256: str
+    device: int
+    inode: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolRef:
+    tool_id: str
+    name: str
+    version: str
+    pin: str  #: digest of the whole approved tool folder
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdapterRef:
+    adapter_id: str
+    version: str
+    kind: str
+    status: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """What would be executed, before anyone has said that it may be."""
+
+    tool: ToolRef
+    adapter: AdapterRef
+    operation: str  #: the allowlisted command or operation
+    program: str  #: as the adapter names it, resolved on the scoped PATH by the registry stage
+    arguments: tuple[Argument, ...]
+    environment: Mapping[str, str]
+    stdin: bytes
+    working_directory: str
+    input_files: tuple[str, ...]
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        return (self.program, *(argument.value for argument in self.arguments))
+
+
+class CheckResult(StrEnum):
+    PASSED = "passed"
+    ESCAPED = "escaped"
+    STRIPPED = "stripped"
+    BLOCKED = "blocked"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """Verdict of one input check; `names` lists what was escaped or stripped, never its value."""
+
+    code: str  #: ``IV-01`` … ``IV-05``
+    result: CheckResult
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValidationProof:
+    """That IV-01..05 held for exactly this call. A runner refuses a plan without it."""
+
+    call_sha256: str
+    policy_sha256: str
+    checks: tuple[Check, ...]
+    executable: Executable
+
+    @property
+    def sha256(self) -> str:
+        return sha256_json(
+            {
+                "call": self.call_sha256,
+                "policy": self.policy_sha256,
+                "checks": [[c.code, c.result.value, list(c.names)] for c in self.checks],
+                "executable": [self.executable.path, self.executable.sha256],
+            }
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkPolicy:
+    enabled: bool
+    allow: tuple[str, ...]
+    deny: tuple[str, ...]
+    outbound: tuple[str, ...]  #: protocol classes of the ToolSpec: dns, http, https, tcp
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EffectivePolicy:
+    """The intersection of everything that has a say. Frozen, hashed, never wider than an input."""
+
+    runner: RunnerKind
+    limits: Limits
+    read: tuple[str, ...]  #: absolute, resolved; the only host paths visible inside
+    write: tuple[str, ...]  #: each also readable
+    deny: tuple[str, ...]  #: hidden, wins over both
+    protect: tuple[str, ...]  #: inside a writable path, yet never writable
+    network: NetworkPolicy
+    environment: tuple[str, ...]  #: names that may reach the tool
+    approvals: tuple[str, ...] = ()  #: ``gate:decided_by`` entries that this rests on
+
+    def document(self) -> dict[str, Json]:
+        return {
+            "runner": self.runner.value,
+            "limits": {
+                "timeout_ms": self.limits.timeout_ms,
+                "memory_mb": self.limits.memory_mb,
+                "cpu_cores": self.limits.cpu_cores,
+                "max_children": self.limits.max_children,
+                "allow_fork": self.limits.allow_fork,
+            },
+            "filesystem": {
+                "read": list(self.read),
+                "write": list(self.write),
+                "deny": list(self.deny),
+                "protect": list(self.protect),
+            },
+            "network": {
+                "enabled": self.network.enabled,
+                "allow": list(self.network.allow),
+                "deny": list(self.network.deny),
+                "outbound": list(self.network.outbound),
+            },
+            "environment": list(self.environment),
+            "approvals": list(self.approvals),
+        }
+
+    @property
+    def sha256(self) -> str:
+        return sha256_json(self.document())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceContext:
+    """Who this attempt belongs to (seed 004)."""
+
+    trace_id: str
+    execution_id: str
+    attempt: int = 1
+    parent: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """All a runner may know about one attempt."""
+
+    tool: ToolRef
+    adapter: AdapterRef
+    argv: tuple[str, ...]  #: argv[0] is the name the tool sees; `proof.executable` is what runs
+    environment: Mapping[str, str]
+    working_directory: str
+    stdin: bytes
+    policy: EffectivePolicy
+    proof: ValidationProof
+    output_files: tuple[str, ...]  #: absolute paths to collect
+    artifacts: tuple[str, ...]  #: declared names; others in the directory are collected as well
+    trace: TraceContext
+    label: str = field(default="", compare=False)

@@ -1,0 +1,85 @@
+"""The one canonical JSON encoder (RFC 8785) and the one digest module.
+
+Everything that is hashed as JSON goes through `canonical`: UTF-8, keys in UTF-16 code unit order,
+no white space, integers as integers. What JSON cannot say exactly (NaN, infinities, integers of
+2^53 and beyond, keys that are not strings, lone surrogates, bytes, sets) is refused instead of
+being rounded or guessed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any, BinaryIO
+
+from actum.errors import ActumError
+
+_SAFE = 2**53
+_CHUNK = 1 << 20
+
+
+class NotCanonical(ActumError):
+    """The value has no exact JSON form, so it has no digest."""
+
+    code = "NON_JSON_PAYLOAD"
+
+
+def canonical(value: Any) -> bytes:
+    """Encode `value`; equal values give equal bytes on every machine."""
+    if _plain(value, "$"):
+        text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        return text.encode()
+    # Floats and keys beyond ASCII need RFC 8785's number format and UTF-16 ordering.
+    import rfc8785
+
+    return rfc8785.dumps(value)
+
+
+def _plain(value: Any, where: str) -> bool:
+    """Refuse what is not JSON; say whether `json.dumps` alone is exact for this value."""
+    if value is None or isinstance(value, bool):
+        return True
+    if isinstance(value, str):
+        if any("\ud800" <= character <= "\udfff" for character in value):
+            raise NotCanonical(f"{where}: a lone surrogate is not text.")
+        return True
+    if isinstance(value, int):
+        if not -_SAFE < value < _SAFE:
+            raise NotCanonical(f"{where}: {value} is beyond 2^53; write it as a string.")
+        return True
+    if isinstance(value, float):
+        if value != value or value in (float("inf"), float("-inf")):
+            raise NotCanonical(f"{where}: {value} is not a JSON number.")
+        return False
+    if isinstance(value, (list, tuple)):
+        return all([_plain(item, f"{where}[{index}]") for index, item in enumerate(value)])
+    if isinstance(value, dict):
+        plain = True
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise NotCanonical(f"{where}: the key {key!r} is not a string.")
+            plain &= _plain(key, where) and key.isascii()
+            plain &= _plain(item, f"{where}.{key}")
+        return plain
+    raise NotCanonical(f"{where}: {type(value).__name__} has no JSON form.")
+
+
+def sha256_bytes(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def sha256_json(value: Any) -> str:
+    return sha256_bytes(canonical(value))
+
+
+def sha256_file(file: BinaryIO) -> str:
+    digest = hashlib.sha256()
+    while chunk := file.read(_CHUNK):
+        digest.update(chunk)
+    return digest.hexdigest()
+
+
+def blake3_bytes(data: bytes) -> str:
+    import blake3
+
+    return blake3.blake3(data).hexdigest()

@@ -1,0 +1,202 @@
+"""System calls that Python 3.11 does not wrap. Thin, typed, without policy.
+
+Imported by the spawner too, which runs with `python -I -S`: nothing here but the standard library.
+Numbers are those of x86-64; `ARCHITECTURE_SUPPORTED` says whether they mean anything here, and
+the local runner refuses to start where they do not.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import platform
+import struct
+from typing import Any
+
+ARCHITECTURE_SUPPORTED = platform.machine() == "x86_64"
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.syscall.restype = ctypes.c_long
+
+# System call numbers, x86-64.
+SYS_PIVOT_ROOT = 155
+SYS_SECCOMP = 317
+SYS_OPEN_TREE = 428
+SYS_MOVE_MOUNT = 429
+SYS_FSOPEN = 430
+SYS_FSCONFIG = 431
+SYS_FSMOUNT = 432
+SYS_OPENAT2 = 437
+SYS_MOUNT_SETATTR = 442
+SYS_LANDLOCK_CREATE_RULESET = 444
+SYS_LANDLOCK_ADD_RULE = 445
+SYS_LANDLOCK_RESTRICT_SELF = 446
+
+AT_FDCWD = -100
+AT_EMPTY_PATH = 0x1000
+AT_RECURSIVE = 0x8000
+
+CLONE_NEWNS = 0x00020000
+CLONE_NEWCGROUP = 0x02000000
+CLONE_NEWUTS = 0x04000000
+CLONE_NEWIPC = 0x08000000
+CLONE_NEWUSER = 0x10000000
+CLONE_NEWPID = 0x20000000
+CLONE_NEWNET = 0x40000000
+
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC = 1, 2, 4, 8
+MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE, MS_SLAVE = 32, 4096, 16384, 1 << 18, 1 << 19
+MNT_DETACH = 2
+
+OPEN_TREE_CLONE = 1
+OPEN_TREE_CLOEXEC = os.O_CLOEXEC
+MOVE_MOUNT_F_EMPTY_PATH = 4
+MOVE_MOUNT_T_EMPTY_PATH = 0x40
+
+MOUNT_ATTR_RDONLY = 0x1
+MOUNT_ATTR_NOSUID = 0x2
+MOUNT_ATTR_NODEV = 0x4
+MOUNT_ATTR_NOEXEC = 0x8
+MOUNT_ATTR_IDMAP = 0x100000
+
+RESOLVE_NO_XDEV = 0x01
+RESOLVE_NO_MAGICLINKS = 0x02
+RESOLVE_NO_SYMLINKS = 0x04
+RESOLVE_BENEATH = 0x08
+RESOLVE_IN_ROOT = 0x10
+
+PR_SET_PDEATHSIG = 1
+PR_SET_DUMPABLE = 4
+PR_SET_NO_NEW_PRIVS = 38
+
+
+def _checked(result: int, what: str) -> int:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+    return result
+
+
+def syscall(number: int, what: str, *arguments: Any) -> int:
+    """Raw system call; raises OSError naming `what`."""
+    return _checked(_libc.syscall(ctypes.c_long(number), *arguments), what)
+
+
+def openat2(directory: int, path: str | bytes, flags: int, resolve: int, mode: int = 0) -> int:
+    """Open with path resolution restricted by the kernel itself, so that nothing can be swapped."""
+    how = struct.pack("QQQ", flags | os.O_CLOEXEC, mode, resolve)
+    return syscall(
+        SYS_OPENAT2,
+        "openat2",
+        directory,
+        os.fsencode(path),
+        how,
+        ctypes.c_size_t(len(how)),
+    )
+
+
+def open_beneath(directory: int, path: str | bytes, flags: int) -> int:
+    """Open `path` below `directory`; refuses every symlink, `..` and magic link on the way."""
+    resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS
+    return openat2(directory, path, flags, resolve)
+
+
+def open_exact(path: str, flags: int) -> int:
+    """Open an absolute path that is expected to be free of symlinks already."""
+    return openat2(AT_FDCWD, path, flags, RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS)
+
+
+def clone_tree(descriptor: int, *, recursive: bool = True) -> int:
+    """A detached copy of the mounts at an O_PATH descriptor."""
+    flags = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH
+    if recursive:
+        flags |= AT_RECURSIVE
+    return syscall(SYS_OPEN_TREE, "open_tree", descriptor, b"", flags)
+
+
+def mount_setattr(
+    descriptor: int, set_: int, *, clear: int = 0, userns: int = 0, recursive: bool = True
+) -> None:
+    attributes = struct.pack("QQQQ", set_, clear, 0, userns)
+    flags = AT_EMPTY_PATH | (AT_RECURSIVE if recursive else 0)
+    syscall(
+        SYS_MOUNT_SETATTR,
+        "mount_setattr",
+        descriptor,
+        b"",
+        flags,
+        attributes,
+        ctypes.c_size_t(len(attributes)),
+    )
+
+
+def move_mount(tree: int, target: str) -> None:
+    """Attach a detached tree at `target`."""
+    syscall(
+        SYS_MOVE_MOUNT,
+        f"move_mount {target}",
+        tree,
+        b"",
+        AT_FDCWD,
+        os.fsencode(target),
+        MOVE_MOUNT_F_EMPTY_PATH,
+    )
+
+
+def move_mount_onto(tree: int, target: int) -> None:
+    """Attach a detached tree on an open descriptor: no path is walked, nothing can be swapped."""
+    syscall(
+        SYS_MOVE_MOUNT,
+        "move_mount",
+        tree,
+        b"",
+        target,
+        b"",
+        MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH,
+    )
+
+
+def mount(source: str, target: str, kind: str, flags: int, data: str = "") -> None:
+    _checked(
+        _libc.mount(
+            os.fsencode(source),
+            os.fsencode(target),
+            kind.encode() or None,
+            ctypes.c_ulong(flags),
+            data.encode() or None,
+        ),
+        f"mount {kind or source} on {target}",
+    )
+
+
+def umount_detach(target: str) -> None:
+    _checked(_libc.umount2(os.fsencode(target), MNT_DETACH), f"umount {target}")
+
+
+def pivot_root(new_root: str, put_old: str) -> None:
+    syscall(SYS_PIVOT_ROOT, "pivot_root", os.fsencode(new_root), os.fsencode(put_old))
+
+
+def unshare(flags: int) -> None:
+    _checked(_libc.unshare(flags), "unshare")
+
+
+def sethostname(name: str) -> None:
+    _checked(_libc.sethostname(name.encode(), len(name)), "sethostname")
+
+
+def prctl(option: int, argument: int) -> None:
+    _checked(_libc.prctl(option, ctypes.c_ulong(argument), 0, 0, 0), f"prctl {option}")
+
+
+def landlock_abi() -> int:
+    """The Landlock ABI of this kernel; 0 where there is none."""
+    try:
+        return syscall(
+            SYS_LANDLOCK_CREATE_RULESET, "landlock", None, ctypes.c_size_t(0), ctypes.c_uint32(1)
+        )
+    except OSError as error:
+        if error.errno in (errno.ENOSYS, errno.EOPNOTSUPP):
+            return 0
+        raise

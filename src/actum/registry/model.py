@@ -1,0 +1,178 @@
+"""What exists: tools, adapters and the pins that give them the right to run.
+
+A `Tool` is `tool.yaml` read strictly; an `Adapter` is one file of its `adapters/` folder. Neither
+grants anything: only an `Entry` (tool ⊕ adapter ⊕ pin, all of each other and active) does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from actum.contract.call import AdapterRef, ToolRef
+from actum.contract.model import Json, RunnerKind
+
+
+class ToolStatus(StrEnum):
+    ACTIVE = "active"
+    DEPRECATED = "deprecated"
+    BLOCKED = "blocked"
+
+
+class AdapterStatus(StrEnum):
+    ACTIVE = "active"
+    DEPRECATED = "deprecated"
+    EXPERIMENTAL = "experimental"
+
+
+class AdapterKind(StrEnum):
+    CLI = "cli"
+    API = "api"
+    SDK = "sdk"
+    MCP = "mcp"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """The allowlist of a tool. Empty means nothing, never everything."""
+
+    commands: tuple[str, ...]  #: ``rg``, or ``git status``: executable and permitted first argument
+    endpoints: tuple[str, ...]
+    data_access: str  #: read | write | none
+    network: bool
+    hosts: tuple[str, ...]  #: what the pin approves for AG-03
+    filesystem: tuple[str, ...]  #: paths the tool may ever touch; relative ones from the repo root
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Permissions:
+    """The ToolSpec's ceiling (seed 004's sibling)."""
+
+    outbound: tuple[str, ...]
+    read: tuple[str, ...] | None  #: ``None``: no narrower than the scope
+    write: tuple[str, ...] | None
+    secrets: tuple[str, ...]
+    runner: RunnerKind
+    max_duration_s: int | None
+    max_memory_mb: int | None
+    max_cpu_cores: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tool:
+    tool_id: str
+    name: str
+    version: str
+    owner: str
+    description: str
+    provenance: Mapping[str, str]  #: repo_url, commit_or_tag, checksum, license
+    scope: Scope
+    args_schema: Mapping[str, Json]
+    permissions: Permissions
+    environment: tuple[str, ...]  #: names a caller may set (IV-04)
+    path: tuple[str, ...]  #: scoped PATH; empty: the runner's minimal one
+    artifacts: tuple[str, ...]
+    status: ToolStatus
+    last_review: str
+    next_review: str
+    folder: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CliInterface:
+    executable: str
+    base_args: tuple[str, ...]
+    arg_mapping: Mapping[str, str]
+    env_mapping: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transform:
+    type: str
+    spec: Json
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retry:
+    max_attempts: int
+    backoff_ms: int
+    retryable_codes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fallback:
+    adapter_id: str
+    condition: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxOverride:
+    timeout_ms: int | None = None
+    memory_mb: int | None = None
+    network_enabled: bool | None = None
+    network_allow: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adapter:
+    adapter_id: str
+    name: str
+    version: str
+    tool_id: str
+    kind: AdapterKind
+    cli: CliInterface | None
+    interface: Mapping[str, Json]  #: the block of `kind`, as written
+    input_transforms: tuple[Transform, ...]
+    output_transforms: tuple[Transform, ...]
+    retry: Retry
+    fallback: Fallback | None
+    override: SandboxOverride
+    author: str
+    created: str
+    updated: str
+    status: AdapterStatus
+    sha256: str  #: of the file, as approved
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pin:
+    """One approval in `tools.lock`: this folder, exactly, may run."""
+
+    tool_id: str
+    name: str
+    version: str
+    digest: str  #: of the whole folder
+    status: ToolStatus
+    approver: str
+    date: str
+    evidence: str
+    adapters: Mapping[str, str]  #: adapter_id -> version approved with this tool version
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """A tool and one of its adapters, both checked against the pin."""
+
+    tool: Tool
+    adapter: Adapter
+    pin: Pin
+
+    @property
+    def tool_ref(self) -> ToolRef:
+        return ToolRef(
+            tool_id=self.tool.tool_id,
+            name=self.tool.name,
+            version=self.tool.version,
+            pin=self.pin.digest,
+        )
+
+    @property
+    def adapter_ref(self) -> AdapterRef:
+        return AdapterRef(
+            adapter_id=self.adapter.adapter_id,
+            version=self.adapter.version,
+            kind=self.adapter.kind.value,
+            status=self.adapter.status.value,
+            sha256=self.adapter.sha256,
+        )

@@ -1,0 +1,71 @@
+"""The port every runner implements, and the only room that starts tools.
+
+A runner carries out a `Plan` exactly once. It selects nothing, validates no argument, widens no
+permission and never retries. What it cannot enforce on this host it refuses before the start.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from actum.capture.model import Capture, Enforced
+from actum.contract.call import EffectivePolicy, Plan
+from actum.contract.model import RunnerKind
+from actum.evidence.trace import Emit
+
+#: Called with (``"stdout"`` or ``"stderr"``, bytes) while the tool runs, for a live terminal.
+OnOutput = Callable[[str, bytes], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """A caller's way to end an attempt from another thread."""
+
+    event: threading.Event = field(default_factory=threading.Event)
+
+    def cancel(self) -> None:
+        self.event.set()
+
+    @property
+    def requested(self) -> bool:
+        return self.event.is_set()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capability:
+    """Whether this host can enforce one limit, by what, and if not, what would help."""
+
+    limit: str
+    enforceable: bool
+    mechanism: str
+    remedy: str = ""
+
+
+class Runner(Protocol):
+    """Where a plan is carried out."""
+
+    @property
+    def kind(self) -> RunnerKind: ...
+
+    def capabilities(self) -> tuple[Capability, ...]:
+        """What this host can enforce, found by trying, not by guessing from versions."""
+        ...
+
+    def foresee(self, policy: EffectivePolicy) -> tuple[Enforced, ...]:
+        """How each limit of `policy` would be enforced; raises `Refused` if one cannot be."""
+        ...
+
+    def run(
+        self,
+        plan: Plan,
+        emit: Emit,
+        on_output: OnOutput | None = None,
+        cancel: Cancel | None = None,
+    ) -> Capture:
+        """Carry out `plan` once, emitting the four lifecycle events in order."""
+        ...
+
+    def close(self) -> None: ...
