@@ -52,7 +52,10 @@ def _plain(value: Any, where: str) -> bool:
             raise NotCanonical(f"{where}: {value} is not a JSON number.")
         return False
     if isinstance(value, (list, tuple)):
-        return all([_plain(item, f"{where}[{index}]") for index, item in enumerate(value)])
+        plain = True
+        for index, item in enumerate(value):  # no short cut: every item must be looked at
+            plain &= _plain(item, f"{where}[{index}]")
+        return plain
     if isinstance(value, dict):
         plain = True
         for key, item in value.items():
