@@ -1,0 +1,202 @@
+"""From how a tool ended to what that means: the exit-code table, and the outputs that were asked.
+
+An ending is a fact from the enforcing layer; the meaning is read off here and nowhere else. No
+word that the tool printed and no code that it chose can pass for a limit: 137 is "out of memory"
+only with the kernel's own count, 143 is "timed out" only if the deadline really passed.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import signal
+from dataclasses import dataclass, replace
+from typing import assert_never
+
+from actum.capture.collect import ARTIFACT, MISSING, OUTPUT_FILE, WITHOUT_CONTENT, shown
+from actum.capture.model import (
+    Cancelled,
+    Capture,
+    DeadlinePassed,
+    Ending,
+    Exited,
+    LimitKilled,
+    NotCollected,
+    PolicyBroken,
+    Signalled,
+)
+from actum.contract.model import ExpectedOutputs
+from actum.contract.outcome import PROJECTIONS, Outcome
+
+CONTINUE = "Continue workflow"
+LOG_AND_HANDLE = "Log and handle"
+ESCALATE = "Escalate"
+CHECK_ALLOWLIST = "Check allowlist"
+LOG_SIGNAL = "Log signal number"
+MORE_MEMORY = "Increase memory or fail"
+MORE_TIME = "Extend timeout or fail"
+
+_KILLED = 128 + signal.SIGKILL
+_TERMINATED = 128 + signal.SIGTERM
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What an ending means (seed 000's table) and what to do about it."""
+
+    outcome: Outcome
+    exit_code: int | None
+    signal: int | None  #: what really ended it; `exit_code` is the canonical code
+    reason_codes: tuple[str, ...]  #: empty exactly on success
+    action: str
+    error_reason: str | None  #: ``None`` exactly when seed 004's status is success
+
+
+def interpret(ending: Ending) -> Verdict:
+    """Read the table. The outputs that were asked for come later, in `conclude`."""
+    match ending:
+        case Exited(code):
+            return _exited(code)
+        case Signalled(number):
+            by = "SIGKILL, not by a limit" if number == signal.SIGKILL else _name(number)
+            verdict = _verdict(Outcome.TOOL_ERROR, 128 + number, LOG_SIGNAL, f"killed by {by}")
+            return replace(verdict, signal=number)
+        case DeadlinePassed(number):
+            verdict = _verdict(
+                Outcome.TIMED_OUT, _TERMINATED, MORE_TIME, "stopped at sandbox.timeout_ms"
+            )
+            return replace(verdict, signal=number or None)
+        case LimitKilled(limit, evidence):
+            action = MORE_MEMORY if limit == "memory_mb" else LOG_SIGNAL
+            reason = f"killed at the limit {limit}: {evidence}"
+            verdict = _verdict(Outcome.RESOURCE_KILLED, _KILLED, action, reason)
+            return replace(verdict, signal=int(signal.SIGKILL))
+        case PolicyBroken(attempt):
+            reason = f"killed for breaking policy: {attempt}"
+            verdict = _verdict(Outcome.POLICY_VIOLATION, _KILLED, ESCALATE, reason)
+            return replace(verdict, signal=int(signal.SIGKILL))
+        case Cancelled(number):
+            code = _KILLED if number == signal.SIGKILL else _TERMINATED
+            verdict = _verdict(Outcome.CANCELLED, code, LOG_SIGNAL, "cancelled by its caller")
+            return replace(verdict, signal=number or None)
+        case _:
+            assert_never(ending)
+
+
+def _exited(code: int) -> Verdict:
+    if code == 0:
+        return _verdict(Outcome.SUCCEEDED, 0, CONTINUE)
+    if code == 126:
+        return _verdict(Outcome.PERMISSION_DENIED, code, ESCALATE, "exit code 126: not permitted")
+    if code == 127:
+        return _verdict(
+            Outcome.COMMAND_NOT_FOUND, code, CHECK_ALLOWLIST, "exit code 127: command not found"
+        )
+    if code < 128:
+        return _verdict(Outcome.TOOL_ERROR, code, LOG_AND_HANDLE, f"exit code {code}")
+    # The tool's own choice, as a shell reports a dead child: never proof that a limit was hit.
+    number = code - 128
+    reason = f"exit code {code}: reports {_name(number)}"
+    return replace(_verdict(Outcome.TOOL_ERROR, code, LOG_SIGNAL, reason), signal=number)
+
+
+def _verdict(
+    outcome: Outcome, exit_code: int | None, action: str, error_reason: str | None = None
+) -> Verdict:
+    reason = PROJECTIONS[outcome].reason
+    return Verdict(
+        outcome=outcome,
+        exit_code=exit_code,
+        signal=None,
+        reason_codes=() if reason is None else (reason,),
+        action=action,
+        error_reason=error_reason,
+    )
+
+
+def _name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # real-time signals between the first and the last have no name
+        return f"signal {number}"
+
+
+def check_outputs(outputs: ExpectedOutputs, verdict: Verdict, capture: Capture) -> tuple[str, ...]:
+    """Everything in which the outputs differ from what the contract declares; empty: as asked.
+
+    Golden streams are compared elsewhere; their problems join these in `conclude`.
+    """
+    problems: list[str] = []
+    if outputs.exit_code is not None and outputs.exit_code != verdict.exit_code:
+        problems.append(
+            f"outputs.exit_code: {outputs.exit_code} was expected, {verdict.exit_code} came; "
+            "mend the tool's input or declare that code"
+        )
+    declared = {_recorded(spec.path): spec.name for spec in outputs.artifacts}
+    accounted = [(it.kind, it.path) for it in capture.collected]
+    accounted += [(it.kind, it.path) for it in capture.not_collected]
+    problems += [
+        _absent("outputs.output_files", path)
+        for path in outputs.output_files
+        if not any(kind == OUTPUT_FILE and _same_file(path, it) for kind, it in accounted)
+    ]
+    problems += [
+        _absent("outputs.artifacts", f"{name} ({path})")
+        for path, name in declared.items()
+        if (ARTIFACT, path) not in accounted
+    ]
+    problems += [
+        _lost(item)
+        for item in capture.not_collected
+        if item.kind != ARTIFACT
+        or item.path in declared
+        or item.reason not in WITHOUT_CONTENT  # a stray link or pipe holds nothing to lose
+    ]
+    return tuple(problems)
+
+
+def _recorded(path: str) -> str:
+    return shown(os.fsencode(posixpath.normpath(path)))
+
+
+def _same_file(declared: str, found: str) -> bool:
+    """Whether `found`, relative to some granted root, can be the file that was declared.
+
+    Only asks whether the runner looked at all: a file it looked for in vain is in
+    `not_collected` and is a problem of its own.
+    """
+    first = "/" + _recorded(declared).lstrip("/")
+    second = "/" + found.lstrip("/")
+    return first.endswith(second) or second.endswith(first)
+
+
+def _absent(field: str, what: str) -> str:
+    return f"{field}: {what} is {MISSING}; have the tool write it, or do not declare it"
+
+
+def _lost(item: NotCollected) -> str:
+    field = "outputs.artifacts" if item.kind == ARTIFACT else "outputs.output_files"
+    size = "" if item.size is None else f" ({item.size} bytes)"
+    remedy = (
+        "have the tool write it, or do not declare it"
+        if item.reason == MISSING
+        else "leave fewer, smaller, regular files"
+    )
+    return f"{field}: {item.path}{size} was not collected: {item.reason}; {remedy}"
+
+
+def conclude(outputs: ExpectedOutputs, capture: Capture, problems: tuple[str, ...] = ()) -> Verdict:
+    """The final verdict of one attempt, given the problems found in its outputs.
+
+    A tool that exits with exactly the code that the contract declares has succeeded, whatever
+    the code: the asker wrote it down. Only a real exit counts; a killed tool meets no
+    expectation. Problems turn a success into OUTPUT_INVALID and are added to any other reason.
+    """
+    verdict = interpret(capture.ending)
+    if isinstance(capture.ending, Exited) and outputs.exit_code == capture.ending.code:
+        verdict = _verdict(Outcome.SUCCEEDED, capture.ending.code, CONTINUE)
+    if not problems:
+        return verdict
+    if verdict.outcome is Outcome.SUCCEEDED:
+        return _verdict(Outcome.OUTPUT_INVALID, verdict.exit_code, LOG_AND_HANDLE)
+    return replace(verdict, error_reason="; ".join((verdict.error_reason or "", *problems)))
