@@ -5,8 +5,7 @@ This is the front door: re-exports only, resolved on first use so that `import a
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+TYPE_CHECKING = False  # spelt out: importing typing would cost more than this module
 if TYPE_CHECKING:
     from actum.contract.model import Contract
     from actum.contract.outcome import Outcome

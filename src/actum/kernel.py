@@ -10,14 +10,19 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-import platform
+import signal
 import struct
-from typing import Any
 
-ARCHITECTURE_SUPPORTED = platform.machine() == "x86_64"
+TYPE_CHECKING = False  # importing typing would cost the spawner more than all of this module
+if TYPE_CHECKING:
+    from typing import Any
+
+ARCHITECTURE_SUPPORTED = os.uname().machine == "x86_64"
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
+_locked = ctypes.PyDLL(None, use_errno=True)
+_locked.syscall.restype = ctypes.c_long
 
 # System call numbers, x86-64.
 SYS_PIVOT_ROOT = 155
@@ -69,6 +74,9 @@ RESOLVE_IN_ROOT = 0x10
 PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
 PR_SET_NO_NEW_PRIVS = 38
+
+CLONE_PIDFD = 0x00001000
+SYS_CLONE = 56
 
 
 def _checked(result: int, what: str) -> int:
@@ -176,6 +184,25 @@ def umount_detach(target: str) -> None:
 
 def pivot_root(new_root: str, put_old: str) -> None:
     syscall(SYS_PIVOT_ROOT, "pivot_root", os.fsencode(new_root), os.fsencode(put_old))
+
+
+def clone_process(flags: int) -> tuple[int, int]:
+    """Fork into new namespaces; (pid, pidfd) in the parent, (0, -1) in the child.
+
+    Only for a single-threaded process: Python's own fork hooks do not run.
+    """
+    # PyDLL keeps the interpreter lock across the call, so that the child owns it as well.
+    pidfd = ctypes.c_int(-1)
+    ctypes.set_errno(0)
+    result = _locked.syscall(
+        ctypes.c_long(SYS_CLONE),
+        ctypes.c_ulong(flags | CLONE_PIDFD | signal.SIGCHLD),
+        None,
+        ctypes.byref(pidfd),
+        None,
+        None,
+    )
+    return _checked(result, "clone"), pidfd.value
 
 
 def unshare(flags: int) -> None:

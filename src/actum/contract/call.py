@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from actum.contract.canonical import sha256_json
+from actum.contract.canonical import sha256_bytes, sha256_json
 from actum.contract.limits import Limits
 from actum.contract.model import Json, RunnerKind
 
@@ -25,6 +25,13 @@ class Argument:
     literal: bool = False  #: declared verbatim (a regex): shell characters are escaped, not refused
     path: bool = False  #: declared a path: IV-03 applies
     fixed: bool = False  #: written by the adapter itself, reviewed with the pin
+    prefix: str = ""  #: the adapter's own text before the caller's, as in ``--glob={value}``
+    suffix: str = ""  #: and after it
+
+    @property
+    def given(self) -> str:
+        """The caller's part of the element: what the input checks judge."""
+        return self.value[len(self.prefix) : len(self.value) - len(self.suffix)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,3 +196,36 @@ class Plan:
     artifacts: tuple[str, ...]  #: declared names; others in the directory are collected as well
     trace: TraceContext
     label: str = field(default="", compare=False)
+
+    @property
+    def call_sha256(self) -> str:
+        """Digest of exactly what would run; `proof.call_sha256` must equal it."""
+        return call_sha256(
+            tool=self.tool,
+            adapter=self.adapter,
+            argv=self.argv,
+            environment=self.environment,
+            working_directory=self.working_directory,
+            stdin=self.stdin,
+        )
+
+
+def call_sha256(
+    *,
+    tool: ToolRef,
+    adapter: AdapterRef,
+    argv: tuple[str, ...],
+    environment: Mapping[str, str],
+    working_directory: str,
+    stdin: bytes,
+) -> str:
+    return sha256_json(
+        {
+            "tool": [tool.tool_id, tool.version, tool.pin],
+            "adapter": [adapter.adapter_id, adapter.version, adapter.sha256],
+            "argv": list(argv),
+            "environment": dict(environment),
+            "working_directory": working_directory,
+            "stdin": sha256_bytes(stdin),
+        }
+    )

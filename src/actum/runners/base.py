@@ -6,9 +6,10 @@ permission and never retries. What it cannot enforce on this host it refuses bef
 
 from __future__ import annotations
 
-import threading
+import os
+import select
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 from actum.capture.model import Capture, Enforced
@@ -20,18 +21,25 @@ from actum.evidence.trace import Emit
 OnOutput = Callable[[str, bytes], None]
 
 
-@dataclass(frozen=True, slots=True)
 class Cancel:
-    """A caller's way to end an attempt from another thread."""
+    """A caller's way to end an attempt from another thread or a signal handler."""
 
-    event: threading.Event = field(default_factory=threading.Event)
+    def __init__(self) -> None:
+        self._descriptor = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
 
     def cancel(self) -> None:
-        self.event.set()
+        os.eventfd_write(self._descriptor, 1)
+
+    def fileno(self) -> int:
+        """Readable once cancelled."""
+        return self._descriptor
 
     @property
     def requested(self) -> bool:
-        return self.event.is_set()
+        return bool(select.select([self._descriptor], [], [], 0)[0])
+
+    def close(self) -> None:
+        os.close(self._descriptor)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,220 @@
+"""Attend one sandbox from launch to its last byte: streams, deadline, memory proof, cancel."""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import TYPE_CHECKING
+
+from actum.capture.model import Stream
+from actum.capture.streams import StreamKeeper, drain
+from actum.contract.limits import STDERR_BYTES, STDOUT_BYTES, TERM_GRACE_S
+from actum.errors import Refused, SandboxUnavailable
+from actum.runners.base import Cancel, OnOutput
+from actum.sandbox.cgroup import Cgroup
+from actum.sandbox.host import Sandbox
+
+if TYPE_CHECKING:
+    from actum.sandbox.wire import Report
+
+#: How long a killed namespace may take to vanish before we call it a fault.
+_DEATH_S = 10.0
+_OOM_POLL_S = 0.005
+_REFUSALS = {
+    "PATH_CHANGED": "Run again once nothing moves the paths of the sandbox.",
+    "IDMAP_UNSUPPORTED": "That file system has no idmapped mounts, so files would come out owned"
+    " by a stranger. Work on ext4, xfs, btrfs or tmpfs, or run actum as the owner.",
+}
+
+
+class Stop(Enum):
+    DEADLINE = auto()
+    CANCEL = auto()
+    MEMORY = auto()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attended:
+    wait_status: int
+    stop: Stop | None
+    stdout: Stream
+    stderr: Stream
+    violation: str
+    denials: tuple[tuple[str, str, int], ...]
+    denials_total: int
+    peak_children: int
+
+
+class _Attendant:
+    def __init__(
+        self,
+        sandbox: Sandbox,
+        cgroup: Cgroup,
+        on_output: OnOutput | None,
+        on_started: Callable[[], None],
+    ) -> None:
+        self.sandbox = sandbox
+        self.cgroup = cgroup
+        self.on_output = on_output
+        self.on_started = on_started
+        self.keepers = {
+            sandbox.stdout: ("stdout", StreamKeeper(STDOUT_BYTES)),
+            sandbox.stderr: ("stderr", StreamKeeper(STDERR_BYTES)),
+        }
+        self.poll = select.poll()
+        self.open = set(self.keepers)
+        for descriptor in (*self.open, sandbox.control.fileno(), cgroup.oom_event):
+            self.poll.register(descriptor, select.POLLIN)
+        self.stop: Stop | None = None
+        self.kill_at: float | None = None
+        self.killed_at: float | None = None
+        self.oom_suspected = False
+        self.ended: Report | None = None
+        self.gone = False
+
+    def take(self, descriptor: int) -> None:
+        """Read what a stream has now."""
+        name, keeper = self.keepers[descriptor]
+        on_output = self.on_output
+        relay = None if on_output is None else lambda chunk: on_output(name, chunk)
+        if not drain(descriptor, keeper, relay):
+            self.poll.unregister(descriptor)
+            self.open.discard(descriptor)
+
+    def hear(self) -> None:
+        """One report of the init."""
+        try:
+            report = self.sandbox.receive()
+        except ConnectionResetError:
+            report = None
+        if report is None:
+            self.gone = True
+        elif report["kind"] == "started":
+            self.on_started()
+        elif report["kind"] == "ended":
+            self.ended = report
+        elif report["kind"] == "failed":
+            _raise_failure(report)
+
+    def begin_stop(self, stop: Stop, now: float) -> None:
+        if self.stop is None:
+            self.stop = stop
+            self.sandbox.terminate()
+            self.kill_at = now + TERM_GRACE_S
+
+    def check_memory(self) -> None:
+        """The event fires as the group runs out; the counter is the proof that it killed."""
+        if self.cgroup.oom_kills():
+            self.oom_suspected = False
+            self.stop = self.stop or Stop.MEMORY
+            self.kill(time.monotonic())
+
+    def kill(self, now: float) -> None:
+        self.kill_at = None
+        self.killed_at = self.killed_at or now
+        self.sandbox.kill()
+
+    def wait_s(self, deadline: float, now: float) -> float:
+        until = self.kill_at if self.kill_at is not None else deadline
+        if self.killed_at is not None:
+            until = self.killed_at + _DEATH_S
+        if self.oom_suspected:
+            until = min(until, now + _OOM_POLL_S)
+        return max(0.0, until - now)
+
+
+def attend(
+    sandbox: Sandbox,
+    cgroup: Cgroup,
+    *,
+    deadline: float,
+    on_output: OnOutput | None,
+    cancel: Cancel | None,
+    on_started: Callable[[], None],
+) -> Attended:
+    """Until the tree is gone. Returns soon after `deadline` plus grace, whatever the tool does."""
+    attendant = _Attendant(sandbox, cgroup, on_output, on_started)
+    control, oom = sandbox.control.fileno(), cgroup.oom_event
+    cancelled = -1
+    if cancel is not None:
+        cancelled = cancel.fileno()
+        attendant.poll.register(cancelled, select.POLLIN)
+    try:
+        while attendant.ended is None and not attendant.gone:
+            now = time.monotonic()
+            for descriptor, _event in attendant.poll.poll(attendant.wait_s(deadline, now) * 1000):
+                if descriptor in attendant.open:
+                    attendant.take(descriptor)
+                elif descriptor == control:
+                    attendant.hear()
+                elif descriptor == oom:
+                    os.eventfd_read(oom)
+                    attendant.oom_suspected = True
+                elif descriptor == cancelled:
+                    attendant.poll.unregister(cancelled)
+                    attendant.begin_stop(Stop.CANCEL, time.monotonic())
+            now = time.monotonic()
+            if attendant.oom_suspected:
+                attendant.check_memory()
+            if now >= deadline:
+                attendant.begin_stop(Stop.DEADLINE, now)
+            if attendant.kill_at is not None and now >= attendant.kill_at:
+                attendant.kill(now)
+            if attendant.killed_at is not None and now >= attendant.killed_at + _DEATH_S:
+                raise _stuck()
+    except BaseException:
+        sandbox.kill()
+        raise
+    return _conclude(attendant)
+
+
+def _conclude(attendant: _Attendant) -> Attended:
+    sandbox = attendant.sandbox
+    if attendant.ended is None and attendant.stop is None:
+        sandbox.kill()
+        raise SandboxUnavailable(
+            "The sandbox's init died while the tool ran, so how the tool ended is not known.",
+            remedy="Look for the kernel's out-of-memory killer in the host's log; run it again.",
+        )
+    sandbox.await_pid()
+    # Hang up: the init leaves. Then wait for it, so that nothing of the tree is alive on return.
+    sandbox.control.shutdown(2)
+    if sandbox.pidfd >= 0 and not select.select([sandbox.pidfd], [], [], _DEATH_S)[0]:
+        raise _stuck()
+    # Every writer is dead, so both streams end; the bound is against what we cannot imagine.
+    until = time.monotonic() + _DEATH_S
+    while attendant.open and time.monotonic() < until:
+        for descriptor in select.select([*attendant.open], [], [], 1.0)[0]:
+            attendant.take(descriptor)
+    ended: Report = attendant.ended or {}
+    streams = {name: keeper.finish() for name, keeper in attendant.keepers.values()}
+    return Attended(
+        wait_status=ended.get("wait_status", 9),
+        stop=attendant.stop,
+        stdout=streams["stdout"],
+        stderr=streams["stderr"],
+        violation=ended.get("violation", ""),
+        denials=tuple((kind, target, ms) for kind, target, ms in ended.get("denials", [])),
+        denials_total=ended.get("denials_total", 0),
+        peak_children=ended.get("peak_children", 0),
+    )
+
+
+def _stuck() -> SandboxUnavailable:
+    return SandboxUnavailable(
+        "A killed sandbox did not vanish.", remedy="Look for a process stuck in the kernel."
+    )
+
+
+def _raise_failure(report: Report) -> None:
+    """The init could not build the sandbox: nothing was started."""
+    reason, message = report.get("reason", ""), report.get("message", "")
+    if reason in _REFUSALS:
+        raise Refused(reason, f"{message}.", remedy=_REFUSALS[reason])
+    raise SandboxUnavailable(
+        f"The sandbox could not be built: {message}.", remedy="See `actum doctor`."
+    )

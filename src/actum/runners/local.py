@@ -1,0 +1,410 @@
+"""The local runner: one plan, one sandbox on this host, one capture.
+
+Lifecycle, each step always reached or explicitly aborted: receive the validated plan, prepare an
+isolated workspace, apply limits, execute, capture, emit the last event, return. No retry, no
+choice, no change of permissions, no memory of earlier plans.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from actum.capture import collect
+from actum.capture.model import (
+    Cancelled,
+    Capture,
+    Collected,
+    DeadlinePassed,
+    Denial,
+    Ending,
+    Enforced,
+    Exited,
+    LimitKilled,
+    NotCollected,
+    PolicyBroken,
+    Signalled,
+)
+from actum.contract.call import EffectivePolicy, Plan
+from actum.contract.levels import is_within
+from actum.contract.limits import ARTIFACTS_BYTES, OUTPUT_FILES_BYTES
+from actum.contract.model import RunnerKind
+from actum.contract.outcome import TraceOutcome
+from actum.errors import Refused, SandboxUnavailable
+from actum.evidence.trace import Emit, EventType, TraceEvent
+from actum.kernel import open_exact
+from actum.runners import manifest
+from actum.runners.attend import Attended, Stop, attend
+from actum.runners.base import Cancel, Capability, OnOutput
+from actum.sandbox import probe
+from actum.sandbox.cgroup import Cgroup, CgroupsUnavailable, Usage
+from actum.sandbox.host import Sandbox, Spawner
+
+if TYPE_CHECKING:
+    from actum.sandbox.wire import Grant, Request
+
+#: Room for folders beside the files themselves; over the limit is refused on collection.
+_ARTIFACTS_TMPFS_BYTES = 2 * ARTIFACTS_BYTES
+_CONTROL_FILES = frozenset({"actum.toml", "tools", "tools.lock", "rules"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Clock:
+    """Milliseconds since the attempt began."""
+
+    began: float
+
+    def elapsed_ms(self) -> int:
+        return int((time.monotonic() - self.began) * 1000)
+
+
+class LocalRunner:
+    """Namespaces, cgroups, Landlock and seccomp on this host."""
+
+    kind = RunnerKind.LOCAL
+
+    def __init__(self, runtime_folder: str) -> None:
+        self._spawner = Spawner(runtime_folder)
+        self._host: probe.Host | None = None
+        self._numbers = itertools.count(1)
+        self._owner = f"{os.getpid()}-{_start_time()}"
+
+    @property
+    def host(self) -> probe.Host:
+        if self._host is None:
+            self._host = probe.examine()
+        return self._host
+
+    def warm_up(self) -> None:
+        """Start the spawner while the caller still validates."""
+        self._spawner.start()
+
+    def capabilities(self) -> tuple[Capability, ...]:
+        return manifest.capabilities(self.host)
+
+    def foresee(self, policy: EffectivePolicy) -> tuple[Enforced, ...]:
+        for what, (problem, remedy) in self.host.problems.items():
+            raise Refused(
+                "LIMIT_NOT_ENFORCEABLE",
+                f"The local runner cannot enforce its promises here ({what}): {problem}.",
+                remedy=f"Remedy: {remedy}. `actum doctor` lists everything.",
+            )
+        if policy.network.enabled and policy.network.allow:
+            raise Refused(
+                "LIMIT_NOT_ENFORCEABLE",
+                "sandbox.network.allow: the local runner cannot limit traffic to named hosts yet,"
+                " so it gives none.",
+                remedy="Remove the hosts, or set sandbox.network.enabled to false.",
+            )
+        return manifest.foresee(policy, self.host)
+
+    def run(
+        self,
+        plan: Plan,
+        emit: Emit,
+        on_output: OnOutput | None = None,
+        cancel: Cancel | None = None,
+    ) -> Capture:
+        _require_proof(plan)
+        clock = _Clock(time.monotonic())
+        # Refusals come before the first event: an invocation that cannot be held is not received.
+        foreseen = self.foresee(plan.policy)
+        request, owner = _request(plan)
+        emit(_event(plan, EventType.TOOL_RUN_START, 0, {"attempt": plan.trace.attempt}))
+        try:
+            return self._carry_out(plan, request, owner, foreseen, clock, emit, on_output, cancel)
+        except BaseException:
+            # Every step is traceably reached or aborted, whatever fails.
+            emit(
+                _event(
+                    plan,
+                    EventType.TOOL_RUN_END,
+                    clock.elapsed_ms(),
+                    {"aborted": True},
+                    TraceOutcome.ERROR,
+                )
+            )
+            raise
+
+    def _carry_out(
+        self,
+        plan: Plan,
+        request: Request,
+        owner: tuple[int, int],
+        foreseen: tuple[Enforced, ...],
+        clock: _Clock,
+        emit: Emit,
+        on_output: OnOutput | None,
+        cancel: Cancel | None,
+    ) -> Capture:
+        limits = plan.policy.limits
+        cgroup = self._cgroup()
+        try:
+            cgroup.limit(
+                memory_bytes=limits.memory_bytes,
+                cpu_cores=limits.cpu_cores,
+                children=limits.children,
+            )
+            sandbox = self._launch(plan, request, owner, cgroup)
+            try:
+                attended = attend(
+                    sandbox,
+                    cgroup,
+                    deadline=clock.began + limits.timeout_ms / 1000,
+                    on_output=on_output,
+                    cancel=cancel,
+                    on_started=lambda: emit(
+                        _event(
+                            plan,
+                            EventType.TOOL_RUN_RESOURCE_APPLIED,
+                            clock.elapsed_ms(),
+                            {"limits": [row.limit for row in foreseen if row.enforced]},
+                        )
+                    ),
+                )
+                usage = cgroup.usage()
+                duration_ms = clock.elapsed_ms()
+                collected, not_collected = _collect(plan, sandbox)
+            finally:
+                sandbox.close()
+        finally:
+            cgroup.remove()
+        capture = Capture(
+            ending=_ending(attended, usage),
+            stdout=attended.stdout,
+            stderr=attended.stderr,
+            collected=collected,
+            not_collected=not_collected,
+            enforcement=manifest.measured(foreseen, plan.policy, attended, usage, duration_ms),
+            denials=tuple(
+                Denial(kind=kind, target=target, time_ms=time_ms)
+                for kind, target, time_ms in attended.denials
+            ),
+            duration_ms=duration_ms,
+        )
+        emit(
+            _event(
+                plan,
+                EventType.TOOL_RUN_OUTPUT_CAPTURED,
+                clock.elapsed_ms(),
+                {
+                    "stdout_bytes": capture.stdout.total_bytes,
+                    "stderr_bytes": capture.stderr.total_bytes,
+                    "files": len(collected),
+                    "not_collected": len(not_collected),
+                },
+            )
+        )
+        emit(
+            _event(
+                plan,
+                EventType.TOOL_RUN_END,
+                clock.elapsed_ms(),
+                {"ending": type(capture.ending).__name__, "denials": attended.denials_total},
+                _trace_outcome(capture.ending),
+            )
+        )
+        return capture
+
+    def _cgroup(self) -> Cgroup:
+        hierarchies = self.host.hierarchies
+        if hierarchies is None:
+            raise SandboxUnavailable("No cgroup hierarchies.", remedy="See `actum doctor`.")
+        try:
+            return Cgroup.make(hierarchies, f"{self._owner}-{next(self._numbers)}")
+        except CgroupsUnavailable as error:
+            raise SandboxUnavailable(
+                f"The limits could not be set up: {error}.", remedy="See `actum doctor`."
+            ) from error
+
+    def _launch(
+        self, plan: Plan, request: Request, owner: tuple[int, int], cgroup: Cgroup
+    ) -> Sandbox:
+        doors = cgroup.open_doors()
+        request["cgroups"] = len(doors)
+        try:
+            return self._spawner.launch(
+                {"owner_uid": owner[0], "owner_gid": owner[1]}, request, plan.stdin, doors
+            )
+        finally:
+            for door in doors:
+                os.close(door)
+
+    def close(self) -> None:
+        self._spawner.close()
+
+
+def _start_time() -> str:
+    """With the pid, the name of this process for ever: pids are reused, start times are not."""
+    with open("/proc/self/stat") as file:
+        return file.read().rpartition(")")[2].split()[19]
+
+
+def _require_proof(plan: Plan) -> None:
+    """No plan runs that was not validated as it stands."""
+    proof = plan.proof
+    if proof.call_sha256 != plan.call_sha256 or proof.policy_sha256 != plan.policy.sha256:
+        raise Refused(
+            "PROOF_INVALID",
+            "The plan differs from what was validated.",
+            remedy="Plans are made by the pipeline; a runner takes no other.",
+        )
+
+
+def _request(plan: Plan) -> tuple[Request, tuple[int, int]]:
+    """The plan in the words of the init, and whose files the tool works on."""
+    policy = plan.policy
+    writable = [path for path in policy.write if not _covered(path, policy.write)]
+    readable = [
+        path
+        for path in policy.read
+        if not _covered(path, policy.read) and not any(is_within(path, w) for w in writable)
+    ]
+    grants = [
+        *(_grant(path, write=True) for path in writable),
+        *(_grant(path, write=False) for path in readable),
+    ]
+    executable = plan.proof.executable
+    request: Request = {
+        "argv": list(plan.argv),
+        "environment": dict(plan.environment),
+        "executable": executable.path,
+        "executable_device": executable.device,
+        "executable_inode": executable.inode,
+        "working_directory": plan.working_directory,
+        "grants": grants,
+        "protect": _protected(policy),
+        "deny": [path for path in policy.deny if os.path.lexists(path)],
+        "scratch_bytes": manifest.scratch_bytes(policy.limits),
+        "artifacts_bytes": _ARTIFACTS_TMPFS_BYTES,
+        "max_children": policy.limits.children,
+        "cgroups": 0,
+    }
+    return request, _owner(plan.working_directory)
+
+
+def _owner(working_directory: str) -> tuple[int, int]:
+    """The caller; or, when root works in someone's directory, that someone."""
+    uid, gid = os.geteuid(), os.getegid()
+    if uid == 0:
+        found = os.stat(working_directory)
+        return found.st_uid, found.st_gid
+    return uid, gid
+
+
+def _covered(path: str, paths: tuple[str, ...]) -> bool:
+    return any(other != path and is_within(path, other) for other in paths)
+
+
+def _grant(path: str, *, write: bool) -> Grant:
+    try:
+        found = os.stat(path, follow_symlinks=False)
+    except OSError as error:
+        field = "write" if write else "read"
+        raise Refused(
+            "PATH_MISSING",
+            f"sandbox.filesystem.{field}: {path}: {error.strerror}.",
+            remedy="Create it, or leave it out of the list.",
+        ) from error
+    return {"path": path, "write": write, "device": found.st_dev, "inode": found.st_ino}
+
+
+def _protected(policy: EffectivePolicy) -> list[str]:
+    """What stays read-only inside writable paths. A name that does not exist cannot be covered."""
+    result: list[str] = []
+    for path in policy.protect:
+        if os.path.lexists(path):
+            result.append(path)
+        elif os.path.basename(path) in _CONTROL_FILES:
+            raise Refused(
+                "CONTROL_FILE_MISSING",
+                f"{path} does not exist, so the tool could create it and govern itself.",
+                remedy="Run `actum init` again (it only adds what is missing), or work in a"
+                " subdirectory.",
+            )
+        elif os.path.isdir(os.path.dirname(path)):
+            # A .git without hooks or config: closed as a whole.
+            result.append(os.path.dirname(path))
+    return list(dict.fromkeys(result))
+
+
+def _ending(attended: Attended, usage: Usage) -> Ending:
+    exited = os.WIFEXITED(attended.wait_status)
+    signal = 0 if exited else os.WTERMSIG(attended.wait_status)
+    if attended.violation:
+        return PolicyBroken(attended.violation)
+    if usage.oom_kills:
+        return LimitKilled("memory_mb", f"memory.oom_control oom_kill 0 -> {usage.oom_kills}")
+    if attended.stop is Stop.DEADLINE:
+        return DeadlinePassed(signal)
+    if attended.stop is Stop.CANCEL:
+        return Cancelled(signal)
+    return Exited(os.WEXITSTATUS(attended.wait_status)) if exited else Signalled(signal)
+
+
+def _trace_outcome(ending: Ending) -> TraceOutcome:
+    match ending:
+        case Exited(0):
+            return TraceOutcome.SUCCESS
+        case DeadlinePassed():
+            return TraceOutcome.TIMEOUT
+        case PolicyBroken():
+            return TraceOutcome.DENIED
+        case _:
+            return TraceOutcome.ERROR
+
+
+def _collect(
+    plan: Plan, sandbox: Sandbox
+) -> tuple[tuple[Collected, ...], tuple[NotCollected, ...]]:
+    """After the last process is gone, so that nothing can be swapped under our hands."""
+    collected: tuple[Collected, ...] = ()
+    missed: tuple[NotCollected, ...] = ()
+    grants = sorted({*plan.policy.write, *plan.policy.read}, key=len, reverse=True)
+    left = OUTPUT_FILES_BYTES
+    for path in plan.output_files:
+        anchor = next((grant for grant in grants if is_within(path, grant)), None)
+        if anchor is None:
+            missed += (NotCollected(path=path, kind="output_file", reason="outside every grant"),)
+            continue
+        root = open_exact(anchor, os.O_PATH)
+        relative = os.path.relpath(path, anchor)
+        taken, lost = collect.collect_files(root, (relative,), "output_file", left)
+        os.close(root)
+        left -= sum(item.size for item in taken)
+        collected += taken
+        missed += lost
+    if sandbox.artifacts >= 0:
+        taken, lost = collect.collect_tree(
+            sandbox.artifacts,
+            "artifact",
+            limit_bytes=ARTIFACTS_BYTES,
+            deadline=time.monotonic() + 5,
+        )
+        collected += taken
+        missed += lost
+    return collected, missed
+
+
+def _event(
+    plan: Plan,
+    kind: EventType,
+    duration_ms: int,
+    data: dict[str, object],
+    outcome: TraceOutcome | None = None,
+) -> TraceEvent:
+    return TraceEvent(
+        event_type=kind,
+        trace_id=plan.trace.trace_id,
+        execution_id=plan.trace.execution_id,
+        attempt=plan.trace.attempt,
+        tool_id=plan.tool.tool_id,
+        runner_type=RunnerKind.LOCAL.value,
+        container_id=None,
+        duration_ms=duration_ms,
+        outcome=outcome,
+        data=data,
+    )

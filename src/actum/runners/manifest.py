@@ -1,0 +1,126 @@
+"""The enforcement manifest of the local runner: per limit, what holds it and how close it came."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from actum.capture.model import Enforced
+from actum.contract.call import EffectivePolicy
+from actum.contract.limits import ARTIFACTS_BYTES, MIB, STDERR_BYTES, STDOUT_BYTES, Limits
+from actum.runners.attend import Attended, Stop
+from actum.runners.base import Capability
+from actum.sandbox.cgroup import Usage
+from actum.sandbox.init import FILE_BYTES
+from actum.sandbox.probe import Host
+
+_MECHANISMS = {
+    "timeout_ms": "host deadline: SIGTERM, then SIGKILL of the pid namespace",
+    "memory_mb": "cgroup v1 memory, whole tree",
+    "cpu_cores": "cgroup v1 cpu quota",
+    "max_children": "seccomp notification per fork; cgroup v1 pids for threads",
+    "allow_fork": "seccomp notification per fork",
+    "filesystem": "mount namespace, Landlock",
+    "network": "empty network namespace, seccomp on socket families",
+    "privileges": "unmapped uid, no capabilities, no_new_privs",
+    "system_calls": "seccomp",
+    "scratch_bytes": "tmpfs size",
+    "file_bytes": "RLIMIT_FSIZE, per file",
+    "stdout_bytes": "bounded capture, rest drained",
+    "stderr_bytes": "bounded capture, rest drained",
+    "artifacts_bytes": "tmpfs size, bounded collection",
+}
+#: Which part of the host a mechanism rests on.
+_RESTS_ON: Mapping[str, tuple[str, ...]] = {
+    "memory_mb": ("cgroups", "privileges"),
+    "cpu_cores": ("cgroups", "privileges"),
+    "max_children": ("architecture", "cgroups"),
+    "allow_fork": ("architecture",),
+    "filesystem": ("landlock", "privileges"),
+    "network": ("architecture", "privileges"),
+    "privileges": ("privileges",),
+    "system_calls": ("architecture",),
+}
+
+
+def scratch_bytes(limits: Limits) -> int:
+    """Scratch lives in memory and is charged to the tool, so it can never exceed its memory."""
+    return limits.memory_mb * MIB // 2
+
+
+def capabilities(host: Host) -> tuple[Capability, ...]:
+    rows = []
+    for limit, mechanism in _MECHANISMS.items():
+        lacking = [part for part in _RESTS_ON.get(limit, ()) if part in host.problems]
+        remedies = "; ".join(dict.fromkeys(host.problems[part][1] for part in lacking))
+        rows.append(
+            Capability(
+                limit=limit,
+                enforceable=not lacking,
+                mechanism=_mechanism(limit, mechanism, host),
+                remedy=remedies,
+            )
+        )
+    return tuple(rows)
+
+
+def _mechanism(limit: str, mechanism: str, host: Host) -> str:
+    return f"{mechanism} ABI {host.landlock_abi}" if limit == "filesystem" else mechanism
+
+
+def foresee(policy: EffectivePolicy, host: Host) -> tuple[Enforced, ...]:
+    limits = policy.limits
+    requested = {
+        "timeout_ms": str(limits.timeout_ms),
+        "memory_mb": str(limits.memory_mb),
+        "cpu_cores": str(limits.cpu_cores),
+        "max_children": str(limits.max_children),
+        "allow_fork": str(limits.allow_fork).lower(),
+        "filesystem": f"read {len(policy.read)}, write {len(policy.write)},"
+        f" deny {len(policy.deny)}",
+        "network": "none",
+        "privileges": "none",
+        "system_calls": "filtered",
+        "scratch_bytes": str(scratch_bytes(limits)),
+        "file_bytes": str(FILE_BYTES),
+        "stdout_bytes": str(STDOUT_BYTES),
+        "stderr_bytes": str(STDERR_BYTES),
+        "artifacts_bytes": str(ARTIFACTS_BYTES),
+    }
+    return tuple(
+        Enforced(
+            limit=limit,
+            requested=requested[limit],
+            mechanism=_mechanism(limit, mechanism, host),
+            enforced=True,
+        )
+        for limit, mechanism in _MECHANISMS.items()
+    )
+
+
+def measured(
+    rows: tuple[Enforced, ...],
+    policy: EffectivePolicy,
+    attended: Attended,
+    usage: Usage,
+    duration_ms: int,
+) -> tuple[Enforced, ...]:
+    fork_denied = any(kind == "fork" for kind, _target, _ms in attended.denials)
+    found: dict[str, tuple[int | None, bool]] = {
+        "timeout_ms": (duration_ms, attended.stop is Stop.DEADLINE),
+        "memory_mb": (-(-usage.memory_peak_bytes // MIB), usage.oom_kills > 0),
+        "cpu_cores": (usage.cpu_ns // 1_000_000, False),
+        "max_children": (
+            attended.peak_children,
+            (fork_denied and policy.limits.allow_fork) or usage.forks_refused > 0,
+        ),
+        "allow_fork": (None, fork_denied and not policy.limits.allow_fork),
+        "system_calls": (None, bool(attended.violation) or attended.denials_total > 0),
+        "stdout_bytes": (attended.stdout.total_bytes, attended.stdout.truncated),
+        "stderr_bytes": (attended.stderr.total_bytes, attended.stderr.truncated),
+    }
+    result = []
+    for row in rows:
+        peak, tripped = found.get(row.limit, (None, False))
+        result.append(replace(row, peak=peak, tripped=tripped))
+    return tuple(result)

@@ -1,0 +1,343 @@
+"""Pid 1 of a sandbox: builds the walls, starts the tool once, reaps, answers, reports.
+
+The tool is never pid 1 and never reaches this process: it has another uid (or finds it not
+dumpable), sees it hidden in /proc, and holds none of its descriptors. So a tool cannot forge how
+it ended. Killing this process kills everything in the namespace; that is the host's last word.
+"""
+
+from __future__ import annotations
+
+import array
+import ctypes
+import errno
+import fcntl
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import struct
+import time
+
+from actum import kernel
+from actum.sandbox import landlock, root, seccomp, wire
+from actum.sandbox.children import Children
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn
+
+    from actum.sandbox.wire import Report, Request
+
+_EXEC_FAILED_NOT_FOUND, _EXEC_FAILED_DENIED = 127, 126
+_OPEN_FILES = 1_024
+#: Largest single file a tool may write into a host path; scratch is capped by its tmpfs.
+FILE_BYTES = 1 << 30
+_HOSTNAME = "actum"
+
+
+class Template:
+    """What the spawner prepared and every init inherits."""
+
+    def __init__(self, folder: str, program: bytes, abi: int, uid: int, gid: int) -> None:
+        self.folder = folder
+        self.program = program
+        self.abi = abi
+        self.uid = uid
+        self.gid = gid
+
+
+def main(template: Template, descriptors: list[int], idmap: int) -> NoReturn:
+    """Run one sandbox to its end. Never returns."""
+    control = socket.socket(fileno=descriptors[wire.CONTROL])
+    # The spawner ignores it, and an ignored SIGCHLD would lose the tool's status.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    try:
+        # The spawner's death must not leave a sandbox behind.
+        kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
+        kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
+        _close_all_but({0, 1, 2, idmap, *descriptors})
+        request = _read_request(descriptors[wire.REQUEST])
+        rules = _build_walls(request, template, idmap)
+        tool, listener = _start_tool(request, template, descriptors, rules)
+    except root.PathChanged as error:
+        _fail(control, "PATH_CHANGED", f"{error} is no longer the file that was checked")
+    except root.CannotMap as error:
+        _fail(control, "IDMAP_UNSUPPORTED", str(error))
+    except OSError as error:
+        _fail(control, "SANDBOX_UNAVAILABLE", f"{error.strerror or error}")
+    for descriptor in descriptors[wire.CONTROL + 1 :]:
+        os.close(descriptor)
+    _supervise(control, request, tool, listener)
+
+
+def _fail(control: socket.socket, reason: str, message: str) -> NoReturn:
+    _send(control, {"kind": "failed", "reason": reason, "message": message})
+    os._exit(1)
+
+
+def _send(control: socket.socket, report: Report, descriptor: int = -1) -> None:
+    ancillary = []
+    if descriptor >= 0:
+        rights = array.array("i", [descriptor])
+        ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)]
+    try:
+        control.sendmsg([json.dumps(report).encode()], ancillary)
+    except (BrokenPipeError, ConnectionResetError):
+        os._exit(1)  # the host is gone: nobody to report to, and the tree dies with us
+
+
+def _close_all_but(kept: set[int]) -> None:
+    for name in os.listdir("/proc/self/fd"):
+        descriptor = int(name)
+        if descriptor not in kept:
+            try:
+                os.close(descriptor)
+            except OSError as error:
+                if error.errno != errno.EBADF:  # the listing's own descriptor
+                    raise
+
+
+def _read_request(descriptor: int) -> Request:
+    size = os.fstat(descriptor).st_size
+    request: Request = json.loads(os.pread(descriptor, size, 0))
+    return request
+
+
+def _build_walls(request: Request, template: Template, idmap: int) -> int:
+    """Mounts, names and addresses; returns the Landlock ruleset for the tool."""
+    new_root = root.build(request, template.folder, idmap)
+    root.enter(new_root, request["working_directory"])
+    kernel.sethostname(_HOSTNAME)
+    _raise_loopback()
+    found = os.stat(request["executable"])
+    if (found.st_dev, found.st_ino) != (
+        request["executable_device"],
+        request["executable_inode"],
+    ):
+        raise root.PathChanged(request["executable"])
+    rules = [(path, landlock.READ) for path in ("/usr", "/etc", "/proc", "/var")]
+    # On a merged /usr these are links into it; elsewhere they are folders of their own.
+    rules += [
+        (f"/{name}", landlock.READ)
+        for name in ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
+        if os.path.isdir(f"/{name}") and not os.path.islink(f"/{name}")
+    ]
+    rules += [
+        ("/tmp", landlock.WRITE),
+        ("/dev/shm", landlock.WRITE),
+        ("/dev", landlock.DEVICES),
+        (root.ARTIFACTS, landlock.DROP),
+    ]
+    rules += [
+        (grant["path"], landlock.WRITE if grant["write"] else landlock.READ)
+        for grant in request["grants"]
+    ]
+    return landlock.ruleset(rules, template.abi)
+
+
+def _raise_loopback() -> None:
+    """A private loopback, so that a tool's own servers work; nothing else routes."""
+    get_flags, set_flags, up = 0x8913, 0x8914, 0x1
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        name = b"lo".ljust(16, b"\0")
+        reply = fcntl.ioctl(probe, get_flags, name + bytes(24))
+        flags = struct.unpack_from("H", reply, 16)[0]
+        fcntl.ioctl(probe, set_flags, name + struct.pack("H", flags | up) + bytes(22))
+
+
+def _start_tool(
+    request: Request, template: Template, descriptors: list[int], rules: int
+) -> tuple[int, int]:
+    """Fork the tool's process; (pid, listener of its filter) once it has become the tool."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    tool = os.fork()
+    if tool == 0:
+        ours.close()
+        _become_tool(request, template, descriptors, rules, theirs)
+    theirs.close()
+    os.close(rules)
+    message, ancillary, _flags, _address = ours.recvmsg(
+        64, socket.CMSG_SPACE(4), socket.MSG_CMSG_CLOEXEC
+    )
+    if not ancillary:
+        raise OSError(int(message or b"0"), f"the tool's process failed ({message.decode()})")
+    listener = array.array("i", ancillary[0][2][:4])[0]
+    # Exec closes the other end; a message before that is the reason why it did not happen. The
+    # exit code then says it as a shell would, because the tool's start is the tool's affair.
+    ours.recv(64)
+    ours.close()
+    return tool, listener
+
+
+def _become_tool(
+    request: Request,
+    template: Template,
+    descriptors: list[int],
+    rules: int,
+    report: socket.socket,
+) -> NoReturn:
+    """Between fork and exec. The order matters; each line says why it stands where it stands."""
+    try:
+        os.setsid()
+        # Before anything of the tool exists: a child forked first would escape the limit. "0" in
+        # `tasks` moves this one thread and spares the global lock that cgroup.procs takes.
+        for descriptor in descriptors[wire.FIXED_DESCRIPTORS :]:
+            os.write(descriptor, b"0")
+        # After joining, so that the tool sees itself at the root of its cgroups.
+        kernel.unshare(kernel.CLONE_NEWCGROUP)
+        for limit, value in (
+            (resource.RLIMIT_CORE, 0),
+            (resource.RLIMIT_NOFILE, _OPEN_FILES),
+            (resource.RLIMIT_MEMLOCK, 65_536),
+            (resource.RLIMIT_MSGQUEUE, 0),
+            (resource.RLIMIT_FSIZE, FILE_BYTES),
+        ):
+            resource.setrlimit(limit, (value, value))
+        os.umask(0o022)
+        os.setgroups([])
+        os.setresgid(template.gid, template.gid, template.gid)
+        os.setresuid(template.uid, template.uid, template.uid)
+        # After setresuid, which clears it.
+        kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
+        kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
+        landlock.restrict_self(rules)
+        for target, source in enumerate(descriptors[wire.STDIN : wire.STDERR + 1]):
+            os.dup2(source, target, inheritable=True)
+        for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT):
+            signal.signal(number, signal.SIG_DFL)  # Python ignores these, and exec would keep that
+        listener = seccomp.install(template.program)
+        rights = array.array("i", [listener])
+        report.sendmsg([b"ok"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+    except OSError as error:
+        report.send(str(error.errno).encode())
+        os._exit(_EXEC_FAILED_DENIED)
+    try:
+        # Everything else is close-on-exec: the tool starts with 0, 1, 2 and nothing more.
+        os.execve(request["executable"], request["argv"], request["environment"])  # noqa: S606
+    except FileNotFoundError:
+        os._exit(_EXEC_FAILED_NOT_FOUND)
+    except OSError:
+        os._exit(_EXEC_FAILED_DENIED)
+
+
+_NOTIFY_RECEIVE, _NOTIFY_SEND = 0xC0502100, 0xC0182101
+_NOTIFY_CONTINUE = 1
+
+
+class _Supervisor:
+    """The loop of pid 1 while the tool lives."""
+
+    def __init__(self, control: socket.socket, request: Request, tool: int, listener: int) -> None:
+        self.control = control
+        self.tool = tool
+        self.listener = listener
+        self.children = Children(request["max_children"], tool)
+        self.started = time.monotonic()
+        self.wait_status: int | None = None
+        self.violation = ""
+        self.denials: list[tuple[str, str, int]] = []
+        self.denials_total = 0
+
+    def reap(self) -> None:
+        """Collect every dead process; orphans are re-parented to us."""
+        while self.wait_status is None:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                return
+            if pid == self.tool:
+                self.wait_status = status
+
+    def answer(self) -> None:
+        """One system call waits for our word."""
+        notification = bytearray(80)
+        try:
+            fcntl.ioctl(self.listener, _NOTIFY_RECEIVE, notification)
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.EINTR):  # the caller died meanwhile
+                return
+            raise
+        identity, thread, _flags, number = struct.unpack_from("QIIi", notification)
+        name = seccomp.NAMES.get(number, str(number))
+        reply, permit = errno.EPERM, 0
+        if number in seccomp.FORKS.values():
+            if self.children.may_fork(thread):
+                reply, permit = 0, _NOTIFY_CONTINUE
+            else:
+                reply = errno.EAGAIN
+                self._deny("fork", name)
+        elif number in seccomp.VIOLATION.values():
+            self.violation = f"system call {name}"
+            os.kill(-1, signal.SIGKILL)
+            return
+        else:
+            self._deny("syscall", name)
+        response = struct.pack("QqiI", identity, 0, -reply, permit)
+        try:
+            fcntl.ioctl(self.listener, _NOTIFY_SEND, response)
+        except OSError as error:
+            if error.errno != errno.ENOENT:
+                raise
+
+    def _deny(self, kind: str, target: str) -> None:
+        self.denials_total += 1
+        if len(self.denials) < wire.MAX_DENIALS:
+            self.denials.append((kind, target, int((time.monotonic() - self.started) * 1000)))
+
+
+def _supervise(control: socket.socket, request: Request, tool: int, listener: int) -> NoReturn:
+    artifacts = os.open(root.ARTIFACTS, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    _send(control, {"kind": "started"}, artifacts)
+    os.close(artifacts)
+    wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+    supervisor = _Supervisor(control, request, tool, listener)
+    poll = select.poll()
+    for descriptor in (control.fileno(), listener, wake_read):
+        poll.register(descriptor, select.POLLIN)
+    supervisor.reap()  # the tool may have ended before the handler stood
+    while supervisor.wait_status is None:
+        for descriptor, event in poll.poll():
+            if descriptor == wake_read:
+                os.read(wake_read, 512)
+            elif descriptor == listener:
+                if event & select.POLLIN:
+                    supervisor.answer()
+                else:
+                    poll.unregister(listener)
+            elif control.recv(1) == wire.TERMINATE:
+                os.kill(-1, signal.SIGTERM)
+                os.kill(-1, signal.SIGCONT)  # a stopped process would never see the first
+            else:
+                os._exit(0)  # the host hung up: everything inside dies with us
+        supervisor.reap()
+    _end(control, supervisor)
+
+
+def _end(control: socket.socket, supervisor: _Supervisor) -> NoReturn:
+    """The tool is gone; whatever it left running goes too, before anything is collected."""
+    try:
+        while True:
+            os.kill(-1, signal.SIGKILL)
+            os.waitpid(-1, 0)
+    except (ProcessLookupError, ChildProcessError):
+        pass  # nobody left
+    _send(
+        control,
+        {
+            "kind": "ended",
+            "wait_status": supervisor.wait_status or 0,
+            "violation": supervisor.violation,
+            "denials": supervisor.denials,
+            "denials_total": supervisor.denials_total,
+            "peak_children": supervisor.children.peak,
+        },
+    )
+    control.recv(1)  # until the host has read it and hangs up
+    os._exit(0)
+
+
+# ctypes is loaded before the first sandbox, so that no init has to look for it in its own root.
+assert ctypes  # noqa: S101

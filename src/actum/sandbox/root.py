@@ -1,0 +1,252 @@
+"""The tool's own root file system: built by the init, from nothing, out of detached mounts.
+
+Only three kinds of thing become visible: the system's programs and libraries (read-only), the
+host paths the policy grants (at their own paths), and private scratch that dies with the sandbox.
+A host path is opened once without following any symlink, compared with the file that the policy
+judged, and that very object is what gets mounted.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+
+from actum import kernel
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from actum.sandbox.wire import Request
+
+_SYSTEM_LINKS = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
+_DEVICES = ("null", "zero", "full", "random", "urandom")
+_ETC_FILES = (
+    "ld.so.cache",
+    "ld.so.conf",
+    "mime.types",
+    "protocols",
+    "services",
+    "os-release",
+    "debian_version",
+    "gai.conf",
+    "host.conf",
+    "magic",
+)
+_ETC_FOLDERS = (
+    "ssl",
+    "ca-certificates",
+    "alternatives",
+    "ld.so.conf.d",
+    "fonts",
+    "terminfo",
+    "perl",
+    "python3",
+    "python3.11",
+)
+ARTIFACTS = "/artifacts"
+SCRATCH_INODES = 16_384
+ARTIFACT_INODES = 1_024
+_READ_ONLY = kernel.MOUNT_ATTR_RDONLY | kernel.MOUNT_ATTR_NOSUID | kernel.MOUNT_ATTR_NODEV
+_WRITABLE = kernel.MOUNT_ATTR_NOSUID | kernel.MOUNT_ATTR_NODEV
+
+
+class PathChanged(Exception):
+    """A granted path is no longer the file that was judged."""
+
+
+class CannotMap(Exception):
+    """A writable path lies on a file system without idmapped mounts."""
+
+
+def write_template(folder: str, uid: int, gid: int) -> None:
+    """What every sandbox has in common, made once by the spawner in its own mount namespace."""
+    kernel.mount("tmpfs", folder, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, "mode=755,size=8m")
+    etc = f"{folder}/etc"
+    os.mkdir(etc)
+    texts = {
+        "passwd": f"root:x:0:0:root:/nonexistent:/usr/sbin/nologin\n"
+        f"tool:x:{uid}:{gid}:tool:/tmp:/bin/sh\n",
+        "group": f"root:x:0:\ntool:x:{gid}:\n",
+        "hosts": "127.0.0.1 localhost\n::1 localhost\n",
+        "hostname": "actum\n",
+        "resolv.conf": "",
+        "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
+        "localtime": "",
+    }
+    for name, text in texts.items():
+        with open(f"{etc}/{name}", "w") as file:
+            file.write(text)
+    if os.path.exists("/usr/share/zoneinfo/UTC"):
+        shutil.copyfile("/usr/share/zoneinfo/UTC", f"{etc}/localtime")
+    for name in _ETC_FILES:
+        if os.path.isfile(f"/etc/{name}"):
+            shutil.copyfile(f"/etc/{name}", f"{etc}/{name}")
+    for name in _ETC_FOLDERS:
+        if os.path.isdir(f"/etc/{name}") and not os.path.islink(f"/etc/{name}"):
+            os.mkdir(f"{etc}/{name}")
+            _attach(_tree_of(f"/etc/{name}", _READ_ONLY), f"{etc}/{name}")
+    dev = f"{folder}/dev"
+    os.mkdir(dev)
+    for name in _DEVICES:
+        os.close(os.open(f"{dev}/{name}", os.O_CREAT | os.O_WRONLY, 0o666))
+        _attach(_tree_of(f"/dev/{name}", kernel.MOUNT_ATTR_NOSUID), f"{dev}/{name}")
+    for link, target in (("fd", ""), ("stdin", "/0"), ("stdout", "/1"), ("stderr", "/2")):
+        os.symlink(f"/proc/self/fd{target}", f"{dev}/{link}")
+    os.mkdir(f"{dev}/shm")
+    os.mkdir(f"{folder}/nothing", 0o000)
+    os.close(os.open(f"{folder}/no-file", os.O_CREAT | os.O_WRONLY, 0o000))
+
+
+def _tree_of(path: str, attributes: int) -> int:
+    descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    tree = kernel.clone_tree(descriptor)
+    os.close(descriptor)
+    kernel.mount_setattr(tree, attributes)
+    return tree
+
+
+def _attach(tree: int, target: str) -> None:
+    kernel.move_mount(tree, target)
+    os.close(tree)
+
+
+def open_grants(request: Request, idmap: int) -> list[tuple[str, int]]:
+    """(target, detached tree) for every granted path, parents before children."""
+    trees = []
+    for grant in sorted(request["grants"], key=lambda grant: grant["path"].count("/")):
+        descriptor = kernel.open_exact(grant["path"], os.O_PATH)
+        found = os.fstat(descriptor)
+        if (found.st_dev, found.st_ino) != (grant["device"], grant["inode"]):
+            raise PathChanged(grant["path"])
+        tree = kernel.clone_tree(descriptor)
+        os.close(descriptor)
+        kernel.mount_setattr(tree, _WRITABLE if grant["write"] else _READ_ONLY)
+        if idmap >= 0:
+            try:
+                kernel.mount_setattr(tree, kernel.MOUNT_ATTR_IDMAP, userns=idmap)
+            except OSError as error:
+                # Read-only, the mapping is a convenience (the caller's 0600 files become
+                # readable); for writing, files would come out owned by a stranger.
+                if grant["write"]:
+                    raise CannotMap(f"{grant['path']}: {error.strerror}") from error
+        trees.append((grant["path"], tree))
+    return trees
+
+
+def build(request: Request, template: str, idmap: int) -> str:
+    """Assemble the new root at a private mount and return its path; not yet pivoted into."""
+    root = f"{template}/root"
+    kernel.mount("tmpfs", root, "tmpfs", _MOUNT_FLAGS, "mode=755,size=1m,nr_inodes=4096")
+    grants = open_grants(request, idmap)
+
+    for name in ("usr", "etc", "dev", "proc", "tmp", "var", "artifacts"):
+        os.mkdir(f"{root}/{name}")
+    os.symlink("/tmp", f"{root}/var/tmp")
+    _attach(_tree_of("/usr", _READ_ONLY), f"{root}/usr")
+    for name in _SYSTEM_LINKS:
+        if os.path.islink(f"/{name}"):
+            os.symlink(os.readlink(f"/{name}"), f"{root}/{name}")
+        elif os.path.isdir(f"/{name}"):
+            os.mkdir(f"{root}/{name}")
+            _attach(_tree_of(f"/{name}", _READ_ONLY), f"{root}/{name}")
+    _attach(_tree_of(f"{template}/etc", _READ_ONLY), f"{root}/etc")
+    # Devices stay devices: MOUNT_ATTR_NODEV would make /dev/null unopenable.
+    _attach(_tree_of(f"{template}/dev", kernel.MOUNT_ATTR_NOSUID), f"{root}/dev")
+
+    scratch = f"mode=1777,size={request['scratch_bytes']},nr_inodes={SCRATCH_INODES}"
+    kernel.mount("tmpfs", f"{root}/tmp", "tmpfs", _MOUNT_FLAGS, scratch)
+    kernel.mount("tmpfs", f"{root}/dev/shm", "tmpfs", _MOUNT_FLAGS | kernel.MS_NOEXEC, scratch)
+    kernel.mount(
+        "tmpfs",
+        f"{root}{ARTIFACTS}",
+        "tmpfs",
+        _MOUNT_FLAGS | kernel.MS_NOEXEC,
+        f"mode=1773,size={request['artifacts_bytes']},nr_inodes={ARTIFACT_INODES}",
+    )
+    # Mounted while a fully visible /proc still exists: in a user namespace the kernel insists.
+    kernel.mount(
+        "proc",
+        f"{root}/proc",
+        "proc",
+        _MOUNT_FLAGS | kernel.MS_NOEXEC | kernel.MS_RDONLY,
+        "hidepid=invisible",
+    )
+
+    for path, tree in grants:
+        _make_mount_point(root, path, tree)
+        _attach_inside(root, path, tree)
+    for path in request["protect"]:
+        _protect(root, path)
+    for path in request["deny"]:
+        _hide(root, path, template)
+    return root
+
+
+_MOUNT_FLAGS = kernel.MS_NOSUID | kernel.MS_NODEV
+
+
+def _make_mount_point(root: str, path: str, tree: int) -> None:
+    """Create what is missing of `path`; only ever inside our own tmpfs mounts.
+
+    Below a granted host directory nothing is created: there the path exists, because it was
+    resolved on the host.
+    """
+    if os.path.lexists(root + path):
+        return
+    os.makedirs(os.path.dirname(root + path), exist_ok=True)
+    if stat.S_ISDIR(os.fstat(tree).st_mode):
+        os.mkdir(root + path)
+    else:
+        os.close(os.open(root + path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+
+
+def _open_inside(root: str, path: str) -> int:
+    anchor = os.open(root, os.O_PATH | os.O_CLOEXEC)
+    resolve = kernel.RESOLVE_IN_ROOT | kernel.RESOLVE_NO_SYMLINKS
+    try:
+        return kernel.openat2(anchor, path, os.O_PATH, resolve)
+    finally:
+        os.close(anchor)
+
+
+def _attach_inside(root: str, path: str, tree: int) -> None:
+    target = _open_inside(root, path)
+    kernel.move_mount_onto(tree, target)
+    os.close(target)
+    os.close(tree)
+
+
+def _protect(root: str, path: str) -> None:
+    """Mount `path` read-only over itself."""
+    target = _open_inside(root, path)
+    tree = kernel.clone_tree(target)
+    kernel.mount_setattr(tree, _READ_ONLY)
+    kernel.move_mount_onto(tree, target)
+    os.close(target)
+    os.close(tree)
+
+
+def _hide(root: str, path: str, template: str) -> None:
+    """Cover `path` with an empty thing of the same kind that nobody may open."""
+    try:
+        target = _open_inside(root, path)
+    except FileNotFoundError:
+        return  # not visible inside, so there is nothing to hide
+    folder = stat.S_ISDIR(os.fstat(target).st_mode)
+    tree = _tree_of(f"{template}/{'nothing' if folder else 'no-file'}", _READ_ONLY)
+    kernel.move_mount_onto(tree, target)
+    os.close(target)
+    os.close(tree)
+
+
+def enter(root: str, working_directory: str) -> None:
+    """Make `root` the root, drop the host's, and seal the top level."""
+    kernel.mount("", root, "", kernel.MS_REC | kernel.MS_PRIVATE)
+    os.chdir(root)
+    kernel.pivot_root(".", ".")
+    kernel.umount_detach(".")
+    os.chdir("/")
+    top = os.open("/", os.O_PATH | os.O_CLOEXEC)
+    kernel.mount_setattr(top, _READ_ONLY, recursive=False)
+    os.close(top)
+    os.chdir(working_directory)
