@@ -7,7 +7,7 @@ grants anything: only an `Entry` (tool ⊕ adapter ⊕ pin, all of each other an
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from actum.contract.call import AdapterRef, ToolRef
@@ -77,6 +77,7 @@ class Tool:
     last_review: str
     next_review: str
     folder: str
+    servers: Mapping[str, Json] = field(default_factory=dict)  #: MCP servers it may start or reach
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,6 +149,31 @@ class Pin:
     date: str
     evidence: str
     adapters: Mapping[str, str]  #: adapter_id -> version approved with this tool version
+    #: path -> SHA-256, with ``+x`` if executable; says which files changed
+    files: Mapping[str, str] = field(default_factory=dict)
+    #: what was granted, so that the next approval can say whether it grants more
+    grants: Mapping[str, Json] = field(default_factory=dict)
+
+
+class ScopeChange(StrEnum):
+    EXPANDED = "expanded"
+    UNCHANGED = "unchanged"
+    REDUCED = "reduced"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One entry of a tool's history: who decided what, when and on what evidence."""
+
+    tool_id: str
+    action: str  #: approve | deprecate | block
+    by: str
+    date: str
+    evidence: str
+    version: str
+    digest: str
+    status: ToolStatus
+    scope_change: ScopeChange
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,270 @@
+"""Change control: how a tool folder comes to be pinned, and how a pin is withdrawn.
+
+`propose` only looks. `approve`, `deprecate` and `block` rewrite the signed lock, each with a
+record of who decided, on what evidence, and whether the tool may now do more than before. They
+refuse to sign on top of a lock they do not believe. Dates come in as arguments: nothing here reads
+a clock.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import date as calendar_date
+from pathlib import Path
+
+from actum.contract.model import Json
+from actum.errors import ContractInvalid, Problem, Refused
+from actum.registry.digest import read_folder
+from actum.registry.load import load_snapshot
+from actum.registry.lock import Lock, read_lock, write_lock
+from actum.registry.model import Adapter, Change, Pin, ScopeChange, Tool, ToolStatus
+from actum.registry.registry import Registry
+from actum.store.keys import Keyring, PublicKey
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposal:
+    """What an approval would pin, or the problems that stand in its way."""
+
+    folder: Path
+    digest: str
+    files: Mapping[str, str]
+    tool: Tool | None = None
+    adapters: tuple[Adapter, ...] = ()
+    problems: tuple[Problem, ...] = ()
+
+
+def propose(root: Path, folder: Path) -> Proposal:
+    """Validate `folder` as a tool of the repository at `root`; changes nothing."""
+    snapshot = read_folder(folder)
+    seen = Proposal(folder=folder, digest=snapshot.digest, files=snapshot.files)
+    try:
+        loaded = load_snapshot(snapshot)
+    except ContractInvalid as invalid:
+        return replace(seen, problems=invalid.problems)
+    problems = tuple(_clashes(root, folder, loaded.tool, loaded.adapters))
+    return replace(seen, tool=loaded.tool, adapters=loaded.adapters, problems=problems)
+
+
+def _clashes(
+    root: Path, folder: Path, tool: Tool, adapters: tuple[Adapter, ...]
+) -> Iterator[Problem]:
+    registry = Registry(root, {})
+    own = {adapter.adapter_id for adapter in adapters}
+    for other in registry.tools():
+        if Path(other.folder).resolve() == folder.resolve() or (
+            (other.tool_id, other.name) == (tool.tool_id, tool.name)
+        ):
+            continue
+        if other.tool_id == tool.tool_id:
+            yield Problem(
+                field="tool_id",
+                message=f"the folder {other.folder} has it already; choose another.",
+                value=tool.tool_id,
+                file=str(folder / "tool.yaml"),
+            )
+        taken = own & {adapter.adapter_id for adapter in registry.adapters(other)}
+        for adapter_id in sorted(taken):
+            yield Problem(
+                field="adapter_id",
+                message=f"the tool {other.name} has an adapter with it; choose another.",
+                value=adapter_id,
+                file=str(folder / "adapters"),
+            )
+
+
+def approve(
+    root: Path,
+    keyring: Keyring,
+    tool_id: str,
+    *,
+    by: str,
+    evidence: str,
+    date: str,
+    status: ToolStatus = ToolStatus.ACTIVE,
+) -> Pin:
+    """Pin the folder of this tool, exactly as it is now."""
+    folder = Path(Registry(root, keyring.trusted).find_tool(tool_id).folder)
+    proposal = propose(root, folder)
+    if proposal.problems or proposal.tool is None:
+        raise ContractInvalid(proposal.problems)
+    tool = proposal.tool
+    pin = Pin(
+        tool_id=tool.tool_id,
+        name=tool.name,
+        version=tool.version,
+        digest=proposal.digest,
+        status=status,
+        approver=by,
+        date=date,
+        evidence=evidence,
+        adapters={adapter.adapter_id: adapter.version for adapter in proposal.adapters},
+        files=proposal.files,
+        grants=grants(tool),
+    )
+
+    def pinned(lock: Lock) -> Lock:
+        former = lock.pin(tool.tool_id)
+        holder = next((p for p in lock.pins if p.name == tool.name), None)
+        if holder is not None and holder.tool_id != tool.tool_id:
+            if holder.status is not ToolStatus.BLOCKED:
+                raise Refused(
+                    "TOOL_NAME_TAKEN",
+                    f"The name {tool.name} is pinned for {holder.tool_id}.",
+                    remedy=f"Rename the tool, or first: `actum tools block {holder.tool_id}`.",
+                )
+            lock = lock.without(holder.tool_id)
+        change = scope_change(former.grants if former else {}, pin.grants)
+        return lock.record(pin, _change("approve", pin, change))
+
+    _decide(root, keyring, by, evidence, date, pinned)
+    return pin
+
+
+def deprecate(
+    root: Path, keyring: Keyring, tool_id: str, *, by: str, evidence: str, date: str
+) -> Pin:
+    """Withdraw the right to run, with the wish that nobody depends on the tool any more."""
+    return _withdraw(root, keyring, tool_id, ToolStatus.DEPRECATED, by, evidence, date)
+
+
+def block(root: Path, keyring: Keyring, tool_id: str, *, by: str, evidence: str, date: str) -> Pin:
+    """Withdraw the right to run at once."""
+    return _withdraw(root, keyring, tool_id, ToolStatus.BLOCKED, by, evidence, date)
+
+
+def history(
+    root: Path, trusted: Mapping[str, PublicKey], tool_id: str | None = None
+) -> tuple[Change, ...]:
+    """What was decided about a tool (or about all), oldest first."""
+    changes = read_lock(root, trusted).history
+    return tuple(change for change in changes if tool_id in (None, change.tool_id))
+
+
+def _withdraw(
+    root: Path,
+    keyring: Keyring,
+    tool_id: str,
+    status: ToolStatus,
+    by: str,
+    evidence: str,
+    date: str,
+) -> Pin:
+    def withdrawn(lock: Lock) -> Lock:
+        former = lock.pin(tool_id)
+        if former is None:
+            raise Refused(
+                "TOOL_NOT_APPROVED",
+                f"The tool {tool_id} is not pinned in tools.lock, so it cannot run already.",
+                remedy="`actum tools list` shows what is pinned.",
+            )
+        # Approver, date and evidence of the pin stay those of the approval; the history has ours.
+        pin = replace(former, status=status)
+        change = _change(_ACTIONS[status], pin, ScopeChange.UNCHANGED)
+        return lock.record(pin, replace(change, by=by, evidence=evidence, date=date))
+
+    lock = _decide(root, keyring, by, evidence, date, withdrawn)
+    return next(pin for pin in lock.pins if tool_id in (pin.tool_id, pin.name))
+
+
+_ACTIONS = {ToolStatus.DEPRECATED: "deprecate", ToolStatus.BLOCKED: "block"}
+
+
+def _change(action: str, pin: Pin, scope: ScopeChange) -> Change:
+    return Change(
+        tool_id=pin.tool_id,
+        action=action,
+        by=pin.approver,
+        date=pin.date,
+        evidence=pin.evidence,
+        version=pin.version,
+        digest=pin.digest,
+        status=pin.status,
+        scope_change=scope,
+    )
+
+
+def _decide(
+    root: Path,
+    keyring: Keyring,
+    by: str,
+    evidence: str,
+    date: str,
+    decision: Callable[[Lock], Lock],
+) -> Lock:
+    for field, value in (("by", by), ("evidence", evidence)):
+        if not value.strip():
+            raise Refused(
+                "APPROVAL_INCOMPLETE",
+                f"{field}: it is empty; a decision names who took it and on what evidence.",
+                remedy="Give `--by WHO --evidence REF`.",
+            )
+    try:
+        calendar_date.fromisoformat(date[:10])
+    except ValueError as error:
+        raise Refused(
+            "APPROVAL_INCOMPLETE",
+            f"date: {date!r} is not an ISO 8601 date.",
+            remedy="Write it like 2026-01-16.",
+        ) from error
+    with _alone(root):
+        lock = decision(read_lock(root, keyring.trusted))
+        write_lock(root, lock, keyring.signer)
+    return lock
+
+
+@contextmanager
+def _alone(root: Path) -> Iterator[None]:
+    """Two decisions at once would each write the lock without the other's."""
+    descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def grants(tool: Tool) -> dict[str, Json]:
+    """Everything a pin of this tool permits, each as a list: more items, more permission."""
+    scope, permissions = tool.scope, tool.permissions
+    access = {"none": [], "read": ["read"], "write": ["read", "write"]}[scope.data_access]
+    return {
+        "commands": sorted(scope.commands),
+        "endpoints": sorted(scope.endpoints),
+        "data_access": access,
+        "network": ["on"] if scope.network else [],
+        "hosts": sorted(scope.hosts),
+        "filesystem": sorted(scope.filesystem),
+        "outbound": sorted(permissions.outbound),
+        "read": sorted(scope.filesystem if permissions.read is None else permissions.read),
+        "write": sorted(scope.filesystem if permissions.write is None else permissions.write),
+        "secrets": sorted(permissions.secrets),
+        "environment": sorted(tool.environment),
+        "path": sorted(tool.path),
+        "servers": sorted(tool.servers),
+        "runner": [permissions.runner.value],
+        "max_duration_sec": permissions.max_duration_s,
+        "max_memory_mb": permissions.max_memory_mb,
+        "max_cpu_cores": permissions.max_cpu_cores,
+    }
+
+
+def scope_change(former: Mapping[str, Json], new: Mapping[str, Json]) -> ScopeChange:
+    """Expanded if anything at all was added, whatever else was taken away."""
+    if any(_exceeds(new[name], former.get(name, [])) for name in new):
+        return ScopeChange.EXPANDED
+    if any(_exceeds(former[name], new.get(name, [])) for name in former):
+        return ScopeChange.REDUCED
+    return ScopeChange.UNCHANGED
+
+
+def _exceeds(new: Json, former: Json) -> bool:
+    if isinstance(new, list) and isinstance(former, list):
+        return not set(new) <= set(former)
+    if new is None or former is None:  # no ceiling at all is the highest one
+        return new is None and former is not None
+    return bool(new != former if isinstance(former, list) else new > former)

@@ -1,0 +1,181 @@
+"""What a schema cannot say: that the parts of a tool folder agree with each other.
+
+Reads documents that already conform to their schemas and returns problems with their places; it
+decides nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+from actum.contract.document import Document
+from actum.contract.model import Json
+from actum.contract.place import Path as Place
+from actum.errors import Problem
+from actum.registry.digest import Snapshot, is_document
+from actum.registry.transforms import schema_fault, spec_problem
+
+MARK = "x-actum"
+_MARKS = frozenset({"literal", "path"})
+
+
+def folder_problems(snapshot: Snapshot) -> Iterator[Problem]:
+    if "tool.yaml" not in snapshot.files:
+        yield Problem(
+            field="",
+            message="there is no tool.yaml; write one with `actum new tool`.",
+            file=str(snapshot.folder),
+        )
+    for path in snapshot.files:
+        # Passed over in silence, it would look like an adapter and never be one.
+        if path.startswith("adapters/") and not is_document(path):
+            yield Problem(
+                field="",
+                message="only *.yaml files directly in adapters/ are adapters; rename or move it.",
+                file=str(snapshot.folder / path),
+            )
+
+
+def tool_problems(document: Document, folder_name: str) -> Iterator[Problem]:
+    value: dict[str, Any] = document.value
+    scope, permissions = value["scope"], value.get("permissions", {})
+    outbound = permissions.get("network", {}).get("outbound")
+    writable = permissions.get("filesystem", {}).get("write")
+    if value["name"] != folder_name:
+        yield document.problem(
+            ("name",),
+            f"the folder is called {folder_name!r}; name it like the tool.",
+            value=value["name"],
+        )
+    if scope["network"] == "off" and scope.get("hosts"):
+        yield document.problem(
+            ("scope", "hosts"), "hosts are listed while scope.network is off; say on, or list none."
+        )
+    if scope["network"] == "off" and outbound:
+        yield document.problem(
+            ("permissions", "network", "outbound"),
+            "it permits traffic while scope.network is off; say false here, or on there.",
+        )
+    if scope["data_access"] != "write" and writable:
+        yield document.problem(
+            ("permissions", "filesystem", "write"),
+            f"paths are writable while scope.data_access is {scope['data_access']}; list none.",
+        )
+    for place, paths in (
+        (("scope", "filesystem"), scope["filesystem"]),
+        (("permissions", "filesystem", "read"), permissions.get("filesystem", {}).get("read")),
+        (("permissions", "filesystem", "write"), writable),
+    ):
+        yield from _climbing(document, place, paths or [])
+    for index, command in enumerate(scope["commands"]):
+        if command.split() != command.split(" "):
+            yield document.problem(
+                ("scope", "commands", index),
+                "write the program and its leading words with one space between them.",
+                value=command,
+            )
+    yield from _dates(document, ("last_review",), ("next_review",))
+    yield from _args_schema(document, value["args_schema"])
+
+
+def _climbing(document: Document, place: Place, paths: list[str]) -> Iterator[Problem]:
+    for index, path in enumerate(paths):
+        if ".." in path.split("/") or "\0" in path:
+            yield document.problem(
+                (*place, index),
+                "write the path without `..`: what it means must not move.",
+                value=path,
+            )
+
+
+def _dates(document: Document, earlier: Place, later: Place) -> Iterator[Problem]:
+    texts: list[str] = []
+    for place in (earlier, later):
+        text = _at(document.value, place)
+        try:
+            datetime.fromisoformat(text)
+        except ValueError:
+            yield document.problem(place, "there is no such date.", value=text)
+        else:
+            texts.append(text[:10])
+    if len(texts) == 2 and texts[1] < texts[0]:
+        yield document.problem(later, f"it lies before {earlier[-1]}.", value=texts[1])
+
+
+def _at(value: Json, place: Place) -> str:
+    for step in place:
+        value = value[step]
+    return str(value)
+
+
+def _args_schema(document: Document, schema: Mapping[str, Json]) -> Iterator[Problem]:
+    place: Place = ("args_schema",)
+    fault = schema_fault(schema)
+    if fault:
+        yield document.problem(place, f"it is no usable JSON Schema: {fault}.")
+        return
+    if schema.get("type") != "object":
+        yield document.problem(place, "it must say `type: object`: parameters are named.")
+    for name, subschema in dict(schema.get("properties", {})).items():
+        if not isinstance(subschema, Mapping):
+            continue
+        for part, found in (((), subschema), (("items",), subschema.get("items"))):
+            marks = found.get(MARK, ()) if isinstance(found, Mapping) else ()
+            for mark in marks if isinstance(marks, list) else [marks] if marks != () else []:
+                if mark not in _MARKS:
+                    yield document.problem(
+                        (*place, "properties", name, *part, MARK),
+                        "it marks nothing known.",
+                        value=str(mark),
+                        permitted="literal, path",
+                    )
+
+
+def adapter_problems(tool: Document | None, documents: Mapping[str, Document]) -> Iterator[Problem]:
+    """Problems of the adapters of one folder; `tool` is ``None`` if tool.yaml is unusable."""
+    owners: dict[str, str] = {}
+    for path, document in documents.items():
+        adapter_id = document.value["adapter_id"]
+        if adapter_id in owners:
+            yield document.problem(
+                ("adapter_id",),
+                f"{owners[adapter_id]} has the same id; give each adapter its own.",
+                value=adapter_id,
+            )
+        owners.setdefault(adapter_id, path)
+    for document in documents.values():
+        if tool is not None and document.value["tool_id"] != tool.value["tool_id"]:
+            yield document.problem(
+                ("tool_id",),
+                "the adapter lies in the folder of another tool.",
+                value=document.value["tool_id"],
+                permitted=tool.value["tool_id"],
+            )
+        yield from _fallback(document, set(owners))
+        yield from _transforms(document)
+        yield from _dates(document, ("metadata", "created"), ("metadata", "updated"))
+
+
+def _fallback(document: Document, known: set[str]) -> Iterator[Problem]:
+    fallback = document.value.get("errors", {}).get("fallback")
+    if fallback is None:
+        return
+    target = fallback["adapter_id"]
+    if target == document.value["adapter_id"] or target not in known:
+        yield document.problem(
+            ("errors", "fallback", "adapter_id"),
+            "a fallback is another adapter of the same tool.",
+            value=target,
+            permitted=", ".join(sorted(known - {document.value["adapter_id"]})) or "null",
+        )
+
+
+def _transforms(document: Document) -> Iterator[Problem]:
+    transforms = document.value.get("transforms", {})
+    for side in ("input", "output"):
+        for index, entry in enumerate(transforms.get(side, [])):
+            wrong = spec_problem(entry["type"], entry["spec"])
+            if wrong:
+                yield document.problem(("transforms", side, index, "spec"), f"{wrong}.")

@@ -1,0 +1,179 @@
+"""The digest of a tool folder: every byte of it, and nothing that is not a plain file.
+
+Each file is read once; what was hashed is what is parsed afterwards (`Snapshot.documents`). Links,
+sockets, devices and pipes inside a tool folder are refused: they would bring in bytes from where
+the digest cannot see them.
+
+The digest is the SHA-256 of the canonical JSON object that maps each file's relative path to the
+SHA-256 of its content, followed by ``+x`` if the file is executable. Empty directories, owners and
+times do not count, so a clone has the digest of the original.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from actum.contract.canonical import sha256_bytes, sha256_json
+from actum.errors import Refused
+
+MAX_FILES = 2_000
+MAX_BYTES = 64 * 1_048_576
+_MAX_DEPTH = 32
+_CLOCK_REALTIME_COARSE = 5  # <linux/time.h>; the clock that file times are taken from
+
+#: path, device, inode, mode, size, mtime_ns, ctime_ns
+Stamp = tuple[str, int, int, int, int, int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """One tool folder as it was read."""
+
+    folder: Path
+    files: Mapping[str, str]  #: relative path -> SHA-256, with ``+x`` if executable
+    documents: Mapping[str, bytes] = field(repr=False)  #: `tool.yaml` and `adapters/*.yaml`
+
+    @property
+    def digest(self) -> str:
+        return sha256_json(dict(self.files))
+
+
+def folder_digest(folder: Path) -> str:
+    return read_folder(folder).digest
+
+
+def read_folder(folder: Path) -> Snapshot:
+    """Read and hash everything below `folder`, in a stable order."""
+    files: dict[str, str] = {}
+    documents: dict[str, bytes] = {}
+    for path, status in sorted(_walk(folder)):
+        content = _read(folder, path, status)
+        files[path] = sha256_bytes(content) + ("+x" if status.st_mode & 0o111 else "")
+        if is_document(path):
+            documents[path] = content
+    return Snapshot(folder=folder, files=files, documents=documents)
+
+
+def is_document(path: str) -> bool:
+    parent, _, name = path.rpartition("/")
+    return path == "tool.yaml" or (parent == "adapters" and name.endswith(".yaml"))
+
+
+def changed_files(approved: Mapping[str, str], found: Mapping[str, str]) -> tuple[str, ...]:
+    """What differs, in words: ``tool.yaml (edited)``, ``new.sh (added)`` …"""
+    return tuple(
+        f"{path} ({_difference(approved.get(path), found.get(path))})"
+        for path in sorted({*approved, *found})
+        if approved.get(path) != found.get(path)
+    )
+
+
+def _difference(approved: str | None, found: str | None) -> str:
+    if approved is None:
+        return "added"
+    if found is None:
+        return "removed"
+    if approved.removesuffix("+x") == found.removesuffix("+x"):
+        return "now executable" if found.endswith("+x") else "no longer executable"
+    return "edited"
+
+
+def file_clock_ns() -> int:
+    """Now, on the clock that stamps files: no later change can carry an earlier ctime."""
+    return time.clock_gettime_ns(_CLOCK_REALTIME_COARSE)
+
+
+class SnapshotCache:
+    """Snapshots by the stat of every file in the folder: any edit is noticed, nothing is re-hashed.
+
+    A file changed in the same clock tick in which it was looked at could keep its times. Such a
+    snapshot is used but not kept. Safe to share between threads.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[Path, tuple[tuple[Stamp, ...], Snapshot]] = {}
+        self._lock = threading.Lock()
+
+    def read(self, folder: Path) -> Snapshot:
+        # The clock comes first: a later change is stamped no earlier than this.
+        tick = file_clock_ns()
+        stamps = _stamps(folder)
+        with self._lock:
+            kept = self._kept.get(folder)
+        if kept is not None and kept[0] == stamps:
+            return kept[1]
+        snapshot = read_folder(folder)
+        settled = all(stamp[-1] < tick for stamp in stamps)
+        if settled and _stamps(folder) == stamps:
+            with self._lock:
+                self._kept[folder] = (stamps, snapshot)
+        return snapshot
+
+
+def _stamps(folder: Path) -> tuple[Stamp, ...]:
+    return tuple(
+        (path, s.st_dev, s.st_ino, s.st_mode, s.st_size, s.st_mtime_ns, s.st_ctime_ns)
+        for path, s in sorted(_walk(folder))
+    )
+
+
+def _walk(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
+    if folder.is_symlink() or not folder.is_dir():
+        raise _unfit(folder, "", "it is not a directory of its own")
+    count = size = 0
+    pending = [("", 0)]
+    while pending:
+        below, depth = pending.pop()
+        for entry in os.scandir(folder / below):
+            path = f"{below}/{entry.name}" if below else entry.name
+            status = entry.stat(follow_symlinks=False)
+            if not path.isprintable():
+                raise _unfit(folder, ascii(path), "its name is not printable text")
+            if stat.S_ISDIR(status.st_mode):
+                if depth == _MAX_DEPTH:
+                    raise _unfit(folder, path, f"it lies more than {_MAX_DEPTH} folders deep")
+                pending.append((path, depth + 1))
+                continue
+            if not stat.S_ISREG(status.st_mode):
+                raise _unfit(folder, path, "it is a link or special file; put a plain file there")
+            count, size = count + 1, size + status.st_size
+            if count > MAX_FILES:
+                raise _unfit(folder, path, f"the folder has more than {MAX_FILES} files")
+            if size > MAX_BYTES:
+                raise _unfit(folder, path, f"the folder has more than {MAX_BYTES} bytes")
+            yield path, status
+
+
+def _read(folder: Path, path: str, seen: os.stat_result) -> bytes:
+    try:
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        descriptor = os.open(folder / path, flags)
+    except OSError as error:
+        raise _unfit(folder, path, error.strerror or str(error)) from error
+    with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        # Between the listing and here it may have been swapped, or have grown.
+        if (status.st_dev, status.st_ino, status.st_mode) != (
+            seen.st_dev,
+            seen.st_ino,
+            seen.st_mode,
+        ):
+            raise _unfit(folder, path, "it was replaced while it was being read")
+        content = file.read(seen.st_size + 1)
+    if len(content) != seen.st_size:
+        raise _unfit(folder, path, "it changed size while it was being read")
+    return content
+
+
+def _unfit(folder: Path, path: str, why: str) -> Refused:
+    return Refused(
+        "TOOL_FOLDER_UNFIT",
+        f"The tool folder {folder} cannot be digested: {path + ': ' if path else ''}{why}.",
+        remedy="A tool folder holds regular files and folders only; remove what is not.",
+    )

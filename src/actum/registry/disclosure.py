@@ -1,0 +1,118 @@
+"""Progressive disclosure: how much of an adapter is told, and no more.
+
+| level | adds | for |
+|---|---|---|
+| 0 | adapter_id, name, tool_id, type | listing |
+| 1 | summary | choosing |
+| 2 | interface, transforms | executing |
+| 3 | schema, args_schema, examples, fixtures | debugging, documentation |
+
+A level never holds a key of a higher one. Only level 3 reads files: the execution path never does.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from actum.contract.document import load_document
+from actum.errors import Fault
+from actum.registry.digest import read_folder
+from actum.registry.model import Adapter, AdapterKind, Tool, Transform
+
+KEYS: tuple[tuple[str, ...], ...] = (
+    ("adapter_id", "name", "tool_id", "type"),
+    ("summary",),
+    ("interface", "transforms"),
+    ("schema", "args_schema", "examples", "fixtures"),
+)
+
+_EXAMPLES = "fixtures/examples.yaml"
+
+
+def disclose(adapter: Adapter, tool: Tool, level: int) -> dict[str, Any]:
+    """What may be told about `adapter` at `level`, 0 to 3."""
+    if level not in range(len(KEYS)):
+        raise ValueError(f"level {level}: there are the levels 0 to {len(KEYS) - 1}.")
+    told: dict[str, Any] = {
+        "adapter_id": adapter.adapter_id,
+        "name": adapter.name,
+        "tool_id": adapter.tool_id,
+        "type": adapter.kind.value,
+    }
+    if level >= 1:
+        told["summary"] = _summary(adapter, tool)
+    if level >= 2:
+        told["interface"] = {adapter.kind.value: adapter.interface}
+        told["transforms"] = {
+            "input": _transforms(adapter.input_transforms),
+            "output": _transforms(adapter.output_transforms),
+        }
+    if level >= 3:
+        told |= _documentation(adapter, tool)
+    return told
+
+
+def _summary(adapter: Adapter, tool: Tool) -> dict[str, Any]:
+    """Enough to choose by: what it does, what it is called with, whether it is meant for use."""
+    interface = adapter.interface
+    common = {
+        "description": tool.description,
+        "version": adapter.version,
+        "status": adapter.status.value,
+    }
+    match adapter.kind:
+        case AdapterKind.CLI:
+            return common | {
+                "executable": interface["executable"],
+                "parameters": list(interface.get("arg_mapping", {})),
+            }
+        case AdapterKind.API:
+            return common | {
+                "base_url": interface["base_url"],
+                "operations": list(interface["endpoint_mapping"]),
+            }
+        case AdapterKind.SDK:
+            return common | {
+                "language": interface["language"],
+                "operations": list(interface["function_mapping"]),
+            }
+        case AdapterKind.MCP:
+            return common | {
+                "server": interface["server"],
+                "operations": list(interface["tool_mapping"]),
+            }
+
+
+def _transforms(transforms: tuple[Transform, ...]) -> list[dict[str, Any]]:
+    return [{"type": transform.type, "spec": transform.spec} for transform in transforms]
+
+
+def _documentation(adapter: Adapter, tool: Tool) -> dict[str, Any]:
+    folder = Path(tool.folder)
+    snapshot = read_folder(folder)
+    written = [
+        path
+        for path, sha256 in snapshot.files.items()
+        if path.startswith("adapters/") and sha256.removesuffix("+x") == adapter.sha256
+    ]
+    if not written:
+        raise Fault(
+            f"The file of adapter {adapter.adapter_id} changed while it was being shown.",
+            remedy="Ask again.",
+        )
+    fixtures = sorted(path for path in snapshot.files if path.startswith("fixtures/"))
+    examples: list[dict[str, Any]] = []
+    if _EXAMPLES in fixtures:
+        entries = load_document((folder / _EXAMPLES).read_bytes(), file=_EXAMPLES).value
+        examples = [each for each in entries if each["adapter_id"] == adapter.adapter_id]
+    return {
+        "schema": load_document(snapshot.documents[written[0]], file=written[0]).value,
+        "args_schema": tool.args_schema,
+        "examples": examples,
+        "fixtures": {
+            path.removeprefix("fixtures/"): (folder / path).read_text(errors="replace")
+            for path in fixtures
+            if path != _EXAMPLES
+        },
+    }

@@ -1,0 +1,183 @@
+"""`tools.lock`: the signed list of what may run, and the history of how it came to be.
+
+JSON, pretty-printed with sorted keys, so that a review sees each change as a few lines. The
+signatures are those of a DSSE envelope over the canonical JSON of everything else in the file. A
+lock that is unsigned, altered or signed by a stranger gives no right to anything.
+
+It does not stop someone who may write the repository from putting back an older signed lock
+together with the older folders: keep the repository's own history for that.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from actum.contract.canonical import NotCanonical, canonical
+from actum.errors import Refused, VerificationFailed
+from actum.registry.model import Change, Pin, ScopeChange, ToolStatus
+from actum.store import dsse
+from actum.store.keys import PublicKey, Signer
+
+FILE_NAME = "tools.lock"
+PAYLOAD_TYPE = "application/vnd.actum.tools-lock+json"
+VERSION = 1
+_MAX_BYTES = 16 * 1_048_576
+_Record = TypeVar("_Record", Pin, Change)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lock:
+    """The pins in force, by tool id, and every change that led to them, oldest first."""
+
+    pins: tuple[Pin, ...] = ()
+    history: tuple[Change, ...] = ()
+
+    def pin(self, id_or_name: str) -> Pin | None:
+        """The pin of a tool; an id wins over a name."""
+        by_id = {pin.tool_id: pin for pin in self.pins}
+        by_name = {pin.name: pin for pin in self.pins}
+        return by_id.get(id_or_name) or by_name.get(id_or_name)
+
+    def record(self, pin: Pin, change: Change) -> Lock:
+        """This lock with `pin` in the place of the tool's former one, and one change more."""
+        others = [kept for kept in self.pins if kept.tool_id != pin.tool_id]
+        pins = sorted([*others, pin], key=lambda each: each.tool_id)
+        return replace(self, pins=tuple(pins), history=(*self.history, change))
+
+    def without(self, tool_id: str) -> Lock:
+        return replace(self, pins=tuple(pin for pin in self.pins if pin.tool_id != tool_id))
+
+
+def read_lock(root: Path, trusted: Mapping[str, PublicKey]) -> Lock:
+    """The lock of the repository at `root`; an absent one pins nothing."""
+    return parse_lock(lock_bytes(root), trusted)
+
+
+def lock_bytes(root: Path) -> bytes | None:
+    path = root / FILE_NAME
+    try:
+        with path.open("rb") as file:
+            content = file.read(_MAX_BYTES + 1)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise _untrusted(error.strerror or str(error)) from error
+    if len(content) > _MAX_BYTES:
+        raise _untrusted(f"it has more than {_MAX_BYTES} bytes")
+    return content
+
+
+def parse_lock(content: bytes | None, trusted: Mapping[str, PublicKey]) -> Lock:
+    if content is None:
+        return Lock()
+    document = _parse_json(content)
+    signatures = document.pop("signatures", None)
+    try:
+        envelope = {
+            "payload": base64.b64encode(canonical(document)).decode(),
+            "payloadType": PAYLOAD_TYPE,
+            "signatures": signatures,
+        }
+        dsse.verify(envelope, trusted)
+    except (VerificationFailed, NotCanonical) as error:
+        raise _untrusted(error.message.rstrip(".")) from error
+    return _from_document(document)
+
+
+def write_lock(root: Path, lock: Lock, signer: Signer) -> None:
+    """Sign and replace `tools.lock` in one step: a reader sees the old one or the new one."""
+    document = _to_document(lock)
+    envelope = dsse.sign(canonical(document), PAYLOAD_TYPE, signer)
+    signed = {**document, "signatures": envelope["signatures"]}
+    text = json.dumps(signed, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+    path = root / FILE_NAME
+    pending = root / f".{FILE_NAME}.{os.getpid()}.new"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+    with os.fdopen(os.open(pending, flags, 0o644), "wb") as file:
+        file.write(text.encode())
+        file.flush()
+        os.fsync(file.fileno())
+    pending.rename(path)
+    # The rename itself is durable only once its directory is.
+    descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _to_document(lock: Lock) -> dict[str, Any]:
+    return {
+        "version": VERSION,
+        "pins": [_plain(pin) for pin in lock.pins],
+        "history": [_plain(change) for change in lock.history],
+    }
+
+
+def _plain(record: Pin | Change) -> dict[str, Any]:
+    values = {each.name: getattr(record, each.name) for each in fields(record)}
+    return {
+        name: dict(value) if isinstance(value, Mapping) else value for name, value in values.items()
+    }
+
+
+def _from_document(document: dict[str, Any]) -> Lock:
+    """Signed by a key we trust, so a wrong shape means another version of Actum wrote it."""
+    if document.get("version") != VERSION:
+        raise _untrusted(
+            f"version {document.get('version')!r} is not {VERSION}, the one known here"
+        )
+    try:
+        lock = Lock(
+            pins=tuple(_record(Pin, entry) for entry in document["pins"]),
+            history=tuple(_record(Change, entry) for entry in document["history"]),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise _untrusted(f"an entry has an unknown shape ({error})") from error
+    for what in ("tool_id", "name"):
+        values = [getattr(pin, what) for pin in lock.pins]
+        if len(values) != len(set(values)):
+            raise _untrusted(f"two pins share one {what}")
+    return lock
+
+
+def _record(kind: type[_Record], entry: dict[str, Any]) -> _Record:
+    values = {**entry, "status": ToolStatus(entry["status"])}
+    if kind is Change:
+        values["scope_change"] = ScopeChange(entry["scope_change"])
+    return kind(**values)
+
+
+def _parse_json(content: bytes) -> dict[str, Any]:
+    try:
+        document = json.loads(content, object_pairs_hook=_unique)
+    except (ValueError, RecursionError) as error:
+        raise _untrusted(f"it is not JSON ({error})") from error
+    if not isinstance(document, dict):
+        raise _untrusted("it is not a JSON object")
+    return document
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    # Two readers may pick different ones of two equal keys; only one was reviewed.
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        raise ValueError("a key occurs twice in one object")
+    return result
+
+
+def _untrusted(why: str) -> Refused:
+    return Refused(
+        "LOCK_UNTRUSTED",
+        f"{FILE_NAME} is not believed: {why}.",
+        remedy=(
+            "Restore it from the repository's history, or add the signer's public key to "
+            "actum.toml [trust] if you trust whoever signed it."
+        ),
+    )

@@ -1,0 +1,79 @@
+"""The spec of a transform, judged when its adapter is loaded, not when it first runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from actum.contract.model import Json
+
+PARSERS = ("json", "json_lines", "csv", "yaml", "lines", "text")
+
+
+def spec_problem(kind: str, spec: Json) -> str | None:
+    """What is wrong with the spec of a transform of this kind; ``None``: nothing."""
+    check = _CHECKS.get(kind)
+    return None if check is None else check(spec)  # an unknown kind is the schema's to refuse
+
+
+def _rename(spec: Json) -> str | None:
+    if _named(spec) and all(isinstance(new, str) and new for new in spec.values()):
+        return None
+    return "rename takes a mapping of parameter name to new name"
+
+
+def _map(spec: Json) -> str | None:
+    return None if _named(spec) else "map takes a mapping of parameter name to its new values"
+
+
+def _default(spec: Json) -> str | None:
+    return None if _named(spec) else "default takes a mapping of parameter name to value"
+
+
+def _validate(spec: Json) -> str | None:
+    if spec == "json_schema":
+        return None
+    if not isinstance(spec, Mapping):
+        return "validate takes `json_schema` (the tool's args_schema) or a schema of its own"
+    fault = schema_fault(spec)
+    return fault and f"validate: {fault}"
+
+
+def _parse(spec: Json) -> str | None:
+    return None if spec in PARSERS else f"parse takes one of {', '.join(PARSERS)}"
+
+
+def _extract(spec: Json) -> str | None:
+    if isinstance(spec, str) and spec.startswith("$"):
+        return None
+    return "extract takes a JSONPath, which starts with `$`"
+
+
+def _format(spec: Json) -> str | None:
+    return None if isinstance(spec, str) and spec else "format takes a template text"
+
+
+def _named(spec: Json) -> bool:
+    return isinstance(spec, Mapping) and bool(spec) and all(isinstance(key, str) for key in spec)
+
+
+def schema_fault(schema: Mapping[str, Json]) -> str | None:
+    """Why this is no usable JSON Schema; a `$ref` that leaves the document is one reason."""
+    import jsonschema_rs
+
+    try:
+        # Offline: by default a $ref would read files and fetch from the network.
+        jsonschema_rs.validator_for(dict(schema), offline=True)
+    except ValueError as error:
+        return str(error).splitlines()[0]
+    return None
+
+
+_CHECKS: Mapping[str, Callable[[Json], str | None]] = {
+    "rename": _rename,
+    "map": _map,
+    "default": _default,
+    "validate": _validate,
+    "parse": _parse,
+    "extract": _extract,
+    "format": _format,
+}
