@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from enum import StrEnum
 
 from actum.contract.model import Json
 from actum.contract.outcome import TraceOutcome
+from actum.errors import EvidenceUnavailable
 
 
 class EventType(StrEnum):
@@ -37,3 +40,90 @@ class TraceEvent:
 
 #: Where a runner sends its events. Raises if the event cannot be kept.
 Emit = Callable[[TraceEvent], None]
+
+
+#: What every started attempt has to say, in this order (seed 004).
+LIFECYCLE = (
+    EventType.TOOL_RUN_START,
+    EventType.TOOL_RUN_RESOURCE_APPLIED,
+    EventType.TOOL_RUN_OUTPUT_CAPTURED,
+    EventType.TOOL_RUN_END,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """An event, and when it reached the trace."""
+
+    event: TraceEvent
+    ts: str  #: RFC 3339, UTC
+
+    def document(self) -> dict[str, Json]:
+        event = self.event
+        return {
+            "trace_id": event.trace_id,
+            "execution_id": event.execution_id,
+            "attempt": event.attempt,
+            "event_type": event.event_type.value,
+            "ts": self.ts,
+            "tool_id": event.tool_id,
+            "runner_type": event.runner_type,
+            "container_id": event.container_id,
+            "duration_ms": event.duration_ms,
+            "outcome": event.outcome.value if event.outcome else None,
+            "data": dict(event.data),
+        }
+
+
+class Trace:
+    """The events of one execution, in the order they came. Its `emit` is what runners get.
+
+    Events stay in memory until the execution is sealed: they share its one durable commit. An
+    attempt's lifecycle events that come twice, too late or in another order are a fault at once.
+    """
+
+    def __init__(self) -> None:
+        self._recorded: list[Recorded] = []
+        self._lock = threading.Lock()
+
+    def emit(self, event: TraceEvent) -> None:
+        with self._lock:
+            if event.event_type in LIFECYCLE:
+                seen = self._lifecycle(event.attempt)
+                due = LIFECYCLE[len(seen)] if len(seen) < len(LIFECYCLE) else None
+                if event.event_type is not due:
+                    raise EvidenceUnavailable(
+                        f"Trace of {event.execution_id}, attempt {event.attempt}:"
+                        f" {event.event_type} came where {due or 'nothing more'} was due.",
+                        remedy="The runner is at fault; report it with `actum trace`.",
+                    )
+            self._recorded.append(Recorded(event=event, ts=rfc3339(datetime.now(UTC))))
+
+    @property
+    def events(self) -> tuple[Recorded, ...]:
+        with self._lock:
+            return tuple(self._recorded)
+
+    def _lifecycle(self, attempt: int) -> list[EventType]:
+        return [
+            kept.event.event_type
+            for kept in self._recorded
+            if kept.event.attempt == attempt and kept.event.event_type in LIFECYCLE
+        ]
+
+
+def missing_events(events: tuple[Recorded, ...], attempts: int) -> tuple[str, ...]:
+    """Which lifecycle events of which attempt never came; empty for a whole trace."""
+    seen = {(kept.event.attempt, kept.event.event_type) for kept in events}
+    return tuple(
+        f"{kind.value} of attempt {attempt}"
+        for attempt in range(1, attempts + 1)
+        for kind in LIFECYCLE
+        if (attempt, kind) not in seen
+    )
+
+
+def rfc3339(moment: datetime) -> str:
+    """UTC with milliseconds and a Z, the one way times are written in records."""
+    text = moment.astimezone(UTC).isoformat(timespec="milliseconds")
+    return text.removesuffix("+00:00") + "Z"

@@ -1,0 +1,248 @@
+"""The three checklists of seed 000 as verdicts, each drawn from the fact that proves it.
+
+`pass` and `fail` are said only of what the execution came to; what it never came to is
+`not_reached`. No verdict is taken from the outcome alone, and none is assumed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from enum import StrEnum
+
+from actum.capture.interpret import check_outputs, interpret
+from actum.capture.model import Capture, DeadlinePassed, Enforced, Stream
+from actum.contract.call import CheckResult
+from actum.contract.canonical import sha256_bytes
+from actum.contract.limits import TERM_GRACE_S
+from actum.contract.model import Json
+from actum.contract.outcome import Outcome
+from actum.evidence.facts import ExecutionFacts, Stage
+from actum.evidence.trace import missing_events
+
+_RESOURCES = ("memory_mb", "cpu_cores", "max_children")
+_SANITISING = ("IV-02", "IV-03", "IV-04", "IV-05")
+#: How late the end of a stopped tree may be seen: the grace, and a busy host.
+_LATE_MS = int(TERM_GRACE_S * 1000) + 5_000
+
+
+class Verdict(StrEnum):
+    PASS = "pass"  # noqa: S105
+    FAIL = "fail"
+    NOT_REACHED = "not_reached"
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    item: str
+    verdict: Verdict
+    detail: str
+
+    def document(self) -> dict[str, Json]:
+        return {"item": self.item, "verdict": self.verdict.value, "detail": self.detail}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checklists:
+    pre: tuple[Item, ...]
+    during: tuple[Item, ...]
+    post: tuple[Item, ...]
+
+    @property
+    def items(self) -> tuple[Item, ...]:
+        return (*self.pre, *self.during, *self.post)
+
+    def document(self) -> dict[str, Json]:
+        return {
+            "pre_execution": [item.document() for item in self.pre],
+            "during_execution": [item.document() for item in self.during],
+            "post_execution": [item.document() for item in self.post],
+        }
+
+
+def checklists(facts: ExecutionFacts, stored: Collection[str]) -> Checklists:
+    """Judge one execution; `stored` holds the BLAKE3 of every file in the evidence store."""
+    return Checklists(
+        pre=(
+            _tool(facts),
+            _adapter(facts),
+            _inputs(facts),
+            _limits(facts),
+            _allowlist(facts),
+            _evidence_open(facts),
+        ),
+        during=(
+            _started("Timeout enforced", facts, _timeout),
+            _started("Resource limits monitored", facts, _resources),
+            _started("Output streams captured", facts, _streams),
+            _started("Errors logged with context", facts, _errors),
+        ),
+        post=(
+            _started("Exit code interpreted", facts, _exit_code),
+            _started("Outputs collected and validated", facts, _outputs),
+            _started("Artifacts stored", facts, lambda _, capture: _artifacts(capture, stored)),
+            _started("Evidence captured", facts, _evidence),
+            _started("Cleanup performed", facts, _cleanup),
+        ),
+    )
+
+
+_Judged = tuple[bool, str]
+
+
+def _item(item: str, judged: _Judged) -> Item:
+    return Item(item, Verdict.PASS if judged[0] else Verdict.FAIL, judged[1])
+
+
+def _before(item: str, facts: ExecutionFacts, stage: Stage) -> Item:
+    """For a fact that is not there: its own stage failed, or an earlier one ended it all."""
+    if facts.refused_at is None or facts.refused_at is stage:
+        return Item(item, Verdict.FAIL, ", ".join(facts.reason_codes) or "not established")
+    return Item(item, Verdict.NOT_REACHED, "")
+
+
+def _started(
+    item: str, facts: ExecutionFacts, judge: Callable[[ExecutionFacts, Capture], _Judged]
+) -> Item:
+    if facts.capture is None:
+        return Item(item, Verdict.NOT_REACHED, "")
+    return _item(item, judge(facts, facts.capture))
+
+
+def _tool(facts: ExecutionFacts) -> Item:
+    item = "Tool is in registry and active"
+    if facts.tool is None:
+        return _before(item, facts, Stage.REGISTRY)
+    return _item(item, (True, f"{facts.tool.tool_id} {facts.tool.version}, pinned"))
+
+
+def _adapter(facts: ExecutionFacts) -> Item:
+    item = "Adapter exists and matches tool version"
+    if facts.adapter is None:
+        if facts.tool is None:
+            return Item(item, Verdict.NOT_REACHED, "")
+        return _before(item, facts, Stage.REGISTRY)
+    active = facts.adapter.status == "active"
+    return _item(item, (active, f"{facts.adapter.adapter_id} {facts.adapter.version}"))
+
+
+def _inputs(facts: ExecutionFacts) -> Item:
+    item = "Inputs validated and sanitized"
+    results = {check.code: check.result for check in facts.checks if check.code in _SANITISING}
+    if not results:
+        return _before(item, facts, Stage.VALIDATION)
+    held = set(results) == set(_SANITISING) and CheckResult.BLOCKED not in results.values()
+    return _item(item, (held, ", ".join(f"{code} {result}" for code, result in results.items())))
+
+
+def _limits(facts: ExecutionFacts) -> Item:
+    item = "Sandbox limits set appropriately"
+    if facts.policy is None or not facts.foreseen:
+        return _before(item, facts, Stage.POLICY)
+    limits = facts.policy.limits
+    unmet = [row.limit for row in facts.foreseen if not row.enforced]
+    values = (
+        f"timeout_ms {limits.timeout_ms}, memory_mb {limits.memory_mb},"
+        f" cpu_cores {limits.cpu_cores}, max_children {limits.children}"
+    )
+    return _item(item, (not unmet, f"not enforceable: {', '.join(unmet)}" if unmet else values))
+
+
+def _allowlist(facts: ExecutionFacts) -> Item:
+    item = "Allowlist permits the operation"
+    found = [check.result for check in facts.checks if check.code == "IV-01"]
+    if found:
+        return _item(item, (found == [CheckResult.PASSED], f"IV-01 {found[0]}"))
+    if any(violation.code == "IV-01" for violation in facts.violations):
+        return Item(item, Verdict.FAIL, "IV-01")
+    return Item(item, Verdict.NOT_REACHED, "")
+
+
+def _evidence_open(facts: ExecutionFacts) -> Item:
+    item = "Evidence capture initialized"
+    if facts.opened is None:
+        if facts.capture is None:
+            return _before(item, facts, Stage.WRITE_AHEAD)
+        return Item(item, Verdict.FAIL, "ran without a PENDING record")
+    return _item(item, (True, f"audit record {facts.opened.pending_seq}"))
+
+
+def _row(capture: Capture, limit: str) -> Enforced | None:
+    return next((row for row in capture.enforcement if row.limit == limit), None)
+
+
+def _timeout(facts: ExecutionFacts, capture: Capture) -> _Judged:
+    row = _row(capture, "timeout_ms")
+    if row is None or not row.enforced or facts.policy is None:
+        return False, "no mechanism enforced it"
+    in_time = capture.duration_ms <= facts.policy.limits.timeout_ms + _LATE_MS
+    stopped = ", stopped at the deadline" if isinstance(capture.ending, DeadlinePassed) else ""
+    return in_time, f"{row.mechanism}: {capture.duration_ms} ms of {row.requested}{stopped}"
+
+
+def _resources(_: ExecutionFacts, capture: Capture) -> _Judged:
+    rows = {limit: _row(capture, limit) for limit in _RESOURCES}
+    blind = [limit for limit, row in rows.items() if row is None or not row.enforced]
+    if blind:
+        return False, f"not enforced: {', '.join(blind)}"
+    peaks = [
+        f"{row.limit} peak {row.peak}" for row in rows.values() if row and row.peak is not None
+    ]
+    return bool(peaks), ", ".join(peaks) or "no usage figure was reported"
+
+
+def _streams(_: ExecutionFacts, capture: Capture) -> _Judged:
+    whole = _consistent(capture.stdout) and _consistent(capture.stderr)
+    return whole, f"stdout {capture.stdout.total_bytes}, stderr {capture.stderr.total_bytes} bytes"
+
+
+def _consistent(stream: Stream) -> bool:
+    if stream.truncated:
+        return len(stream.kept) < stream.total_bytes
+    return len(stream.kept) == stream.total_bytes and sha256_bytes(stream.kept) == stream.sha256
+
+
+def _errors(facts: ExecutionFacts, _: Capture) -> _Judged:
+    missing = missing_events(facts.events, facts.attempt)
+    if missing:
+        return False, f"missing from the trace: {', '.join(missing)}"
+    if facts.outcome is not Outcome.SUCCEEDED and not facts.reason_codes:
+        return False, "the failure has no reason code"
+    return True, ", ".join(facts.reason_codes) or "no errors; trace is whole"
+
+
+def _exit_code(facts: ExecutionFacts, capture: Capture) -> _Judged:
+    right = facts.exit_code == interpret(capture.ending).exit_code
+    return right, f"{facts.exit_code} as {facts.outcome}"
+
+
+def _outputs(facts: ExecutionFacts, capture: Capture) -> _Judged:
+    problems = check_outputs(facts.contract.outputs, interpret(capture.ending), capture)
+    if problems:
+        return False, "; ".join(problems)
+    if facts.outcome is Outcome.OUTPUT_INVALID:
+        return False, "not what was expected"
+    return True, f"{len(capture.collected)} files"
+
+
+def _artifacts(capture: Capture, stored: Collection[str]) -> _Judged:
+    lost = [file.name for file in capture.collected if file.blake3 not in stored]
+    if lost:
+        return False, f"not stored: {', '.join(lost)}"
+    return True, f"{len(capture.collected)} files"
+
+
+def _evidence(facts: ExecutionFacts, capture: Capture) -> _Judged:
+    if facts.plan is None or not facts.plan.argv:
+        return False, "the command is not known"
+    if facts.exit_code != interpret(capture.ending).exit_code:
+        return False, "the exit code is not known"
+    return True, f"evidence:{facts.evidence_id}"
+
+
+def _cleanup(facts: ExecutionFacts, _: Capture) -> _Judged:
+    if facts.leftovers is None:
+        return False, "the runner did not say what was left"
+    if facts.leftovers:
+        return False, f"left behind: {', '.join(facts.leftovers)}"
+    return True, "nothing left behind"

@@ -1,0 +1,221 @@
+"""The row of an execution: open while it may run, closed for ever afterwards.
+
+It exists so that one execution id starts at most one tool, and so that asking again gets the
+recorded answer. It is no proof of anything; the receipt is.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from dataclasses import dataclass
+
+from actum.contract.model import Json
+from actum.contract.outcome import PROJECTIONS, Outcome
+from actum.errors import EvidenceUnavailable, Refused
+from actum.evidence.facts import ExecutionFacts, Intent
+from actum.evidence.owner import current_owner, is_alive
+from actum.evidence.trace import rfc3339
+from actum.store.database import Database
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownExecution:
+    """What the store remembers of an execution id."""
+
+    execution_id: str
+    identity_sha256: str
+    contract_sha256: str
+    trace_id: str
+    session: str
+    tool_id: str
+    outcome: Outcome | None  #: ``None``: still open
+    result: dict[str, Json] | None  #: as given to `seal`; ``None`` also if it was interrupted
+    receipt_id: str | None
+    started_at: str
+    ended_at: str | None
+
+    @property
+    def may_have_run(self) -> bool:
+        """Whether a tool was perhaps started, so that this id must not start another."""
+        return _Found(self.outcome).may_have_run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenExecution:
+    """A PENDING execution: still running if its process is `alive`, else interrupted."""
+
+    execution_id: str
+    tool_id: str
+    session: str
+    started_at: str
+    alive: bool
+
+
+class Executions:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def get(self, execution_id: str) -> KnownExecution | None:
+        found = self._select("WHERE execution_id = ?", (execution_id,))
+        return found[0] if found else None
+
+    def of_session(self, session: str) -> tuple[KnownExecution, ...]:
+        return self._select("WHERE session = ? ORDER BY started_at, execution_id", (session,))
+
+    def open_executions(self) -> tuple[OpenExecution, ...]:
+        """Every PENDING execution, oldest first."""
+        rows = self._database.rows(
+            "SELECT execution_id, tool_id, session, started_at, owner FROM executions"
+            " WHERE state = 'PENDING' ORDER BY started_at, execution_id"
+        )
+        return tuple(
+            OpenExecution(
+                execution_id=execution_id,
+                tool_id=tool_id,
+                session=session,
+                started_at=started_at,
+                alive=is_alive(owner),
+            )
+            for execution_id, tool_id, session, started_at, owner in rows
+        )
+
+    def _select(self, where: str, parameters: tuple[str, ...]) -> tuple[KnownExecution, ...]:
+        rows = self._database.rows(f"{_SELECT} {where}", parameters)
+        return tuple(
+            KnownExecution(
+                execution_id=row[0],
+                identity_sha256=row[1],
+                contract_sha256=row[2],
+                trace_id=row[3],
+                session=row[4],
+                tool_id=row[5],
+                outcome=Outcome(row[6]) if row[6] else None,
+                result=json.loads(row[7]) if row[7] else None,
+                receipt_id=row[8],
+                started_at=row[9],
+                ended_at=row[10],
+            )
+            for row in rows
+        )
+
+
+def open_row(cursor: sqlite3.Cursor, intent: Intent, opening: str) -> None:
+    """Make an id PENDING. Of two that start one id at once, the second is refused here."""
+    found = _found(cursor, intent.execution_id)
+    if found and found.may_have_run:
+        raise Refused(
+            "EXECUTION_ID_REUSED",
+            f"execution_id: {intent.execution_id} has been started already.",
+            remedy="Ask for its result, or use a new execution_id.",
+        )
+    _write(cursor, intent, state="PENDING", owner=current_owner(), opening=opening)
+
+
+def reopen_row(cursor: sqlite3.Cursor, intent: Intent, opening: str) -> None:
+    """Keep an id PENDING for its next attempt."""
+    found = _found(cursor, intent.execution_id)
+    if not (found and found.open):
+        raise not_open(intent.execution_id)
+    _write(cursor, intent, state="PENDING", owner=current_owner(), opening=opening)
+
+
+def close_row(cursor: sqlite3.Cursor, facts: ExecutionFacts, result: str | None) -> None:
+    """Make an id FINAL. A refusal never overwrites what the same id did before."""
+    found = _found(cursor, facts.execution_id)
+    if facts.opened is not None or facts.capture is not None:
+        if not (found and found.open):
+            raise not_open(facts.execution_id)
+    elif found and found.may_have_run:
+        return
+    _write(
+        cursor,
+        facts,
+        state="FINAL",
+        outcome=facts.outcome.value,
+        result_json=result,
+        receipt_id=facts.receipt_id,
+        ended_at=rfc3339(facts.ended_at),
+    )
+
+
+def not_open(execution_id: str) -> EvidenceUnavailable:
+    return EvidenceUnavailable(
+        f"Execution {execution_id} is not open in the store, so it cannot be continued or closed.",
+        remedy="Another process may have closed it as interrupted: look with `actum verify --all`.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    outcome: Outcome | None
+
+    @property
+    def open(self) -> bool:
+        return self.outcome is None
+
+    @property
+    def may_have_run(self) -> bool:
+        return self.outcome is None or PROJECTIONS[self.outcome].tool_run is not None
+
+
+_SELECT = """
+SELECT execution_id, identity_sha256, contract_sha256, trace_id, session, tool_id, outcome,
+    result_json, receipt_id, started_at, ended_at
+FROM executions
+"""
+
+_UPSERT = """
+INSERT INTO executions (execution_id, identity_sha256, contract_sha256, trace_id, session, tool_id,
+    state, outcome, result_json, receipt_id, started_at, ended_at, owner, opening)
+VALUES (:execution_id, :identity_sha256, :contract_sha256, :trace_id, :session, :tool_id,
+    :state, :outcome, :result_json, :receipt_id, :started_at, :ended_at, :owner, :opening)
+ON CONFLICT (execution_id) DO UPDATE SET identity_sha256 = excluded.identity_sha256,
+    contract_sha256 = excluded.contract_sha256, trace_id = excluded.trace_id,
+    session = excluded.session, tool_id = excluded.tool_id, state = excluded.state,
+    outcome = excluded.outcome, result_json = excluded.result_json,
+    receipt_id = excluded.receipt_id, started_at = excluded.started_at,
+    ended_at = excluded.ended_at, owner = excluded.owner, opening = excluded.opening
+"""
+
+
+def _found(cursor: sqlite3.Cursor, execution_id: str) -> _Found | None:
+    row = cursor.execute(
+        "SELECT outcome FROM executions WHERE execution_id = ?", (execution_id,)
+    ).fetchone()
+    if row is None:
+        return None
+    return _Found(Outcome(row[0]) if row[0] else None)
+
+
+def _write(
+    cursor: sqlite3.Cursor,
+    intent: Intent,
+    *,
+    state: str,
+    outcome: str | None = None,
+    result_json: str | None = None,
+    receipt_id: str | None = None,
+    ended_at: str | None = None,
+    owner: str | None = None,
+    opening: str | None = None,
+) -> None:
+    cursor.execute(
+        _UPSERT,
+        {
+            "execution_id": intent.execution_id,
+            "identity_sha256": intent.identity_sha256,
+            "contract_sha256": intent.contract_sha256,
+            "trace_id": intent.trace_id,
+            "session": intent.session,
+            "tool_id": intent.contract.tool_id,
+            "state": state,
+            "outcome": outcome,
+            "result_json": result_json,
+            "receipt_id": receipt_id,
+            "started_at": rfc3339(intent.started_at),
+            "ended_at": ended_at,
+            "owner": owner,
+            "opening": opening,
+        },
+    )

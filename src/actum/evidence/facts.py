@@ -1,0 +1,99 @@
+"""Everything that is known about one execution when it is written down.
+
+The audit record, the trace, the evidence record and the receipt are all made from this one value,
+so they cannot tell different stories. A refused execution has no plan and no capture; what it has
+shows how far it came. Nothing here decides or writes anything.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import IntEnum
+
+from actum.capture.model import Capture, Enforced
+from actum.contract.call import AdapterRef, Check, EffectivePolicy, Plan, ToolRef, ValidationProof
+from actum.contract.model import Contract
+from actum.contract.outcome import PROJECTIONS, Outcome
+from actum.errors import Violation
+from actum.evidence.trace import Recorded
+
+
+class Stage(IntEnum):
+    """Where a request was refused; the order is that of the pipeline."""
+
+    GATE = 1
+    REGISTRY = 2
+    VALIDATION = 3
+    POLICY = 4
+    WRITE_AHEAD = 5
+    RUNNER = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opened:
+    """Proof that evidence was open before the start: the PENDING audit record, on the disk."""
+
+    pending_seq: int
+
+
+def _new_id() -> str:
+    return str(uuid.uuid4())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intent:
+    """What is known before the start. `Facts` are an intent and what became of it."""
+
+    contract: Contract
+    contract_sha256: str
+    identity_sha256: str
+    trace_id: str
+    session: str
+    input_digest: str
+    started_at: datetime
+    attempt: int = 1  #: which one this is, or the last one there was
+    tool: ToolRef | None = None
+    adapter: AdapterRef | None = None
+    policy: EffectivePolicy | None = None
+    checks: tuple[Check, ...] = ()  #: of a proof, or of a validation that failed
+    proof: ValidationProof | None = None
+    plan: Plan | None = None
+    foreseen: tuple[Enforced, ...] = ()  #: how the runner said it would enforce each limit
+    parent_receipt: str | None = None
+    receipt_id: str = field(default_factory=_new_id)
+    evidence_id: str = field(default_factory=_new_id)
+
+    @property
+    def execution_id(self) -> str:
+        return self.contract.execution_id
+
+    @property
+    def evidence_ref(self) -> str:
+        """Where the evidence is found: the asker's own reference, or ours."""
+        return self.contract.metadata.evidence_ref or f"evidence:{self.evidence_id}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionFacts(Intent):
+    """One execution, ended or refused."""
+
+    outcome: Outcome
+    reason_codes: tuple[str, ...]
+    ended_at: datetime
+    duration_ms: int
+    refused_at: Stage | None = None  #: ``None``: it was not refused
+    violations: tuple[Violation, ...] = ()
+    opened: Opened | None = None
+    capture: Capture | None = None
+    exit_code: int | None = None  #: as interpreted (143 for a timeout), not as waited for
+    output_digest: str | None = None
+    events: tuple[Recorded, ...] = ()
+    #: What of the attempt was still there when its runner was done: ``()`` is "looked, nothing",
+    #: ``None`` is "nobody looked".
+    leftovers: tuple[str, ...] | None = None
+
+    @property
+    def ran(self) -> bool:
+        return PROJECTIONS[self.outcome].tool_run is not None

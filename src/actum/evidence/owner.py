@@ -1,0 +1,47 @@
+"""Which process an unfinished execution belongs to, and whether that process is still there.
+
+A process id alone means nothing after a restart or in another pid namespace. With the boot, the
+namespace and the moment of its start it names one process for ever.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+
+
+def current_owner() -> str:
+    """This process, as a text that no other process will ever have."""
+    return f"{_boot()} {_namespace()} {os.getpid()} {_start_of(os.getpid())}"
+
+
+def is_alive(owner: str) -> bool:
+    """Whether the owner still runs. Where that cannot be seen from here, it is taken to run."""
+    boot, namespace, pid, start = owner.split(" ")
+    if boot != _boot():
+        return False
+    if namespace != _namespace():
+        return True  # another container's process: it must close its own executions
+    return _start_of(int(pid)) == start
+
+
+@cache
+def _boot() -> str:
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        return file.read().strip()
+
+
+def _namespace() -> str:
+    return os.readlink("/proc/self/ns/pid")
+
+
+def _start_of(pid: int) -> str | None:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            # The name in the second field may hold anything, spaces and brackets too.
+            after_name = file.read().rpartition(b")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    if after_name[0] in (b"Z", b"X"):
+        return None  # dead, only not yet buried by its parent
+    return after_name[19].decode()

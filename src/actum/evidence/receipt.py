@@ -1,0 +1,206 @@
+"""Receipts: an in-toto Statement about one execution, signed in a DSSE envelope.
+
+The statement binds what was asked, what was allowed, what enforced it and how it ended, all as
+identifiers, numbers and digests. Subjects carry SHA-256 only, because common verifiers reject a
+statement with any other digest in it; BLAKE3 addresses stand in the predicate. Output, arguments,
+stdin and environment values are never part of it. Receipts name paths and people: they are
+confidential, though not secret.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+
+import actum
+from actum.capture.interpret import interpret
+from actum.capture.model import Capture, Collected, Enforced, Stream
+from actum.contract.canonical import canonical, sha256_bytes, sha256_json
+from actum.contract.model import Json
+from actum.evidence.facts import ExecutionFacts, Intent
+from actum.evidence.record import count
+from actum.evidence.trace import rfc3339
+from actum.store import dsse
+from actum.store.keys import Signer
+
+STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
+PREDICATE_TYPE = "urn:actum:execution-receipt:v1"
+PAYLOAD_TYPE = "application/vnd.in-toto+json"
+MANIFEST = "evidence-manifest"
+MAX_FILES = 64  #: named one by one; the evidence record, the first subject, lists all
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receipt:
+    receipt_id: str
+    envelope: Mapping[str, Json]
+    encoded: bytes  #: what is stored and exported, to the byte
+    sha256: str  #: of `encoded`
+
+
+def sign_receipt(statement: Mapping[str, Json], signer: Signer) -> Receipt:
+    envelope = dsse.sign(canonical(statement), PAYLOAD_TYPE, signer)
+    encoded = canonical(envelope)
+    return Receipt(
+        receipt_id=statement["predicate"]["receipt_id"],
+        envelope=envelope,
+        encoded=encoded,
+        sha256=sha256_bytes(encoded),
+    )
+
+
+def build_statement(
+    facts: ExecutionFacts, record_sha256: str, result_sha256: str | None
+) -> dict[str, Json]:
+    """The statement about `facts`; the digests are of the evidence record and the result."""
+    files = facts.capture.collected[:MAX_FILES] if facts.capture else ()
+    subjects = [{"name": MANIFEST, "digest": {"sha256": record_sha256}}]
+    subjects += [
+        {"name": f"{file.kind}/{file.path}", "digest": {"sha256": file.sha256}} for file in files
+    ]
+    return {
+        "_type": STATEMENT_TYPE,
+        "subject": subjects,
+        "predicateType": PREDICATE_TYPE,
+        "predicate": {
+            **_asked(facts),
+            **_allowed(facts),
+            **_ended(facts),
+            "evidence": {"evidence_id": facts.evidence_id, "sha256": record_sha256},
+            "result_sha256": result_sha256,
+            "environment": {
+                "actum": actum.__version__,
+                "kernel": _uname().release,
+                "machine": _uname().machine,
+            },
+        },
+    }
+
+
+def _asked(intent: Intent) -> dict[str, Json]:
+    metadata = intent.contract.metadata
+    tool, adapter = intent.tool, intent.adapter
+    return {
+        "receipt_id": intent.receipt_id,
+        "execution_id": intent.execution_id,
+        "trace_id": intent.trace_id,
+        "attempt": intent.attempt,
+        "session": intent.session,
+        "parent_receipt": intent.parent_receipt,
+        "requested_by": metadata.requested_by,
+        "purpose_sha256": sha256_bytes(metadata.purpose.encode("utf-8", "surrogatepass")),
+        "contract": {
+            "sha256": intent.contract_sha256,
+            "identity_sha256": intent.identity_sha256,
+        },
+        "input_digest": intent.input_digest,
+        "tool": {"id": tool.tool_id, "version": tool.version, "pin": tool.pin}
+        if tool
+        else {"id": intent.contract.tool_id, "version": None, "pin": None},
+        "adapter": {
+            "id": adapter.adapter_id,
+            "version": adapter.version,
+            "sha256": adapter.sha256,
+        }
+        if adapter
+        else None,
+    }
+
+
+def _allowed(intent: Intent) -> dict[str, Json]:
+    policy, proof = intent.policy, intent.proof
+    policy_document = policy.document() if policy else None
+    return {
+        "policy": {"sha256": sha256_json(policy_document), "document": policy_document}
+        if policy
+        else None,
+        "approvals": list(policy.approvals) if policy else [],
+        "proof": {
+            "sha256": proof.sha256,
+            "checks": [
+                {"code": check.code, "result": check.result.value, "names": list(check.names)}
+                for check in proof.checks
+            ],
+        }
+        if proof
+        else None,
+        "executable": {"path": proof.executable.path, "sha256": proof.executable.sha256}
+        if proof
+        else None,
+        "runner": policy.runner.value if policy else None,
+    }
+
+
+def _ended(facts: ExecutionFacts) -> dict[str, Json]:
+    capture = facts.capture
+    return {
+        "outcome": facts.outcome.value,
+        "reason_codes": list(facts.reason_codes),
+        "ending": _ending(facts, capture) if capture else None,
+        "streams": {"stdout": _stream(capture.stdout), "stderr": _stream(capture.stderr)}
+        if capture
+        else None,
+        "output_digest": facts.output_digest,
+        "artifacts": [_file(file) for file in capture.collected[:MAX_FILES]] if capture else [],
+        "artifacts_total": len(capture.collected) if capture else 0,
+        "enforcement": [_enforced(row) for row in capture.enforcement] if capture else [],
+        # Targets are left out: a tool can spell its input in the names it asks for.
+        "denials": {
+            "count": len(capture.denials) if capture else 0,
+            "kinds": sorted({denial.kind for denial in capture.denials}) if capture else [],
+        },
+        "trace": {
+            "count": len(facts.events),
+            "sha256": sha256_json([kept.document() for kept in facts.events]),
+        },
+        "time": {
+            "started": rfc3339(facts.started_at),
+            "finished": rfc3339(facts.ended_at),
+            "duration_ms": facts.duration_ms,
+        },
+    }
+
+
+def _ending(facts: ExecutionFacts, capture: Capture) -> dict[str, Json]:
+    return {
+        "kind": type(capture.ending).__name__,
+        "exit_code": facts.exit_code,
+        "signal": interpret(capture.ending).signal,
+    }
+
+
+def _stream(stream: Stream) -> dict[str, Json]:
+    return {
+        "bytes": count(stream.total_bytes),
+        "kept": len(stream.kept),
+        "sha256": stream.sha256,
+    }
+
+
+def _file(file: Collected) -> dict[str, Json]:
+    return {
+        "name": file.name,
+        "path": file.path,
+        "kind": file.kind,
+        "size": file.size,
+        "sha256": file.sha256,
+        "blake3": file.blake3,
+    }
+
+
+def _enforced(row: Enforced) -> dict[str, Json]:
+    return {
+        "limit": row.limit,
+        "requested": row.requested,
+        "mechanism": row.mechanism,
+        "enforced": row.enforced,
+        "peak": count(row.peak) if row.peak is not None else None,
+        "tripped": row.tripped,
+    }
+
+
+@cache
+def _uname() -> os.uname_result:
+    return os.uname()

@@ -1,0 +1,124 @@
+"""Kept receipts: found in the database, handed out as files.
+
+The file `.actum/receipts/<receipt_id>.json` is a copy, made when someone asks for it. The row in
+the database is the original, so the file is written without a sync and may be deleted at will.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from dataclasses import dataclass
+from pathlib import Path
+
+from actum.contract.model import Json
+from actum.errors import EvidenceUnavailable, Refused
+from actum.evidence.receipt import Receipt
+from actum.store.database import Database
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptReceipt:
+    receipt_id: str
+    execution_id: str
+    evidence_id: str
+    final_seq: int  #: number of the audit record that names this receipt
+    encoded: bytes
+    sha256: str
+
+    @property
+    def envelope(self) -> dict[str, Json]:
+        decoded: dict[str, Json] = json.loads(self.encoded)
+        return decoded
+
+
+class Receipts:
+    def __init__(self, database: Database, home: str | os.PathLike[str]) -> None:
+        self._database = database
+        self._directory = Path(home) / "receipts"
+
+    def get(self, receipt_id: str) -> KeptReceipt | None:
+        row = self._database.row(f"{_SELECT} WHERE receipt_id = ?", (receipt_id,))
+        return _kept(row) if row else None
+
+    def find(self, receipt_id: str) -> KeptReceipt:
+        kept = self.get(receipt_id)
+        if kept is None:
+            raise Refused(
+                "RECEIPT_UNKNOWN",
+                f"receipt_id: there is no receipt {receipt_id[:80]!r} in this home.",
+                remedy="`actum receipts list` shows those there are.",
+            )
+        return kept
+
+    def of_execution(self, execution_id: str) -> tuple[KeptReceipt, ...]:
+        """All receipts of one id, oldest first: refusals may precede the one that ran."""
+        rows = self._database.rows(
+            f"{_SELECT} WHERE execution_id = ? ORDER BY rowid", (execution_id,)
+        )
+        return tuple(_kept(row) for row in rows)
+
+    def latest(self, limit: int) -> tuple[KeptReceipt, ...]:
+        """The newest receipts, newest first."""
+        rows = self._database.rows(f"{_SELECT} ORDER BY rowid DESC LIMIT ?", (limit,))
+        return tuple(_kept(row) for row in rows)
+
+    def path(self, receipt_id: str) -> Path:
+        """Where `export` puts a receipt of this home."""
+        return self._directory / f"{receipt_id}.json"
+
+    def export(self, receipt_id: str) -> Path:
+        """Write the receipt's file if it is not there as it should be; return its path."""
+        kept = self.find(receipt_id)
+        path = self.path(kept.receipt_id)
+        try:
+            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # Under a name of its own first: a reader never sees half a receipt.
+            temporary = path.with_suffix(f".{os.getpid()}.new")
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+            with open(os.open(temporary, flags, 0o600), "wb") as file:
+                file.write(kept.encoded)
+            os.replace(temporary, path)
+        except OSError as error:
+            raise EvidenceUnavailable(
+                f"The receipt cannot be written to {path}: {error.strerror}.",
+                remedy="It is safe in the database; `actum receipts show` prints it.",
+            ) from error
+        return path
+
+
+_SELECT = "SELECT receipt_id, execution_id, evidence_id, final_seq, envelope, sha256 FROM receipts"
+
+
+def _kept(row: tuple[str, str, str, int, str, str]) -> KeptReceipt:
+    return KeptReceipt(
+        receipt_id=row[0],
+        execution_id=row[1],
+        evidence_id=row[2],
+        final_seq=row[3],
+        encoded=row[4].encode(),
+        sha256=row[5],
+    )
+
+
+def insert_receipt(
+    cursor: sqlite3.Cursor,
+    receipt: Receipt,
+    *,
+    execution_id: str,
+    evidence_id: str,
+    final_seq: int,
+) -> None:
+    cursor.execute(
+        "INSERT INTO receipts (receipt_id, execution_id, evidence_id, final_seq, envelope, sha256)"
+        " VALUES (?, ?, ?, ?, ?, ?)",
+        (
+            receipt.receipt_id,
+            execution_id,
+            evidence_id,
+            final_seq,
+            receipt.encoded.decode(),
+            receipt.sha256,
+        ),
+    )

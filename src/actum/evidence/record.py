@@ -1,0 +1,175 @@
+"""The evidence record: what a person needs to judge one execution later.
+
+Unlike audit, trace and receipt it may hold what was said: the exact command, the beginning of the
+output after redaction, and references to the collected files. It never holds the values of
+environment variables or the bytes given on stdin. It lives in the access-controlled store, and
+the receipt signs its digest.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Collection
+
+from actum.capture.model import Capture, Stream
+from actum.contract.call import Plan
+from actum.contract.model import Json
+from actum.evidence.checklists import checklists
+from actum.evidence.facts import ExecutionFacts
+from actum.evidence.trace import rfc3339
+from actum.store.database import Database
+
+SUMMARY_BYTES = 4_096
+
+Redact = Callable[[bytes], bytes]
+
+
+def build_record(facts: ExecutionFacts, stored: Collection[str], redact: Redact) -> dict[str, Json]:
+    """The document of one execution; `stored` are the addresses of its files."""
+    capture = facts.capture
+    return {
+        "v": 1,
+        "evidence_id": facts.evidence_id,
+        "evidence_ref": facts.evidence_ref,
+        "receipt_id": facts.receipt_id,
+        "execution_id": facts.execution_id,
+        "trace_id": facts.trace_id,
+        "attempt": facts.attempt,
+        "tool_id": facts.contract.tool_id,
+        "adapter_id": facts.adapter.adapter_id if facts.adapter else None,
+        "requested_by": facts.contract.metadata.requested_by,
+        "purpose": facts.contract.metadata.purpose,
+        "outcome": facts.outcome.value,
+        "reason_codes": list(facts.reason_codes),
+        "violations": [{"code": broken.code, "field": broken.field} for broken in facts.violations],
+        "command": _command(facts.plan) if facts.plan else None,
+        "exit_code": facts.exit_code,
+        "output": _output(capture, redact) if capture else None,
+        "full_output": _full_output(facts, capture) if capture else None,
+        "files": _files(capture) if capture else [],
+        "not_collected": _not_collected(capture) if capture else [],
+        "diff_summary": None,
+        "tests": None,
+        "checklists": checklists(facts, stored).document(),
+        "started_at": rfc3339(facts.started_at),
+        "ended_at": rfc3339(facts.ended_at),
+        "duration_ms": facts.duration_ms,
+    }
+
+
+class EvidenceRecords:
+    """Finds evidence by the reference that results and contracts carry."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def resolve(self, evidence_ref: str) -> tuple[dict[str, Json], ...]:
+        """Every record under a reference, oldest first; several executions may share one."""
+        evidence_id = evidence_ref.removeprefix("evidence:")
+        rows = self._database.rows(
+            "SELECT document FROM evidence_records WHERE evidence_ref = ? OR evidence_id = ?"
+            " ORDER BY rowid",
+            (evidence_ref, evidence_id),
+        )
+        return tuple(_decoded(row[0]) for row in rows)
+
+    def of_execution(self, execution_id: str) -> tuple[dict[str, Json], ...]:
+        rows = self._database.rows(
+            "SELECT document FROM evidence_records WHERE execution_id = ? ORDER BY rowid",
+            (execution_id,),
+        )
+        return tuple(_decoded(row[0]) for row in rows)
+
+
+def insert_record(
+    cursor: sqlite3.Cursor,
+    record: bytes,
+    *,
+    evidence_id: str,
+    execution_id: str,
+    evidence_ref: str,
+) -> None:
+    cursor.execute(
+        "INSERT INTO evidence_records (evidence_id, execution_id, evidence_ref, document)"
+        " VALUES (?, ?, ?, ?)",
+        (evidence_id, execution_id, evidence_ref, record.decode()),
+    )
+
+
+def _decoded(document: str) -> dict[str, Json]:
+    decoded: dict[str, Json] = json.loads(document)
+    return decoded
+
+
+def _command(plan: Plan) -> dict[str, Json]:
+    return {
+        "argv": [_text(element) for element in plan.argv],
+        "executable": plan.proof.executable.path,
+        "environment": sorted(plan.environment),  # names; values may be secrets
+        "working_directory": plan.working_directory,
+        "stdin_bytes": len(plan.stdin),
+    }
+
+
+def _text(element: str) -> str:
+    # argv may hold bytes that are no text (surrogate escapes); records are UTF-8.
+    return element.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def _output(capture: Capture, redact: Redact) -> dict[str, Json]:
+    return {
+        "stdout": _summary(capture.stdout, redact),
+        "stderr": _summary(capture.stderr, redact),
+    }
+
+
+def _summary(stream: Stream, redact: Redact) -> dict[str, Json]:
+    # Redact more than is kept: a secret that the cut would split is still seen whole.
+    shown = redact(stream.kept[: 2 * SUMMARY_BYTES])[:SUMMARY_BYTES]
+    return {
+        "summary": shown.decode("utf-8", "replace"),
+        "bytes": count(stream.total_bytes),
+        "kept": len(stream.kept),
+        "truncated": stream.truncated,
+    }
+
+
+def _full_output(facts: ExecutionFacts, capture: Capture) -> dict[str, Json]:
+    return {
+        "session": facts.session,
+        "execution_id": facts.execution_id,
+        "stdout_sha256": capture.stdout.sha256,
+        "stderr_sha256": capture.stderr.sha256,
+    }
+
+
+def _files(capture: Capture) -> list[Json]:
+    return [
+        {
+            "name": file.name,
+            "path": file.path,
+            "kind": file.kind,
+            "size": file.size,
+            "sha256": file.sha256,
+            "blake3": file.blake3,
+        }
+        for file in capture.collected
+    ]
+
+
+def _not_collected(capture: Capture) -> list[Json]:
+    return [
+        {
+            "path": lost.path,
+            "kind": lost.kind,
+            "reason": lost.reason,
+            "size": count(lost.size) if lost.size is not None else None,
+        }
+        for lost in capture.not_collected
+    ]
+
+
+def count(number: int) -> int | str:
+    """A number that JSON readers keep exactly; beyond 2^53 that takes a string."""
+    return number if -(2**53) < number < 2**53 else str(number)

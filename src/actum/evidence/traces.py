@@ -1,0 +1,58 @@
+"""Kept trace events: written with the seal of their execution, read in the order they came."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable
+
+from actum.contract.canonical import canonical
+from actum.contract.model import Json
+from actum.evidence.trace import Recorded
+from actum.store.database import Database
+
+_SELECT = """
+SELECT trace_id, execution_id, attempt, event_type, ts, tool_id, runner_type, container_id,
+    duration_ms, outcome, data
+FROM trace_events
+"""
+_INSERT = """
+INSERT INTO trace_events (receipt_id, trace_id, execution_id, attempt, event_type, ts, tool_id,
+    runner_type, container_id, duration_ms, outcome, data)
+VALUES (:receipt_id, :trace_id, :execution_id, :attempt, :event_type, :ts, :tool_id,
+    :runner_type, :container_id, :duration_ms, :outcome, :data)
+"""
+_FIELDS = (
+    *("trace_id", "execution_id", "attempt", "event_type", "ts", "tool_id", "runner_type"),
+    *("container_id", "duration_ms", "outcome", "data"),
+)
+
+
+class Traces:
+    """Events as documents, the same that the receipt's trace digest is made of."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def of_execution(self, execution_id: str) -> tuple[dict[str, Json], ...]:
+        return self._select("WHERE execution_id = ?", (execution_id,))
+
+    def of_receipt(self, execution_id: str, receipt_id: str) -> tuple[dict[str, Json], ...]:
+        """The events one receipt signs; a refused start of the same id has its own receipt."""
+        return self._select("WHERE execution_id = ? AND receipt_id = ?", (execution_id, receipt_id))
+
+    def of_trace(self, trace_id: str) -> tuple[dict[str, Json], ...]:
+        return self._select("WHERE trace_id = ?", (trace_id,))
+
+    def _select(self, where: str, values: tuple[str, ...]) -> tuple[dict[str, Json], ...]:
+        rows = self._database.rows(f"{_SELECT} {where} ORDER BY seq", values)
+        return tuple(
+            {**dict(zip(_FIELDS, row, strict=True)), "data": json.loads(row[-1])} for row in rows
+        )
+
+
+def insert_events(cursor: sqlite3.Cursor, receipt_id: str, events: Iterable[Recorded]) -> None:
+    for kept in events:
+        document = kept.document()
+        document["data"] = canonical(document["data"]).decode()
+        cursor.execute(_INSERT, {**document, "receipt_id": receipt_id})

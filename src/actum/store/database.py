@@ -1,0 +1,178 @@
+"""The one SQLite file, `.actum/actum.db`: transactions, migrations, and what its failures mean.
+
+One `Database` may be used by many threads, and one file by many processes. Every write is a short
+transaction that takes the write lock at once, so that a reader never has to become a writer and
+fail half way. A commit is on the disk when it returns (WAL with full sync). No statement of any
+other room lives here, and nothing is retried: a store that fails stops what depends on it.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from actum.errors import EvidenceUnavailable
+from actum.store.migrations import MIGRATIONS
+
+FILE_NAME = "actum.db"
+BUSY_TIMEOUT_S = 10.0
+
+_DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+_CLOSED_TO_US = {
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_AUTH,
+}
+_NO_ROOM = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR}
+_TAKEN = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL}
+
+
+class Database:
+    """An open store; `Database.open` makes or migrates the file first."""
+
+    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
+        self.path = path
+        self._connection = connection
+        self._lock = threading.RLock()
+
+    @classmethod
+    def open(cls, home: str | os.PathLike[str], *, create: bool = True) -> Database:
+        """Open `home`/actum.db; `home` is the `.actum` directory."""
+        path = Path(home) / FILE_NAME
+        try:
+            if create:
+                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                # Made by us and not by SQLite, so that it is private from its first byte on; the
+                # -wal and -shm files take its mode over.
+                flags = os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
+                os.close(os.open(path, flags, 0o600))
+            connection = sqlite3.connect(
+                f"{path.absolute().as_uri()}?mode=rw",
+                uri=True,
+                timeout=BUSY_TIMEOUT_S,
+                isolation_level=None,
+                check_same_thread=False,
+            )
+        except OSError as error:
+            raise EvidenceUnavailable(
+                f"The store {path} cannot be opened: {error.strerror}.",
+                remedy="Give the user who runs Actum write access to that directory.",
+            ) from error
+        except sqlite3.Error as error:
+            raise _fault(error, path) from error
+        database = cls(path, connection)
+        try:
+            database._prepare()
+        except BaseException:
+            connection.close()
+            raise
+        return database
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Cursor]:
+        """One atomic write: committed and synced when the block ends, undone when it raises."""
+        with self._lock, self._mapped():
+            cursor = self._connection.cursor()
+            cursor.execute("BEGIN IMMEDIATE")
+            try:
+                yield cursor
+                cursor.execute("COMMIT")
+            except BaseException:
+                # SQLite has rolled back by itself after some errors (disk full, I/O).
+                if self._connection.in_transaction:
+                    cursor.execute("ROLLBACK")
+                raise
+            finally:
+                cursor.close()
+
+    def rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Read everything that `sql` selects."""
+        with self._lock, self._mapped():
+            return self._connection.execute(sql, parameters).fetchall()
+
+    def row(self, sql: str, parameters: Sequence[Any] = ()) -> tuple[Any, ...] | None:
+        """Read the first row that `sql` selects, if there is one."""
+        with self._lock, self._mapped():
+            found: tuple[Any, ...] | None = self._connection.execute(sql, parameters).fetchone()
+            return found
+
+    def close(self) -> None:
+        with self._lock, self._mapped():
+            self._connection.close()
+
+    def _prepare(self) -> None:
+        with self._mapped():
+            mode = self._connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+            if mode != "wal":
+                raise EvidenceUnavailable(
+                    f"The file system of {self.path} cannot keep a write-ahead log.",
+                    remedy="Put the home on a local disk (`--home DIR`).",
+                )
+            self._connection.execute("PRAGMA synchronous = FULL")
+            self._connection.execute("PRAGMA foreign_keys = ON")
+            version = self._version()
+        if version < len(MIGRATIONS):
+            self._migrate()
+        elif version > len(MIGRATIONS):
+            raise EvidenceUnavailable(
+                f"{self.path} has schema {version}; this Actum knows schemas up to"
+                f" {len(MIGRATIONS)}.",
+                remedy="Upgrade Actum, or name another home with `--home DIR`.",
+            )
+
+    def _version(self) -> int:
+        return int(self._connection.execute("PRAGMA user_version").fetchone()[0])
+
+    def _migrate(self) -> None:
+        for number, script in enumerate(MIGRATIONS, start=1):
+            with self.transaction() as cursor:
+                # Looked at again under the write lock: another process may have been faster.
+                if self._version() >= number:
+                    continue
+                for statement in _statements(script):
+                    cursor.execute(statement)
+                cursor.execute(f"PRAGMA user_version = {number}")
+
+    @contextmanager
+    def _mapped(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise _fault(error, self.path) from error
+
+
+def _statements(script: str) -> Iterator[str]:
+    # Not executescript: that commits whatever is open before it begins.
+    pending = ""
+    for line in script.splitlines(keepends=True):
+        pending += line
+        if sqlite3.complete_statement(pending):
+            yield pending
+            pending = ""
+
+
+def _fault(error: sqlite3.Error, path: Path) -> EvidenceUnavailable:
+    # Extended codes keep the plain one in the low byte.
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+    if code in _DAMAGED:
+        said = f"The store {path} is damaged: {error}."
+        remedy = "Move it aside and restore a backup; a new one is made if none is there."
+    elif code in _CLOSED_TO_US:
+        said = f"The store {path} cannot be written: {error}."
+        remedy = "Check its owner, its mode and that its file system is not mounted read-only."
+    elif code in _NO_ROOM:
+        said = f"The store {path} cannot take more records: {error}."
+        remedy = "Free space on that file system, or look for disk errors in the kernel log."
+    elif code in _TAKEN:
+        said = f"The store {path} is held by another process for more than {BUSY_TIMEOUT_S:g} s."
+        remedy = "Try again; if it stays, look for a stopped `actum` process."
+    else:
+        said = f"The store {path} refused a record: {error}."
+        remedy = "Run `actum verify --all` to see whether the store is sound."
+    return EvidenceUnavailable(said, remedy=remedy)

@@ -1,0 +1,94 @@
+"""The schema of `.actum/actum.db`, as the list of steps that lead to it.
+
+Step N brings a file from version N-1 to N. A step that has shipped is never edited: a change is a
+new step at the end. Audit records and receipts have no way to be changed or removed through SQL;
+that is a seat belt against our own mistakes, the proof against others is the signature.
+"""
+
+from __future__ import annotations
+
+_FIRST = """
+CREATE TABLE executions (
+    execution_id    TEXT PRIMARY KEY,
+    identity_sha256 TEXT NOT NULL,
+    contract_sha256 TEXT NOT NULL,
+    trace_id        TEXT NOT NULL,
+    session         TEXT NOT NULL,
+    tool_id         TEXT NOT NULL,
+    state           TEXT NOT NULL CHECK (state IN ('PENDING', 'FINAL')),
+    outcome         TEXT,
+    result_json     TEXT,
+    receipt_id      TEXT,
+    started_at      TEXT NOT NULL,
+    ended_at        TEXT,
+    owner           TEXT,
+    opening         TEXT,
+    CHECK (state = 'PENDING' OR (outcome IS NOT NULL AND receipt_id IS NOT NULL))
+) STRICT;
+CREATE INDEX executions_pending ON executions (started_at) WHERE state = 'PENDING';
+CREATE INDEX executions_by_session ON executions (session, started_at);
+
+CREATE TABLE trace_events (
+    seq          INTEGER PRIMARY KEY,
+    execution_id TEXT NOT NULL REFERENCES executions (execution_id),
+    receipt_id   TEXT NOT NULL,
+    trace_id     TEXT NOT NULL,
+    attempt      INTEGER NOT NULL,
+    event_type   TEXT NOT NULL,
+    ts           TEXT NOT NULL,
+    tool_id      TEXT NOT NULL,
+    runner_type  TEXT NOT NULL,
+    container_id TEXT,
+    duration_ms  INTEGER NOT NULL,
+    outcome      TEXT,
+    data         TEXT NOT NULL
+) STRICT;
+CREATE INDEX trace_events_by_execution ON trace_events (execution_id, seq);
+CREATE INDEX trace_events_by_trace ON trace_events (trace_id, seq);
+
+CREATE TABLE audit (
+    seq       INTEGER PRIMARY KEY,
+    record    BLOB NOT NULL,
+    leaf_hash TEXT NOT NULL
+) STRICT;
+
+CREATE TABLE receipts (
+    receipt_id   TEXT PRIMARY KEY,
+    execution_id TEXT NOT NULL REFERENCES executions (execution_id),
+    evidence_id  TEXT NOT NULL,
+    final_seq    INTEGER NOT NULL REFERENCES audit (seq),
+    envelope     TEXT NOT NULL,
+    sha256       TEXT NOT NULL
+) STRICT;
+CREATE INDEX receipts_by_execution ON receipts (execution_id);
+
+CREATE TABLE evidence_records (
+    evidence_id  TEXT PRIMARY KEY,
+    execution_id TEXT NOT NULL REFERENCES executions (execution_id),
+    evidence_ref TEXT NOT NULL,
+    document     TEXT NOT NULL
+) STRICT;
+CREATE INDEX evidence_by_execution ON evidence_records (execution_id);
+CREATE INDEX evidence_by_ref ON evidence_records (evidence_ref);
+
+CREATE TRIGGER audit_is_never_changed BEFORE UPDATE ON audit BEGIN
+    SELECT RAISE(ABORT, 'audit records are append-only');
+END;
+CREATE TRIGGER audit_is_never_removed BEFORE DELETE ON audit BEGIN
+    SELECT RAISE(ABORT, 'audit records are append-only');
+END;
+CREATE TRIGGER receipts_are_never_changed BEFORE UPDATE ON receipts BEGIN
+    SELECT RAISE(ABORT, 'receipts are append-only');
+END;
+CREATE TRIGGER receipts_are_never_removed BEFORE DELETE ON receipts BEGIN
+    SELECT RAISE(ABORT, 'receipts are append-only');
+END;
+CREATE TRIGGER trace_is_never_changed BEFORE UPDATE ON trace_events BEGIN
+    SELECT RAISE(ABORT, 'trace events are append-only');
+END;
+CREATE TRIGGER evidence_is_never_changed BEFORE UPDATE ON evidence_records BEGIN
+    SELECT RAISE(ABORT, 'evidence records are append-only');
+END;
+"""
+
+MIGRATIONS: tuple[str, ...] = (_FIRST,)
