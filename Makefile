@@ -1,0 +1,41 @@
+# One word per task, the same for people and for CI.
+
+BIN := .venv/bin
+READY := .venv/.ready
+
+.PHONY: setup demo test test-fast check fmt bench conformance soak
+
+setup: $(READY)
+
+$(READY): requirements/dev.txt pyproject.toml scripts/setup scripts/debian-packages
+	scripts/setup
+	touch $@
+
+demo: $(READY)
+	scripts/demo.sh
+
+# Everything that CI runs. One file stays in one process: its tests may share a sandbox.
+test: check
+	$(BIN)/pytest -n 2 --dist loadfile
+
+test-fast: $(READY)
+	$(BIN)/pytest tests/unit -q
+
+check: $(READY)
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+fmt: $(READY)
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+bench: $(READY)
+	$(BIN)/python bench/run.py
+
+conformance: $(READY)
+	$(BIN)/python scripts/conformance.py
+
+soak: $(READY)
+	ACTUM_SOAK=1 $(BIN)/pytest -m soak

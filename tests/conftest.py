@@ -1,0 +1,63 @@
+"""For every test: requirement marks are checked and recorded, and skips are counted aloud."""
+
+from __future__ import annotations
+
+import runpy
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+# By path: `scripts` is no package, and a folder of tests may well be called "conformance".
+_SCRIPT = Path(__file__).resolve().parent.parent / "scripts" / "conformance.py"
+conformance = SimpleNamespace(**runpy.run_path(str(_SCRIPT)))
+
+_WORST_LAST = ("passed", "skipped", "failed")
+
+
+class Record:
+    """Outcomes of this run, seen from the process that reports (not from xdist's workers)."""
+
+    def __init__(self) -> None:
+        self.outcomes: dict[str, tuple[tuple[str, ...], str]] = {}
+        self.skips: Counter[str] = Counter()
+        self.sources = conformance.sources_digest()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.skipped:
+            self.skips[_reason(report)] += 1
+        rows = tuple(str(value) for name, value in report.user_properties if name == "req")
+        if rows:
+            _, before = self.outcomes.get(report.nodeid, (rows, "passed"))
+            worst = max(before, report.outcome, key=_WORST_LAST.index)
+            self.outcomes[report.nodeid] = (rows, worst)
+
+    def pytest_sessionfinish(self) -> None:
+        if self.outcomes:
+            conformance.record(self.outcomes, self.sources)
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        proven = len(conformance.proven_rows(self.outcomes))
+        reasons = "; ".join(f"{count} × {why}" for why, count in self.skips.most_common())
+        terminalreporter.write_line(f"requirement rows proven in this run: {proven}")
+        terminalreporter.write_line(f"skipped tests: {self.skips.total()}. {reasons}".rstrip())
+
+
+def _reason(report: pytest.TestReport) -> str:
+    if isinstance(report.longrepr, tuple):
+        return report.longrepr[2].removeprefix("Skipped: ")
+    return str(getattr(report, "wasxfail", report.longrepr))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Record(), "actum-record")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    marks = [(item.nodeid, conformance.rows_named_by(item)) for item in items]
+    if unknown := conformance.unknown_rows(marks):
+        raise pytest.UsageError("\n".join(unknown))
+    for item, (_, rows) in zip(items, marks, strict=True):
+        item.user_properties += [("req", row) for row in rows]
