@@ -112,7 +112,7 @@ def main() -> int:
     os.chdir(ROOT)
     collector, noise = _Collector(), io.StringIO()
     with contextlib.redirect_stdout(noise), contextlib.redirect_stderr(noise):
-        status = pytest.main(["--collect-only", "-q"], plugins=[collector])
+        status = pytest.main(["--collect-only", "-qqq"], plugins=[collector])
     if status not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
         sys.stderr.write(noise.getvalue())
         return 1
