@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from typing import Any, BinaryIO
 
 from actum.errors import ActumError
 
 _SAFE = 2**53
 _CHUNK = 1 << 20
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class NotCanonical(ActumError):
@@ -40,7 +42,7 @@ def _plain(value: Any, where: str) -> bool:
     if value is None or isinstance(value, bool):
         return True
     if isinstance(value, str):
-        if any("\ud800" <= character <= "\udfff" for character in value):
+        if not value.isascii() and _SURROGATE.search(value):
             raise NotCanonical(f"{where}: a lone surrogate is not text.")
         return True
     if isinstance(value, int):

@@ -1,0 +1,100 @@
+"""Documents as plain JSON data: read from text, taken from memory, checked against a schema.
+
+Contracts, tools and adapters all come in here. Nothing is coerced, defaulted or clamped: what
+does not mean exactly one thing is refused, with every problem named at once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from actum.contract.model import Json
+from actum.contract.place import MOST_PROBLEMS, Document, Path, dotted, in_reading_order
+from actum.contract.schema_check import check
+from actum.contract.yaml12 import (
+    DOCUMENT_BYTES,
+    DOCUMENT_DEPTH,
+    DOCUMENT_NODES,
+    SAFE_INTEGER,
+    load_document,
+)
+from actum.errors import ContractInvalid, Problem
+
+__all__ = ["DOCUMENT_BYTES", "DOCUMENT_DEPTH", "Document", "check", "document_of", "load_document"]
+
+
+def document_of(value: Mapping[str, Any]) -> Document:
+    """A private copy of in-memory data; raises `ContractInvalid` for whatever is not JSON."""
+    copying = _Copying()
+    copied = copying.copy(value, (), 0)
+    if copying.problems:
+        raise ContractInvalid(in_reading_order(copying.problems))
+    return Document(value=copied)
+
+
+class _Copying:
+    """Counts as it goes: data in memory may contain itself."""
+
+    def __init__(self) -> None:
+        self.problems: list[Problem] = []
+        self._nodes = 0
+
+    def copy(self, value: Any, path: Path, depth: int) -> Json:
+        self._nodes += 1
+        if depth > DOCUMENT_DEPTH:
+            self._give_up(path, f"nested deeper than {DOCUMENT_DEPTH} levels.")
+        if self._nodes > DOCUMENT_NODES:
+            self._give_up(path, f"more than {DOCUMENT_NODES} values in one document.")
+        if isinstance(value, str):
+            return self._text(str.__str__(value), path)
+        if value is None or type(value) is bool:
+            return value
+        if type(value) is int:
+            if abs(value) >= SAFE_INTEGER:
+                self._report(path, "an integer of 2^53 or beyond; write it as text.")
+                return None
+            return value
+        if type(value) is float:
+            if not math.isfinite(value):
+                self._report(path, f"{value} is not a JSON number.")
+            return value
+        if isinstance(value, (list, tuple)):
+            return [self.copy(item, (*path, index), depth + 1) for index, item in enumerate(value)]
+        if isinstance(value, Mapping):
+            return self._mapping(value, path, depth)
+        self._report(path, f"{type(value).__name__} has no JSON form.{_remedy(value)}")
+        return None
+
+    def _mapping(self, value: Mapping[Any, Any], path: Path, depth: int) -> dict[str, Json]:
+        copied: dict[str, Json] = {}
+        for key, item in value.items():
+            if isinstance(key, str):
+                name = self._text(str.__str__(key), path)
+                copied[name] = self.copy(item, (*path, name), depth + 1)
+            else:
+                self._report(path, f"a key of type {type(key).__name__} is not text.")
+        return copied
+
+    def _text(self, text: str, path: Path) -> str:
+        if not text.isascii():
+            try:
+                text.encode()
+            except UnicodeEncodeError:
+                self._report(path, "a lone surrogate is not text.")
+                return ""
+        return text
+
+    def _report(self, path: Path, message: str) -> None:
+        self.problems.append(Problem(field=dotted(path), message=message))
+        if len(self.problems) >= MOST_PROBLEMS:
+            raise ContractInvalid(in_reading_order(self.problems))
+
+    def _give_up(self, path: Path, message: str) -> None:
+        self._report(path[:4], message)
+        raise ContractInvalid(in_reading_order(self.problems))
+
+
+def _remedy(value: Any) -> str:
+    return " Bytes for stdin are written {base64: …}." if isinstance(value, bytes) else ""

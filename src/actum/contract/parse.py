@@ -1,0 +1,111 @@
+"""From what somebody wrote to a `Draft`: a contract that is sound, if not yet complete.
+
+Raises `ContractInvalid` with every problem at once. Fills in nothing, looks nothing up, touches
+no file but the one it is given; paths stay as written.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from actum.contract.document import DOCUMENT_BYTES, Document, check, document_of, load_document
+from actum.contract.model import Json
+from actum.contract.place import in_reading_order, shown
+from actum.contract.wire import schema
+from actum.errors import ContractInvalid, Problem
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """A contract as written, known to conform to the schema."""
+
+    document: Mapping[str, Json]
+    file: str = ""
+
+
+def parse_contract(source: str | bytes | Mapping[str, Any] | Path, *, file: str = "") -> Draft:
+    """Read a contract from text, from data in memory, or from the file at a `Path`."""
+    document = _document(source, file)
+    problems = [*check(document, _schema()), *_beyond_the_schema(document)]
+    if problems:
+        raise ContractInvalid(in_reading_order(problems))
+    return Draft(document=document.value, file=document.file)
+
+
+@cache
+def _schema() -> dict[str, Json]:
+    return schema("execution-contract")
+
+
+def _document(source: str | bytes | Mapping[str, Any] | Path, file: str) -> Document:
+    if isinstance(source, Mapping):
+        return document_of(source)
+    if isinstance(source, Path):
+        file = file or str(source)
+        try:
+            with source.open("rb") as opened:
+                source = opened.read(DOCUMENT_BYTES + 1)
+        except OSError as error:
+            message = f"cannot be read: {error.strerror}. Name a file that can."
+            problem = Problem(field="", message=message, value=file, file=file)
+            raise ContractInvalid((problem,)) from error
+    return load_document(source, file=file)
+
+
+def _beyond_the_schema(document: Document) -> list[Problem]:
+    """What a schema cannot say: that a timestamp and a base64 text really are what they claim."""
+    problems = []
+    requested_at = _dig(document.value, "metadata", "requested_at")
+    if isinstance(requested_at, str) and timestamp(requested_at) is None:
+        problems.append(
+            document.problem(
+                ("metadata", "requested_at"),
+                f"{shown(requested_at)} is not a moment in time.",
+                value=shown(requested_at),
+                permitted="ISO 8601 with a UTC offset, such as 2026-01-16T09:30:00Z",
+            )
+        )
+    encoded = _dig(document.value, "inputs", "stdin", "base64")
+    if isinstance(encoded, str) and from_base64(encoded) is None:
+        problems.append(
+            document.problem(
+                ("inputs", "stdin", "base64"),
+                "is not base64.",
+                value=shown(encoded),
+                permitted="base64 (RFC 4648, padded)",
+            )
+        )
+    return problems
+
+
+def _dig(value: Json, *keys: str) -> Json:
+    for key in keys:
+        if not isinstance(value, dict):
+            return None
+        value = value.get(key)
+    return value
+
+
+def timestamp(text: str) -> datetime | None:
+    """The moment that an ISO 8601 text names; ``None`` if it names none, or one for each zone."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return moment if moment.tzinfo is not None else None
+
+
+def from_base64(text: str) -> bytes | None:
+    """The bytes that a base64 text stands for; ``None`` if it stands for none."""
+    try:
+        # White space lets long values be wrapped in a file.
+        return base64.b64decode("".join(text.split()), validate=True)
+    except (binascii.Error, ValueError):
+        return None

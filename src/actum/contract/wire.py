@@ -1,0 +1,151 @@
+"""The contract's wire form, its digests, and the schemas that describe documents of this room.
+
+What is written here reads back through `contract.parse` as the same contract.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from importlib import resources
+
+from actum.contract.canonical import sha256_json
+from actum.contract.model import (
+    Contract,
+    ExpectedOutputs,
+    FilesystemRequest,
+    Inputs,
+    Json,
+    Metadata,
+    NetworkRequest,
+    SandboxRequest,
+)
+from actum.errors import Refused
+
+#: What `schema` can hand out. Tools and adapters are described in the registry's own folder.
+SCHEMAS = ("execution-contract",)
+
+
+def schema(name: str) -> dict[str, Json]:
+    """The JSON Schema of that name, as a fresh copy."""
+    if name not in SCHEMAS:
+        raise Refused(
+            "SCHEMA_UNKNOWN",
+            f"There is no schema {name!r}.",
+            remedy=f"Choose one of: {', '.join(SCHEMAS)}.",
+        )
+    text = resources.files("actum.contract").joinpath("schemas", f"{name}.json").read_text("utf-8")
+    loaded: dict[str, Json] = json.loads(text)
+    return loaded
+
+
+def contract_sha256(contract: Contract) -> str:
+    """The digest of the whole contract, filled fields included: what a receipt binds."""
+    return sha256_json(contract_document(contract))
+
+
+def identity_sha256(contract: Contract) -> str:
+    """The digest of what the asker wrote: equal when the same thing is asked for again."""
+    document = contract_document(contract)
+    for name in contract.filled:
+        *sections, key = name.split(".")
+        section = document
+        for step in sections:
+            section = section[step]
+        section.pop(key, None)
+    return sha256_json(document)
+
+
+def contract_document(contract: Contract) -> dict[str, Json]:
+    """The contract as the JSON data that its schema describes."""
+    return {
+        "execution_id": contract.execution_id,
+        "tool_id": contract.tool_id,
+        **_given(adapter_id=contract.adapter_id),
+        "inputs": _inputs(contract.inputs),
+        "sandbox": _sandbox(contract.sandbox),
+        "outputs": _outputs(contract.outputs),
+        "metadata": _metadata(contract.metadata),
+        "determinism": contract.determinism.value,
+        **_given(session=contract.session),
+    }
+
+
+def _given(**values: Json) -> dict[str, Json]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _inputs(inputs: Inputs) -> dict[str, Json]:
+    return {
+        "command": inputs.command,
+        "arguments": list(inputs.arguments),
+        "parameters": dict(inputs.parameters),
+        "environment": dict(inputs.environment),
+        "working_directory": inputs.working_directory,
+        "input_files": list(inputs.input_files),
+        **_given(stdin=None if inputs.stdin is None else _bytes(inputs.stdin)),
+    }
+
+
+def _bytes(data: bytes) -> Json:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(data).decode()}
+
+
+def _sandbox(sandbox: SandboxRequest) -> dict[str, Json]:
+    processes = sandbox.processes
+    sections = {
+        "filesystem": _filesystem(sandbox.filesystem),
+        "network": _network(sandbox.network),
+        "processes": _given(max_children=processes.max_children, allow_fork=processes.allow_fork),
+    }
+    return {
+        **_given(
+            timeout_ms=sandbox.timeout_ms,
+            memory_mb=sandbox.memory_mb,
+            cpu_cores=sandbox.cpu_cores,
+        ),
+        **{name: section for name, section in sections.items() if section},
+    }
+
+
+def _filesystem(request: FilesystemRequest) -> dict[str, Json]:
+    return _given(
+        level=request.level and request.level.value,
+        read=None if request.read is None else list(request.read),
+        write=None if request.write is None else list(request.write),
+        deny=list(request.deny) or None,
+    )
+
+
+def _network(request: NetworkRequest) -> dict[str, Json]:
+    return _given(
+        level=request.level and request.level.value,
+        enabled=request.enabled,
+        allow=None if request.allow is None else list(request.allow),
+        deny=list(request.deny) or None,
+    )
+
+
+def _outputs(outputs: ExpectedOutputs) -> dict[str, Json]:
+    return {
+        "stdout": outputs.stdout.value,
+        "stderr": outputs.stderr.value,
+        **_given(exit_code=outputs.exit_code),
+        "output_files": list(outputs.output_files),
+        "artifacts": [
+            {"name": artifact.name, "path": artifact.path, "type": artifact.type}
+            for artifact in outputs.artifacts
+        ],
+    }
+
+
+def _metadata(metadata: Metadata) -> dict[str, Json]:
+    return {
+        "requested_by": metadata.requested_by,
+        "requested_at": metadata.requested_at.isoformat(),
+        "purpose": metadata.purpose,
+        **_given(evidence_ref=metadata.evidence_ref),
+    }
