@@ -43,7 +43,7 @@ class _Copying:
 
     def copy(self, value: Any, path: Path, depth: int) -> Json:
         self._nodes += 1
-        if depth > DOCUMENT_DEPTH:
+        if depth == DOCUMENT_DEPTH and isinstance(value, (list, tuple, Mapping)):
             self._give_up(path, f"nested deeper than {DOCUMENT_DEPTH} levels.")
         if self._nodes > DOCUMENT_NODES:
             self._give_up(path, f"more than {DOCUMENT_NODES} values in one document.")

@@ -152,20 +152,20 @@ class _Reading:
     def _value(self, event: Any, path: Path, depth: int) -> Json:
         mark = event.start_mark
         self._positions[path] = (mark.line + 1, mark.column + 1)
-        if depth > DOCUMENT_DEPTH:
-            self._give_up(mark, path, f"nested deeper than {DOCUMENT_DEPTH} levels.")
         if len(self._positions) > DOCUMENT_NODES:
             self._give_up(mark, path, f"more than {DOCUMENT_NODES} values in one document.")
         if isinstance(event, self._yaml.AliasEvent):
             self._report(mark, path, f"the alias *{event.anchor} is refused; write the value out.")
             return None
+        if isinstance(event, self._yaml.ScalarEvent):
+            return self._scalar(event, path)
+        if depth == DOCUMENT_DEPTH:
+            self._give_up(mark, path, f"nested deeper than {DOCUMENT_DEPTH} levels.")
         if isinstance(event, self._yaml.SequenceStartEvent):
             self._collection_tag(event, "seq", path)
             return self._sequence(path, depth)
-        if isinstance(event, self._yaml.MappingStartEvent):
-            self._collection_tag(event, "map", path)
-            return self._mapping(path, depth)
-        return self._scalar(event, path)
+        self._collection_tag(event, "map", path)
+        return self._mapping(path, depth)
 
     def _sequence(self, path: Path, depth: int) -> list[Json]:
         items: list[Json] = []
