@@ -118,6 +118,9 @@ class _Attendant:
         self.killed_at = self.killed_at or now
         self.sandbox.kill()
 
+    def give_up(self) -> None:
+        raise _stuck()
+
     def wait_s(self, deadline: float, now: float) -> float:
         until = self.kill_at if self.kill_at is not None else deadline
         if self.killed_at is not None:
@@ -165,7 +168,7 @@ def attend(
             if attendant.kill_at is not None and now >= attendant.kill_at:
                 attendant.kill(now)
             if attendant.killed_at is not None and now >= attendant.killed_at + _DEATH_S:
-                raise _stuck()
+                attendant.give_up()
     except BaseException:
         sandbox.kill()
         raise

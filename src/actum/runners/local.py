@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from actum.capture import collect
@@ -34,11 +33,12 @@ from actum.contract.limits import ARTIFACTS_BYTES, OUTPUT_FILES_BYTES
 from actum.contract.model import RunnerKind
 from actum.contract.outcome import TraceOutcome
 from actum.errors import Refused, SandboxUnavailable
-from actum.evidence.trace import Emit, EventType, TraceEvent
+from actum.evidence.trace import Emit, EventType
 from actum.kernel import open_exact
 from actum.runners import manifest
 from actum.runners.attend import Attended, Stop, attend
 from actum.runners.base import Cancel, Capability, OnOutput
+from actum.runners.lifecycle import Lifecycle
 from actum.sandbox import probe
 from actum.sandbox.cgroup import Cgroup, CgroupsUnavailable, Usage
 from actum.sandbox.host import Sandbox, Spawner
@@ -48,17 +48,8 @@ if TYPE_CHECKING:
 
 #: Room for folders beside the files themselves; over the limit is refused on collection.
 _ARTIFACTS_TMPFS_BYTES = 2 * ARTIFACTS_BYTES
+_NEVER_GRANTED = ("/proc", "/sys", "/dev")
 _CONTROL_FILES = frozenset({"actum.toml", "tools", "tools.lock", "rules"})
-
-
-@dataclass(frozen=True, slots=True)
-class _Clock:
-    """Milliseconds since the attempt began."""
-
-    began: float
-
-    def elapsed_ms(self) -> int:
-        return int((time.monotonic() - self.began) * 1000)
 
 
 class LocalRunner:
@@ -66,8 +57,8 @@ class LocalRunner:
 
     kind = RunnerKind.LOCAL
 
-    def __init__(self, runtime_folder: str) -> None:
-        self._spawner = Spawner(runtime_folder)
+    def __init__(self) -> None:
+        self._spawner = Spawner()
         self._host: probe.Host | None = None
         self._numbers = itertools.count(1)
         self._owner = f"{os.getpid()}-{_start_time()}"
@@ -109,69 +100,43 @@ class LocalRunner:
         cancel: Cancel | None = None,
     ) -> Capture:
         _require_proof(plan)
-        clock = _Clock(time.monotonic())
         # Refusals come before the first event: an invocation that cannot be held is not received.
         foreseen = self.foresee(plan.policy)
         request, owner = _request(plan)
-        emit(_event(plan, EventType.TOOL_RUN_START, 0, {"attempt": plan.trace.attempt}))
+        lifecycle = Lifecycle(plan, self.kind, emit)
+        lifecycle.reached(EventType.TOOL_RUN_START, {"attempt": plan.trace.attempt})
         try:
-            return self._carry_out(plan, request, owner, foreseen, clock, emit, on_output, cancel)
-        except BaseException:
-            # Every step is traceably reached or aborted, whatever fails.
-            emit(
-                _event(
-                    plan,
-                    EventType.TOOL_RUN_END,
-                    clock.elapsed_ms(),
-                    {"aborted": True},
-                    TraceOutcome.ERROR,
-                )
-            )
-            raise
-
-    def _carry_out(
-        self,
-        plan: Plan,
-        request: Request,
-        owner: tuple[int, int],
-        foreseen: tuple[Enforced, ...],
-        clock: _Clock,
-        emit: Emit,
-        on_output: OnOutput | None,
-        cancel: Cancel | None,
-    ) -> Capture:
-        limits = plan.policy.limits
-        cgroup = self._cgroup()
-        try:
-            cgroup.limit(
-                memory_bytes=limits.memory_bytes,
-                cpu_cores=limits.cpu_cores,
-                children=limits.children,
-            )
-            sandbox = self._launch(plan, request, owner, cgroup)
+            limits = plan.policy.limits
+            cgroup = self._cgroup()
             try:
-                attended = attend(
-                    sandbox,
-                    cgroup,
-                    deadline=clock.began + limits.timeout_ms / 1000,
-                    on_output=on_output,
-                    cancel=cancel,
-                    on_started=lambda: emit(
-                        _event(
-                            plan,
-                            EventType.TOOL_RUN_RESOURCE_APPLIED,
-                            clock.elapsed_ms(),
-                            {"limits": [row.limit for row in foreseen if row.enforced]},
-                        )
-                    ),
+                cgroup.limit(
+                    memory_bytes=limits.memory_bytes,
+                    cpu_cores=limits.cpu_cores,
+                    children=limits.children,
                 )
-                usage = cgroup.usage()
-                duration_ms = clock.elapsed_ms()
-                collected, not_collected = _collect(plan, sandbox)
+                sandbox = self._launch(plan, request, owner, cgroup)
+                try:
+                    attended = attend(
+                        sandbox,
+                        cgroup,
+                        deadline=lifecycle.began + limits.timeout_ms / 1000,
+                        on_output=on_output,
+                        cancel=cancel,
+                        on_started=lambda: lifecycle.reached(
+                            EventType.TOOL_RUN_RESOURCE_APPLIED,
+                            {"limits": [row.limit for row in foreseen if row.enforced]},
+                        ),
+                    )
+                    usage = cgroup.usage()
+                    duration_ms = lifecycle.elapsed_ms()
+                    collected, not_collected = _collect(plan, sandbox)
+                finally:
+                    sandbox.close()
             finally:
-                sandbox.close()
-        finally:
-            cgroup.remove()
+                cgroup.remove()
+        except BaseException:
+            lifecycle.abort()
+            raise
         capture = Capture(
             ending=_ending(attended, usage),
             stdout=attended.stdout,
@@ -185,27 +150,19 @@ class LocalRunner:
             ),
             duration_ms=duration_ms,
         )
-        emit(
-            _event(
-                plan,
-                EventType.TOOL_RUN_OUTPUT_CAPTURED,
-                clock.elapsed_ms(),
-                {
-                    "stdout_bytes": capture.stdout.total_bytes,
-                    "stderr_bytes": capture.stderr.total_bytes,
-                    "files": len(collected),
-                    "not_collected": len(not_collected),
-                },
-            )
+        lifecycle.reached(
+            EventType.TOOL_RUN_OUTPUT_CAPTURED,
+            {
+                "stdout_bytes": capture.stdout.total_bytes,
+                "stderr_bytes": capture.stderr.total_bytes,
+                "files": len(collected),
+                "not_collected": len(not_collected),
+            },
         )
-        emit(
-            _event(
-                plan,
-                EventType.TOOL_RUN_END,
-                clock.elapsed_ms(),
-                {"ending": type(capture.ending).__name__, "denials": attended.denials_total},
-                _trace_outcome(capture.ending),
-            )
+        lifecycle.reached(
+            EventType.TOOL_RUN_END,
+            {"ending": type(capture.ending).__name__, "denials": attended.denials_total},
+            _trace_outcome(capture.ending),
         )
         return capture
 
@@ -300,6 +257,12 @@ def _covered(path: str, paths: tuple[str, ...]) -> bool:
 
 
 def _grant(path: str, *, write: bool) -> Grant:
+    if path == "/" or any(is_within(path, system) for system in _NEVER_GRANTED):
+        raise Refused(
+            "PATH_NOT_GRANTABLE",
+            f"{path} is never given to a tool.",
+            remedy="Put the project below a directory of its own.",
+        )
     try:
         found = os.stat(path, follow_symlinks=False)
     except OSError as error:
@@ -387,24 +350,3 @@ def _collect(
         collected += taken
         missed += lost
     return collected, missed
-
-
-def _event(
-    plan: Plan,
-    kind: EventType,
-    duration_ms: int,
-    data: dict[str, object],
-    outcome: TraceOutcome | None = None,
-) -> TraceEvent:
-    return TraceEvent(
-        event_type=kind,
-        trace_id=plan.trace.trace_id,
-        execution_id=plan.trace.execution_id,
-        attempt=plan.trace.attempt,
-        tool_id=plan.tool.tool_id,
-        runner_type=RunnerKind.LOCAL.value,
-        container_id=None,
-        duration_ms=duration_ms,
-        outcome=outcome,
-        data=data,
-    )

@@ -6,12 +6,10 @@ import array
 import fcntl
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
@@ -25,7 +23,7 @@ if TYPE_CHECKING:
 _SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 _BOOT = (
     "import sys; sys.path.insert(0, sys.argv[1]); from actum.sandbox.spawner import main; "
-    "main(int(sys.argv[2]), sys.argv[3])"
+    "main(int(sys.argv[2]))"
 )
 
 
@@ -107,12 +105,11 @@ class Sandbox:
 class Spawner:
     """One spawner process, started on first use, shared by all threads."""
 
-    def __init__(self, runtime_folder: str) -> None:
-        self._runtime_folder = runtime_folder
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
-        self._folder = ""
+        self._ready = False
 
     def start(self) -> None:
         """Start now rather than at the first sandbox; returns without waiting for readiness."""
@@ -123,12 +120,10 @@ class Spawner:
         if self._process is not None and self._process.poll() is None and self._socket:
             return self._socket
         self._discard()
-        os.makedirs(self._runtime_folder, mode=0o700, exist_ok=True)
-        self._folder = tempfile.mkdtemp(prefix="spawner-", dir=self._runtime_folder)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         interpreter = os.path.realpath(sys.executable)
         self._process = subprocess.Popen(
-            [interpreter, "-I", "-S", "-c", _BOOT, _SOURCE, str(theirs.fileno()), self._folder],
+            [interpreter, "-I", "-S", "-c", _BOOT, _SOURCE, str(theirs.fileno())],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -204,9 +199,6 @@ class Spawner:
             if self._process.stderr is not None:
                 self._process.stderr.close()
             self._process = None
-        if self._folder:
-            shutil.rmtree(self._folder, ignore_errors=True)
-            self._folder = ""
 
     def close(self) -> None:
         """Hang up; the spawner ends and takes every sandbox still alive with it."""

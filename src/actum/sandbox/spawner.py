@@ -35,14 +35,19 @@ _NAMESPACES = (
 )
 
 
-def main(descriptor: int, folder: str) -> None:
-    """Serve until the host hangs up. `folder` is an empty directory for our private mounts."""
+#: Where the template is mounted, in the spawner's own mount namespace. Nothing below /sys is ever
+#: granted to a tool, so no grant can contain it; and no directory on the host has to be made.
+FOLDER = "/sys"
+
+
+def main(descriptor: int) -> None:
+    """Serve until the host hangs up."""
     server = socket.socket(fileno=descriptor)
     # Nothing of the host process's environment or terminal is of use here.
     os.environ.clear()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the host's to handle
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps; an init is never waited for
-    template = _prepare(folder)
+    template = _prepare()
     idmaps: dict[tuple[int, int], int] = {}
     gc.freeze()
     server.send(b"ready")
@@ -57,13 +62,13 @@ def main(descriptor: int, folder: str) -> None:
         _spawn(template, descriptors, idmaps[owner])
 
 
-def _prepare(folder: str) -> init.Template:
+def _prepare() -> init.Template:
     kernel.unshare(kernel.CLONE_NEWNS)
     # Slave, not private: mounts that the host makes later still arrive, none of ours leave.
     kernel.mount("", "/", "", kernel.MS_REC | kernel.MS_SLAVE)
-    root.write_template(folder, TOOL_ID, TOOL_ID)
-    os.mkdir(f"{folder}/root")
-    return init.Template(folder, seccomp.compile_filter(), kernel.landlock_abi(), TOOL_ID, TOOL_ID)
+    root.write_template(FOLDER, TOOL_ID, TOOL_ID)
+    os.mkdir(f"{FOLDER}/root")
+    return init.Template(FOLDER, seccomp.compile_filter(), kernel.landlock_abi(), TOOL_ID, TOOL_ID)
 
 
 def _receive(server: socket.socket) -> tuple[bytes, list[int]]:

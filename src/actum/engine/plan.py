@@ -1,0 +1,162 @@
+"""From a contract and its registry entry to a plan: decide, validate, prove."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from actum.contract.call import (
+    Call,
+    Check,
+    EffectivePolicy,
+    Plan,
+    TraceContext,
+    ValidationProof,
+    call_sha256,
+)
+from actum.contract.canonical import sha256_bytes, sha256_file, sha256_json
+from actum.contract.model import Contract, Json, StreamMode
+from actum.errors import Refused, Violation
+from actum.policy.effective import PolicySettings, effective_policy
+from actum.policy.environment import approved_names, tool_environment
+from actum.policy.gates import ApprovalNeeded
+from actum.policy.inputs import Checked, check_inputs
+from actum.registry.model import Entry
+from actum.registry.registry import Registry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """Policy and input checks, evaluated together so that every objection is in one answer."""
+
+    policy: EffectivePolicy
+    checked: Checked
+    violations: tuple[Violation, ...]
+    approvals: tuple[ApprovalNeeded, ...]
+
+    @property
+    def checks(self) -> tuple[Check, ...]:
+        return self.checked.checks
+
+    def require_allowed(self) -> None:
+        if self.violations:
+            raise refused(self.violations)
+        if self.approvals:
+            raise Refused(
+                "APPROVAL_REQUIRED",
+                "Nobody has approved this.",
+                violations=tuple(_approval(needed) for needed in self.approvals),
+            )
+
+
+def refused(violations: tuple[Violation, ...]) -> Refused:
+    codes = tuple(dict.fromkeys(violation.code for violation in violations))
+    code = codes[0].replace("-", "_") if len(codes) == 1 else "INPUT_REFUSED"
+    return Refused(code, "; ".join(v.message for v in violations), violations=violations)
+
+
+def _approval(needed: ApprovalNeeded) -> Violation:
+    return Violation(
+        code="APPROVAL_REQUIRED",
+        field=needed.gate,
+        value=needed.target,
+        message=f"{needed.gate}: {needed.operation} of {needed.target} needs an approval.",
+    )
+
+
+def output_problem(text: str) -> Violation:
+    """A broken expectation about outputs, in the same form as any other objection."""
+    field, _, message = text.partition(": ")
+    return Violation(code="OUTPUT_INVALID", field=field, value="", message=message)
+
+
+def judge(contract: Contract, entry: Entry, call: Call, settings: PolicySettings) -> Judged:
+    policy, objections, approvals = effective_policy(contract, entry, settings)
+    checked = check_inputs(contract, call, entry, policy)
+    return Judged(
+        policy=policy,
+        checked=checked,
+        violations=(*objections, *_golden(contract), *checked.violations),
+        approvals=approvals,
+    )
+
+
+def _golden(contract: Contract) -> tuple[Violation, ...]:
+    """`expected` compares with a stored golden output, and none can be stored yet."""
+    streams = {"stdout": contract.outputs.stdout, "stderr": contract.outputs.stderr}
+    return tuple(
+        Violation(
+            code="GOLDEN_MISSING",
+            field=f"outputs.{name}",
+            value=mode.value,
+            message=f"outputs.{name}: there is no golden output to compare with; use `captured`.",
+        )
+        for name, mode in streams.items()
+        if mode is StreamMode.EXPECTED
+    )
+
+
+def make_plan(
+    contract: Contract, entry: Entry, judged: Judged, registry: Registry, trace: TraceContext
+) -> Plan:
+    """Bind what was judged to what will run; the runner compares the two."""
+    call = judged.checked.call
+    environment = tool_environment(
+        call,
+        approved_names(entry),
+        determinism=contract.determinism,
+        path=entry.tool.path,
+    )
+    proof = ValidationProof(
+        call_sha256=call_sha256(
+            tool=call.tool,
+            adapter=call.adapter,
+            argv=call.argv,
+            environment=environment,
+            working_directory=call.working_directory,
+            stdin=call.stdin,
+        ),
+        policy_sha256=judged.policy.sha256,
+        checks=judged.checks,
+        executable=registry.executable(entry),
+    )
+    return Plan(
+        tool=call.tool,
+        adapter=call.adapter,
+        argv=call.argv,
+        environment=environment,
+        working_directory=call.working_directory,
+        stdin=call.stdin,
+        policy=judged.policy,
+        proof=proof,
+        output_files=judged.checked.output_files,
+        artifacts=tuple(spec.path for spec in contract.outputs.artifacts),
+        trace=trace,
+        label=contract.metadata.purpose,
+    )
+
+
+def asked_digest(contract: Contract) -> str:
+    """Digest of the inputs as asked for; equal inputs give equal digests on every machine."""
+    return sha256_json(_asked(contract))
+
+
+def input_digest(contract: Contract, call: Call) -> str:
+    """As `asked_digest`, with the content of the input files, once they may be read."""
+    return sha256_json({**_asked(contract), "files": [_file(path) for path in call.input_files]})
+
+
+def _asked(contract: Contract) -> dict[str, Json]:
+    inputs = contract.inputs
+    return {
+        "tool_id": contract.tool_id,
+        "command": inputs.command,
+        "arguments": list(inputs.arguments),
+        "parameters": dict(inputs.parameters),
+        "environment": dict(inputs.environment),
+        "stdin": sha256_bytes(inputs.stdin or b""),
+    }
+
+
+def _file(path: str) -> str:
+    with open(path, "rb") as file:
+        return sha256_file(file)

@@ -1,0 +1,27 @@
+"""The same execution_id again: the recorded answer, never a second run."""
+
+from __future__ import annotations
+
+from actum.engine.result import Result, result_from
+from actum.errors import Refused
+from actum.evidence.executions import KnownExecution
+from actum.store.session import SessionStore
+
+
+def answer_again(known: KnownExecution, sessions: SessionStore) -> Result:
+    """What was recorded. Raw output comes back only while its session lives."""
+    if known.outcome is None:
+        raise Refused(
+            "EXECUTION_RUNNING",
+            f"execution_id: {known.execution_id} was started at {known.started_at} and has not"
+            " ended.",
+            remedy="Wait for it, or use a new execution_id.",
+        )
+    if known.result is None:
+        raise Refused(
+            "EXECUTION_INTERRUPTED",
+            f"execution_id: {known.execution_id} was interrupted; what it did is not known.",
+            remedy="Look at its receipt; use a new execution_id to run it again.",
+        )
+    stdout, stderr = sessions.get(known.session, known.execution_id) or (b"", b"")
+    return result_from(known.result, stdout, stderr)

@@ -1,0 +1,226 @@
+"""What the caller gets: a `Result` for every outcome, and its JSON document."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from actum.capture.model import Denial, Enforced, Stream
+from actum.contract.model import Json
+from actum.contract.outcome import Outcome, ToolRunStatus
+from actum.errors import ActumError, Violation
+
+
+class NotSucceeded(ActumError):
+    """`Result.check()` on a result that is not a success; `.result` is that result."""
+
+    code = "NOT_SUCCEEDED"
+
+    def __init__(self, result: Result) -> None:
+        reasons = ", ".join(result.reason_codes)
+        details = "; ".join(violation.message for violation in result.violations)
+        if not details and result.result is not None:
+            details = result.result.error_reason or ""
+        super().__init__(f"{result.outcome} ({reasons}): {details}".rstrip(": "))
+        self.result = result
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArtifactRef:
+    """A collected file, by reference; its bytes are in the evidence store under `blake3`."""
+
+    name: str
+    path: str
+    type: str
+    size: int
+    sha256: str
+    blake3: str
+    trace_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolRunResult:
+    """Seed 004's result, to the letter."""
+
+    status: ToolRunStatus
+    exit_code: int | None
+    stdout: str
+    stderr: str
+    artifacts: tuple[ArtifactRef, ...]
+    duration_ms: int
+    error_reason: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamFacts:
+    bytes: int
+    kept: int
+    truncated: bool
+    sha256: str
+    encoding: str  #: ``utf-8``, or ``base64`` when the text above is encoded to stay exact
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """One execution, as told to whoever asked for it."""
+
+    execution_id: str
+    trace_id: str
+    session: str
+    tool_id: str
+    adapter_id: str | None
+    runner_type: str | None
+    attempts: int
+    outcome: Outcome
+    reason_codes: tuple[str, ...]
+    violations: tuple[Violation, ...] = ()
+    result: ToolRunResult | None = None  #: ``None`` when refused: the runner was never called
+    output: Json = None
+    streams: Mapping[str, StreamFacts] | None = None
+    enforcement: tuple[Enforced, ...] = ()
+    denials: tuple[Denial, ...] = ()
+    receipt_id: str = ""
+    receipt_path: str = ""
+    replayed: bool = False
+
+    @property
+    def ok(self) -> bool:
+        return self.outcome is Outcome.SUCCEEDED
+
+    def check(self) -> Result:
+        """This result, or `NotSucceeded`."""
+        if not self.ok:
+            raise NotSucceeded(self)
+        return self
+
+    def document(self) -> dict[str, Json]:
+        """The `--json` document."""
+        return {
+            "execution_id": self.execution_id,
+            "trace_id": self.trace_id,
+            "session": self.session,
+            "tool_id": self.tool_id,
+            "adapter_id": self.adapter_id,
+            "runner_type": self.runner_type,
+            "attempts": self.attempts,
+            "replayed": self.replayed,
+            "outcome": self.outcome.value,
+            "reason_codes": list(self.reason_codes),
+            "violations": [_plain(violation) for violation in self.violations],
+            "result": _tool_run(self.result) if self.result else None,
+            "output": self.output,
+            "streams": {name: _plain(facts) for name, facts in (self.streams or {}).items()},
+            "enforcement": [_plain(row) for row in self.enforcement],
+            "denials": [_plain(denial) for denial in self.denials],
+            "receipt_id": self.receipt_id,
+            "receipt_path": self.receipt_path,
+        }
+
+    def without_output(self) -> dict[str, Json]:
+        """The document as it may be kept: no byte of what was asked or of what the tool said."""
+        bare = replace(
+            self,
+            violations=tuple(
+                Violation(code=violation.code, field="", value="", message="")
+                for violation in self.violations
+            ),
+            output=None,
+        )
+        if self.result is not None:
+            bare = replace(
+                bare,
+                result=replace(
+                    self.result,
+                    stdout="",
+                    stderr="",
+                    error_reason=self.result.error_reason and ", ".join(self.reason_codes),
+                ),
+            )
+        return bare.document()
+
+
+def _plain(value: Any) -> dict[str, Json]:
+    return {name: getattr(value, name) for name in value.__dataclass_fields__}
+
+
+def _tool_run(result: ToolRunResult) -> dict[str, Json]:
+    return {
+        **_plain(result),
+        "status": result.status.value,
+        "artifacts": [_plain(artifact) for artifact in result.artifacts],
+    }
+
+
+def encoded(stream: Stream) -> tuple[str, StreamFacts]:
+    """A stream as text, exact: UTF-8 if it is, base64 if it is not."""
+    try:
+        text, encoding = _text(stream), "utf-8"
+    except UnicodeDecodeError:
+        text, encoding = base64.b64encode(stream.kept).decode(), "base64"
+    facts = StreamFacts(
+        bytes=stream.total_bytes,
+        kept=len(stream.kept),
+        truncated=stream.truncated,
+        sha256=stream.sha256,
+        encoding=encoding,
+    )
+    return text, facts
+
+
+def _text(stream: Stream) -> str:
+    try:
+        return stream.kept.decode()
+    except UnicodeDecodeError as error:
+        # The cut after the last kept byte may have halved a character; that alone is not binary.
+        cut = stream.truncated and error.start >= len(stream.kept) - 3
+        if not cut or error.reason != "unexpected end of data":
+            raise
+        return stream.kept[: error.start].decode()
+
+
+def result_from(document: Mapping[str, Json], stdout: bytes, stderr: bytes) -> Result:
+    """A kept document and the session's raw streams, as the result they were."""
+    kept = {"stdout": stdout, "stderr": stderr}
+    texts = {
+        name: base64.b64encode(kept[name]).decode()
+        if facts["encoding"] == "base64"
+        else kept[name].decode(errors="ignore")
+        for name, facts in document["streams"].items()
+    }
+    tool_run = document["result"]
+    return Result(
+        **{
+            name: document[name]
+            for name in (
+                "execution_id",
+                "trace_id",
+                "session",
+                "tool_id",
+                "adapter_id",
+                "runner_type",
+                "attempts",
+                "receipt_id",
+                "receipt_path",
+            )
+        },
+        outcome=Outcome(document["outcome"]),
+        reason_codes=tuple(document["reason_codes"]),
+        violations=tuple(Violation(**item) for item in document["violations"]),
+        result=None
+        if tool_run is None
+        else ToolRunResult(
+            status=ToolRunStatus(tool_run["status"]),
+            exit_code=tool_run["exit_code"],
+            stdout=texts.get("stdout", ""),
+            stderr=texts.get("stderr", ""),
+            artifacts=tuple(ArtifactRef(**item) for item in tool_run["artifacts"]),
+            duration_ms=tool_run["duration_ms"],
+            error_reason=tool_run["error_reason"],
+        ),
+        streams={name: StreamFacts(**facts) for name, facts in document["streams"].items()},
+        enforcement=tuple(Enforced(**row) for row in document["enforcement"]),
+        denials=tuple(Denial(**item) for item in document["denials"]),
+        replayed=True,
+    )

@@ -1,0 +1,48 @@
+"""What the pipeline works with: one frozen value, put together by wiring."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from actum.contract.model import RunnerKind
+from actum.errors import Refused
+from actum.evidence.executions import Executions
+from actum.evidence.ledger import Ledger
+from actum.evidence.receipts import Receipts
+from actum.policy.effective import PolicySettings
+from actum.registry.registry import Registry
+from actum.runners.base import Runner
+from actum.store.session import SessionStore
+
+#: The one clock. Decisions see only the time a contract was created; records see when.
+Clock = Callable[[], datetime]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rooms:
+    registry: Registry
+    policy: PolicySettings
+    runners: Mapping[RunnerKind, Runner]  #: enabled here; any other kind is refused by name
+    ledger: Ledger
+    executions: Executions
+    receipts: Receipts
+    sessions: SessionStore
+    session: str  #: for contracts that name none
+    clock: Clock
+
+    def runner(self, kind: RunnerKind) -> Runner:
+        """The runner the ToolSpec names, or a refusal: never another one in its place."""
+        found = self.runners.get(kind)
+        if found is not None:
+            return found
+        remedy = {
+            RunnerKind.LOCAL: "Set `local = true` under [runners] in actum.toml.",
+            RunnerKind.DOCKER: "This version has no docker runner. To use the local one, set"
+            " permissions.execution.runner to local in tool.yaml and approve the tool again.",
+            RunnerKind.REMOTE: "No remote runner is configured.",
+        }[kind]
+        raise Refused(
+            "RUNNER_UNAVAILABLE", f"The {kind} runner is not available here.", remedy=remedy
+        )

@@ -1,0 +1,62 @@
+"""The four lifecycle events of one attempt, always all of them, always in this order (seed 004)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from actum.contract.call import Plan
+from actum.contract.model import Json, RunnerKind
+from actum.contract.outcome import TraceOutcome
+from actum.evidence.trace import LIFECYCLE, Emit, EventType, TraceEvent
+
+
+class Lifecycle:
+    """Emits for one attempt. A step that is never reached is emitted as aborted, not left out."""
+
+    def __init__(self, plan: Plan, runner: RunnerKind, emit: Emit) -> None:
+        self._plan = plan
+        self._runner = runner
+        self._emit = emit
+        self._due = list(LIFECYCLE)
+        self.began = time.monotonic()
+        self.container_id: str | None = None
+
+    def elapsed_ms(self) -> int:
+        return int((time.monotonic() - self.began) * 1000)
+
+    def reached(
+        self,
+        step: EventType,
+        data: Mapping[str, Json],
+        outcome: TraceOutcome | None = None,
+    ) -> None:
+        while self._due and self._due[0] is not step:
+            self._send(self._due[0], {"aborted": True}, None)
+        self._send(step, data, outcome)
+
+    def abort(self) -> None:
+        """Something failed on our side: the rest of the steps is on record as not reached."""
+        while self._due:
+            last = self._due[0] is EventType.TOOL_RUN_END
+            self._send(self._due[0], {"aborted": True}, TraceOutcome.ERROR if last else None)
+
+    def _send(
+        self, step: EventType, data: Mapping[str, Json], outcome: TraceOutcome | None
+    ) -> None:
+        first = len(self._due) == len(LIFECYCLE)
+        self._due.remove(step)
+        self._emit(
+            TraceEvent(
+                event_type=step,
+                trace_id=self._plan.trace.trace_id,
+                execution_id=self._plan.trace.execution_id,
+                attempt=self._plan.trace.attempt,
+                tool_id=self._plan.tool.tool_id,
+                runner_type=self._runner.value,
+                container_id=self.container_id,
+                duration_ms=0 if first else self.elapsed_ms(),
+                outcome=outcome,
+                data=data,
+            )
+        )

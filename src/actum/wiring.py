@@ -1,0 +1,249 @@
+"""Settings to Runtime: the only place that chooses implementations."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import uuid
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from actum import settings as project
+from actum.contract.complete import Fill, complete
+from actum.contract.model import Contract, Json, RunnerKind
+from actum.contract.parse import Draft, parse_contract
+from actum.engine.ask import Ask, contract_document
+from actum.engine.pipeline import Forecast, execute, forecast
+from actum.engine.result import Result
+from actum.engine.rooms import Clock, Rooms
+from actum.errors import ContractInvalid
+from actum.evidence.executions import Executions
+from actum.evidence.ledger import Ledger
+from actum.evidence.receipts import Receipts
+from actum.policy.effective import PolicySettings
+from actum.registry.registry import Registry
+from actum.runners.base import Cancel, OnOutput, Runner
+from actum.settings import Settings
+from actum.store.blobs import BlobStore
+from actum.store.database import Database
+from actum.store.keys import Keyring
+from actum.store.session import SessionStore
+
+if TYPE_CHECKING:
+    from actum.aio import AsyncRuntime
+
+#: A contract in any form a caller may have it.
+AnyContract = Contract | Draft | Mapping[str, Any] | str | bytes | Path
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+class Runtime:
+    """An open project. Shared safely between threads; close it, or use it as a context."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        runners: Mapping[RunnerKind, Runner] | None = None,
+        session: str | None = None,
+        clock: Clock = now,
+    ) -> None:
+        self.settings = settings
+        self._own_session = session is None
+        self._temporary: Path | None = None
+        home = settings.home
+        self.keyring = Keyring.open(home, trust=settings.trusted_keys)
+        self.database = Database.open(home)
+        self.blobs = BlobStore(home)
+        self.rooms = Rooms(
+            registry=Registry(settings.root, self.keyring.trusted),
+            policy=PolicySettings(
+                repo_root=str(settings.root),
+                home=str(home),
+                dependencies=settings.dependencies,
+                registry_hosts=settings.registries,
+                api_hosts=settings.apis,
+            ),
+            runners=_runners(settings) if runners is None else runners,
+            ledger=Ledger(
+                database=self.database, blobs=self.blobs, signer=self.keyring.signer, redact=bytes
+            ),
+            executions=Executions(self.database),
+            receipts=Receipts(self.database, home),
+            sessions=SessionStore(home),
+            session=session or f"s-{uuid.uuid4()}",
+            clock=clock,
+        )
+        self._close_interrupted()
+
+    @classmethod
+    def open(
+        cls,
+        path: str | os.PathLike[str] = ".",
+        *,
+        home: str | os.PathLike[str] | None = None,
+        session: str | None = None,
+    ) -> Self:
+        """The project that `path` lies in: the nearest `.actum/` upwards."""
+        found = project.discover(Path(path).resolve(), Path(home) if home else None)
+        return cls(project.load(found, os.environ), session=session)
+
+    @classmethod
+    def temporary(cls) -> Self:
+        """A throwaway project with the shipped tools on the local runner; gone when closed."""
+        from actum.engine.project import create
+
+        folder = Path(tempfile.mkdtemp(prefix="actum-"))
+        create(folder, RunnerKind.LOCAL, by="user:temporary", date=now().date().isoformat())
+        runtime = cls.open(folder)
+        runtime._temporary = folder
+        return runtime
+
+    def exec(
+        self,
+        tool: str,
+        *arguments: str,
+        parameters: Mapping[str, Json] | None = None,
+        stdin: bytes | str | None = None,
+        files: Sequence[str] = (),
+        env: Mapping[str, str] | None = None,
+        cwd: str | os.PathLike[str] | None = None,
+        timeout: str | None = None,
+        memory: str | None = None,
+        allow_hosts: Sequence[str] = (),
+        purpose: str | None = None,
+        requested_by: str | None = None,
+        adapter_id: str | None = None,
+        set: Mapping[str, Json] | None = None,  # noqa: A002 -- the same word as --set
+        on_output: OnOutput | None = None,
+        cancel: Cancel | None = None,
+    ) -> Result:
+        """One execution, asked for by keywords: the same words as `actum exec`."""
+        ask = Ask(
+            tool=tool,
+            arguments=arguments,
+            parameters=parameters or {},
+            stdin=stdin,
+            files=files,
+            env=env or {},
+            cwd=os.fspath(cwd) if cwd is not None else None,
+            timeout=timeout,
+            memory=memory,
+            allow_hosts=allow_hosts,
+            purpose=purpose,
+            requested_by=requested_by,
+            adapter_id=adapter_id,
+            set=set or {},
+        )
+        return self.execute(self.draft(ask), on_output=on_output, cancel=cancel)
+
+    def draft(self, ask: Ask) -> dict[str, Any]:
+        """The contract that `ask` means, not yet checked or filled."""
+        return contract_document(ask, self.rooms.registry)
+
+    def execute(
+        self,
+        contract: AnyContract,
+        *,
+        on_output: OnOutput | None = None,
+        cancel: Cancel | None = None,
+    ) -> Result:
+        """Carry out one contract. A Result for every outcome; only malformed ones raise."""
+        self.warm_up()
+        result = execute(self.contract(contract), self.rooms, on_output=on_output, cancel=cancel)
+        self.rooms.receipts.export(result.receipt_id)
+        return result
+
+    def check(self, contract: AnyContract) -> Forecast:
+        """Everything up to the start, unrecorded: would it run, and what would hold it?"""
+        return forecast(self.contract(contract), self.rooms)
+
+    def contract(self, source: AnyContract) -> Contract:
+        """Parse strictly and fill what was left out. A malformed one is put on record."""
+        if isinstance(source, Contract):
+            return source
+        if isinstance(source, Draft):
+            return self._completed(source)
+        try:
+            return self._completed(parse_contract(source))
+        except ContractInvalid:
+            self.rooms.ledger.malformed(_bytes_of(source), self.rooms.clock())
+            raise
+
+    def _completed(self, draft: Draft) -> Contract:
+        tool = draft.document["tool_id"]
+        working_directory = os.getcwd() if self._temporary is None else str(self.settings.root)
+        return complete(
+            draft,
+            Fill(
+                execution_id=str(uuid.uuid4()),
+                requested_at=self.rooms.clock(),
+                requested_by=f"user:{self.settings.login}",
+                purpose=f"actum exec {tool}",
+                working_directory=working_directory,
+            ),
+        )
+
+    def warm_up(self) -> None:
+        """Start the local runner's spawner, so that it is ready when validation is through."""
+        local = self.rooms.runners.get(RunnerKind.LOCAL)
+        if local is not None and hasattr(local, "warm_up"):
+            local.warm_up()
+
+    @property
+    def aio(self) -> AsyncRuntime:
+        """The same calls, awaitable."""
+        from actum.aio import AsyncRuntime
+
+        return AsyncRuntime(self)
+
+    def _close_interrupted(self) -> None:
+        """Executions whose process is gone get the receipt that says so."""
+        for execution in self.rooms.executions.open_executions():
+            if not execution.alive:
+                self.rooms.ledger.close_interrupted(execution.execution_id)
+
+    def close(self) -> None:
+        for runner in self.rooms.runners.values():
+            runner.close()
+        if self._own_session:
+            self.rooms.sessions.end(self.rooms.session)
+        self.database.close()
+        if self._temporary is not None:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _runners(settings: Settings) -> dict[RunnerKind, Runner]:
+    """Only what actum.toml enables; every other kind is refused by name when a tool asks for it."""
+    runners: dict[RunnerKind, Runner] = {}
+    if RunnerKind.LOCAL in settings.runners:
+        from actum.runners.local import LocalRunner
+
+        runners[RunnerKind.LOCAL] = LocalRunner()
+    return runners
+
+
+def _bytes_of(source: Mapping[str, Any] | str | bytes | Path) -> bytes:
+    if isinstance(source, bytes):
+        return source
+    if isinstance(source, Path):
+        return source.read_bytes() if source.is_file() else b""
+    return source.encode() if isinstance(source, str) else repr(source).encode()
