@@ -1,0 +1,171 @@
+"""What a call may read and write: level, narrowed by the contract, within scope and permissions.
+
+Every path is resolved first, so that all comparing is done on what the paths mean. The result
+never holds `.actum`, and what governs the project is never writable: not as a granted path, and
+not inside one (`protect`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from actum.contract.levels import (
+    DEFAULT_FILESYSTEM_LEVEL,
+    FilesystemGrant,
+    expand_filesystem,
+    is_within,
+    narrow,
+)
+from actum.contract.model import Contract, FilesystemLevel, FilesystemRequest
+from actum.errors import Violation
+from actum.policy.gates import ELEVATED, WRITE_OUTSIDE, ApprovalNeeded
+from actum.policy.paths import common, is_covered, outermost
+from actum.policy.settings import PolicySettings
+from actum.registry.model import Tool
+
+_GOVERNING = ("actum.toml", "tools", "tools.lock", "rules")
+_GIT = (".git/hooks", ".git/config")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reachable:
+    """The file system part of an effective policy, and what stands in its way."""
+
+    read: tuple[str, ...]
+    write: tuple[str, ...]
+    deny: tuple[str, ...]
+    protect: tuple[str, ...]
+    violations: tuple[Violation, ...]
+    needed: tuple[ApprovalNeeded, ...]
+
+
+def reachable(contract: Contract, tool: Tool, settings: PolicySettings) -> Reachable:
+    root = os.path.realpath(settings.repo_root)
+    here = os.path.realpath(contract.inputs.working_directory)
+    request = _resolved(contract.sandbox.filesystem, here)
+    level = request.level or DEFAULT_FILESYSTEM_LEVEL
+    output = _output_directory(contract, here, root)
+    grant = expand_filesystem(
+        level,
+        repo_root=root,
+        working_directory=here,
+        dependencies=_all_resolved(settings.dependencies, root),
+        output_directory=output,
+    )
+    asked, violations = narrow(grant, request, here)
+    deny = outermost((*asked.deny, os.path.realpath(settings.home)))
+    scoped = _within_scope(asked, tool, root)
+    write = tuple(path for path in scoped.write if not is_covered(path, deny))
+    governed = tuple(_governing(root, write))
+    free = tuple(path for path in write if not is_covered(path, governed))
+    read = tuple(path for path in outermost((*scoped.read, *write)) if not is_covered(path, deny))
+    return Reachable(
+        read=read,
+        write=free,
+        deny=deny,
+        protect=tuple(sorted({path for path in governed if is_covered(path, free)})),
+        violations=_one_per_field(
+            # Whether the working directory is within reach is IV-03's to say.
+            *(found for found in violations if found.field != "inputs.working_directory"),
+            *_refused("read", request.read, (*read, *free), deny),
+            *_refused("write", request.write, free, deny),
+        ),
+        needed=tuple(_needed(level, free, root, here, output)),
+    )
+
+
+def _all_resolved(paths: Iterable[str], base: str) -> tuple[str, ...]:
+    return tuple(os.path.realpath(os.path.join(base, path)) for path in paths)
+
+
+def _resolved(request: FilesystemRequest, here: str) -> FilesystemRequest:
+    return replace(
+        request,
+        read=None if request.read is None else _all_resolved(request.read, here),
+        write=None if request.write is None else _all_resolved(request.write, here),
+        deny=_all_resolved(request.deny, here),
+    )
+
+
+def _output_directory(contract: Contract, here: str, root: str) -> str | None:
+    """Where level extended may write besides: the one directory of the project that all declared
+    output files beyond the working directory lie in. A directory above it is not one."""
+    files = _all_resolved(contract.outputs.output_files, here)
+    parents = {os.path.dirname(file) for file in files if not is_within(file, here)}
+    if len(parents) != 1:
+        return None
+    (parent,) = parents
+    return parent if is_within(parent, root) and not is_within(here, parent) else None
+
+
+def _within_scope(grant: FilesystemGrant, tool: Tool, root: str) -> FilesystemGrant:
+    """What `grant` and the registry both permit."""
+    scope, permissions = _all_resolved(tool.scope.filesystem, root), tool.permissions
+    read, write = common(grant.read, scope), common(grant.write, scope)
+    if permissions.read is not None:
+        listed = _all_resolved((*permissions.read, *(permissions.write or ())), root)
+        read, write = common(read, listed), common(write, listed)
+    if permissions.write is not None:
+        write = common(write, _all_resolved(permissions.write, root))
+    match tool.scope.data_access:
+        case "write":
+            pass
+        case "read":
+            write = ()
+        case _:
+            read = write = ()
+    return FilesystemGrant(read=read, write=write, deny=grant.deny)
+
+
+def _governing(root: str, write: tuple[str, ...]) -> Iterator[str]:
+    """What decides about later executions, and what git would run on the host."""
+    for name in _GOVERNING:
+        path = os.path.join(root, name)
+        yield from {path, os.path.realpath(path)}
+    holders = {holder for path in write for holder in _upwards(path)}
+    for holder in sorted(holders):
+        for name in _GIT:
+            path = os.path.join(holder, name)
+            yield from {path, os.path.realpath(path)}
+
+
+def _upwards(path: str) -> Iterator[str]:
+    yield path
+    while path != "/":
+        path = os.path.dirname(path)
+        yield path
+
+
+def _refused(
+    name: str, listed: tuple[str, ...] | None, granted: tuple[str, ...], deny: tuple[str, ...]
+) -> Iterator[Violation]:
+    """Paths that the contract lists and nothing of which is left, unless it denies them itself."""
+    for index, path in enumerate(listed or ()):
+        if not is_covered(path, deny) and not common((path,), granted):
+            yield Violation(
+                code="SCOPE_EXCEEDED",
+                field=f"sandbox.filesystem.{name}[{index}]",
+                value=path,
+                message=f"{path} is protected, or beyond what the tool's scope and permissions let "
+                f"it {name}. Remove it, or have a wider scope approved.",
+            )
+
+
+def _one_per_field(*violations: Violation) -> tuple[Violation, ...]:
+    first: dict[str, Violation] = {}
+    for violation in violations:
+        first.setdefault(violation.field, violation)
+    return tuple(first.values())
+
+
+def _needed(
+    level: FilesystemLevel, write: tuple[str, ...], root: str, here: str, output: str | None
+) -> Iterator[ApprovalNeeded]:
+    if level is FilesystemLevel.ELEVATED:
+        yield ApprovalNeeded(gate=ELEVATED, target="filesystem level elevated", operation="read")
+    workspace = [place for place in (here, output) if place and is_within(place, root)]
+    for path in write:
+        if not is_covered(path, workspace):
+            yield ApprovalNeeded(gate=WRITE_OUTSIDE, target=path, operation="write")

@@ -1,0 +1,15 @@
+"""What the project and the moment say about a policy, apart from contract and registry."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicySettings:
+    repo_root: str
+    home: str  #: the `.actum` directory: never visible inside
+    dependencies: tuple[str, ...] = ()  #: directories that level extended may also read
+    registry_hosts: tuple[str, ...] = ()
+    api_hosts: tuple[str, ...] = ()  #: project-wide bound of level api; empty: the tool's own
+    time_left_ms: int | None = None  #: of whatever encloses this execution
