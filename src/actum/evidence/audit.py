@@ -1,4 +1,4 @@
-"""Audit records: closed fields, canonical bytes, one RFC 6962 leaf each.
+"""Audit records: closed fields, exact bytes, one RFC 6962 leaf each.
 
 There is no field into which text of a caller, a tool or an operating system could flow: only
 identifiers, words of closed sets, numbers and digests. Paths, arguments, output, environment and
@@ -16,10 +16,11 @@ from datetime import datetime
 from enum import StrEnum
 
 import actum
-from actum.contract.canonical import canonical, sha256_bytes
+from actum.contract.canonical import sha256_bytes
 from actum.contract.model import Json
 from actum.contract.outcome import PROJECTIONS, ActionStatus, Outcome
-from actum.evidence.facts import ExecutionFacts, Intent
+from actum.evidence.encoding import encoded
+from actum.evidence.facts import ExecutionFacts, Intent, policy_sha256
 from actum.evidence.trace import rfc3339
 
 _IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+-]{0,127}")
@@ -39,7 +40,7 @@ class Decision(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audit:
-    """One record. The order of the fields is of no meaning; the bytes are canonical JSON."""
+    """One record; `document` is all of it."""
 
     v: int = 1
     kind: Kind
@@ -111,7 +112,10 @@ class Audit:
         )
 
     def document(self) -> dict[str, Json]:
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: getattr(self, name) for name in _FIELDS}
+
+
+_FIELDS = tuple(field.name for field in fields(Audit))
 
 
 def append(cursor: sqlite3.Cursor, record: Audit) -> int:
@@ -121,9 +125,9 @@ def append(cursor: sqlite3.Cursor, record: Audit) -> int:
 
 def append_document(cursor: sqlite3.Cursor, document: dict[str, Json]) -> int:
     """`append`, for a record that continues one already in the log."""
-    encoded = canonical(document)
+    record = encoded(document)
     cursor.execute(
-        "INSERT INTO audit (record, leaf_hash) VALUES (?, ?)", (encoded, leaf_hash(encoded))
+        "INSERT INTO audit (record, leaf_hash) VALUES (?, ?)", (record, leaf_hash(record))
     )
     return int(cursor.lastrowid or 0)
 
@@ -178,7 +182,7 @@ def _record(
         reason_codes=tuple(closed(code) or "" for code in reason_codes),
         input_digest=intent.input_digest,
         output_digest=output_digest,
-        policy_sha256=intent.policy.sha256 if intent.policy else None,
+        policy_sha256=policy_sha256(intent.policy) if intent.policy else None,
         contract_sha256=intent.contract_sha256,
         receipt_sha256=receipt_sha256,
         duration_ms=duration_ms,

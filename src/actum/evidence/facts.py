@@ -11,6 +11,7 @@ import uuid
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import IntEnum
+from functools import lru_cache
 
 from actum.capture.model import Capture, Enforced
 from actum.contract.call import AdapterRef, Check, EffectivePolicy, Plan, ToolRef, ValidationProof
@@ -40,6 +41,12 @@ class Opened:
 
 def _new_id() -> str:
     return str(uuid.uuid4())
+
+
+@lru_cache(maxsize=256)
+def policy_sha256(policy: EffectivePolicy) -> str:
+    """The policy's digest; every record of an execution repeats it, so it is worked out once."""
+    return policy.sha256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,10 +10,11 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from actum.contract.canonical import sha256_bytes, sha256_json
+from actum.contract.canonical import sha256_bytes
 from actum.contract.model import Json
 from actum.errors import EvidenceUnavailable, VerificationFailed
 from actum.evidence.audit import Kind, closed, leaf_hash
+from actum.evidence.encoding import encoded
 from actum.evidence.receipts import KeptReceipt
 from actum.evidence.traces import Traces
 from actum.store.blobs import BlobStore
@@ -138,7 +139,7 @@ def _file(file: Mapping[str, Json], blobs: BlobStore) -> Finding:
 
 def _trace(predicate: Mapping[str, Json], database: Database) -> Finding:
     events = Traces(database).of_receipt(predicate["execution_id"], predicate["receipt_id"])
-    same = sha256_json(events) == predicate["trace"]["sha256"]
+    same = sha256_bytes(encoded(events)) == predicate["trace"]["sha256"]
     return judged(
         f"trace of {predicate['execution_id']}",
         "events",

@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 
-from actum.contract.canonical import canonical, sha256_bytes
+from actum.contract.canonical import sha256_bytes
 from actum.contract.model import Json
 from actum.evidence.audit import Audit, append
+from actum.evidence.encoding import encoded
 from actum.evidence.executions import close_row, open_row, reopen_row
 from actum.evidence.facts import ExecutionFacts, Intent, Opened
 from actum.evidence.receipt import Receipt, build_statement, sign_receipt
@@ -56,16 +57,16 @@ class Ledger:
         # Files first: once the commit says that they are there, they are.
         collected = facts.capture.collected if facts.capture else ()
         stored = {self._blobs.put(file.content) for file in collected}
-        record = canonical(build_record(facts, stored, self._redact))
-        encoded = None if result is None else canonical(result)
+        record = encoded(build_record(facts, stored, self._redact))
+        answer = None if result is None else encoded(result)
         receipt = sign_receipt(
             build_statement(
-                facts, sha256_bytes(record), None if encoded is None else sha256_bytes(encoded)
+                facts, sha256_bytes(record), None if answer is None else sha256_bytes(answer)
             ),
             self._signer,
         )
         with self._database.transaction() as cursor:
-            close_row(cursor, facts, None if encoded is None else encoded.decode())
+            close_row(cursor, facts, None if answer is None else answer.decode())
             if facts.refused_at is not None:
                 append(cursor, Audit.denied(facts))
             final_seq = append(cursor, Audit.final(facts, receipt.sha256))

@@ -12,7 +12,7 @@ from functools import cache
 
 def current_owner() -> str:
     """This process, as a text that no other process will ever have."""
-    return f"{_boot()} {_namespace()} {os.getpid()} {_start_of(os.getpid())}"
+    return f"{_boot()} {_namespace()} {os.getpid()} {_own_start(os.getpid())}"
 
 
 def is_alive(owner: str) -> bool:
@@ -29,6 +29,11 @@ def is_alive(owner: str) -> bool:
 def _boot() -> str:
     with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
         return file.read().strip()
+
+
+@cache
+def _own_start(pid: int) -> str | None:  # by pid, because a fork is another process
+    return _start_of(pid)
 
 
 def _namespace() -> str:

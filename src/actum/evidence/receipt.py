@@ -12,14 +12,16 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 
 import actum
 from actum.capture.interpret import interpret
 from actum.capture.model import Capture, Collected, Enforced, Stream
-from actum.contract.canonical import canonical, sha256_bytes, sha256_json
+from actum.contract.call import EffectivePolicy, ValidationProof
+from actum.contract.canonical import sha256_bytes
 from actum.contract.model import Json
-from actum.evidence.facts import ExecutionFacts, Intent
+from actum.evidence.encoding import encoded
+from actum.evidence.facts import ExecutionFacts, Intent, policy_sha256
 from actum.evidence.record import count
 from actum.evidence.trace import rfc3339
 from actum.store import dsse
@@ -41,13 +43,13 @@ class Receipt:
 
 
 def sign_receipt(statement: Mapping[str, Json], signer: Signer) -> Receipt:
-    envelope = dsse.sign(canonical(statement), PAYLOAD_TYPE, signer)
-    encoded = canonical(envelope)
+    envelope = dsse.sign(encoded(statement), PAYLOAD_TYPE, signer)
+    stored = encoded(envelope)
     return Receipt(
         receipt_id=statement["predicate"]["receipt_id"],
         envelope=envelope,
-        encoded=encoded,
-        sha256=sha256_bytes(encoded),
+        encoded=stored,
+        sha256=sha256_bytes(stored),
     )
 
 
@@ -66,7 +68,7 @@ def build_statement(
         "predicateType": PREDICATE_TYPE,
         "predicate": {
             **_asked(facts),
-            **_allowed(facts),
+            **_allowed(facts.policy, facts.proof),
             **_ended(facts),
             "evidence": {"evidence_id": facts.evidence_id, "sha256": record_sha256},
             "result_sha256": result_sha256,
@@ -109,11 +111,11 @@ def _asked(intent: Intent) -> dict[str, Json]:
     }
 
 
-def _allowed(intent: Intent) -> dict[str, Json]:
-    policy, proof = intent.policy, intent.proof
-    policy_document = policy.document() if policy else None
+@lru_cache(maxsize=256)
+def _allowed(policy: EffectivePolicy | None, proof: ValidationProof | None) -> Mapping[str, Json]:
+    # Shared by every receipt under one policy and proof: never to be changed by a caller.
     return {
-        "policy": {"sha256": sha256_json(policy_document), "document": policy_document}
+        "policy": {"sha256": policy_sha256(policy), "document": policy.document()}
         if policy
         else None,
         "approvals": list(policy.approvals) if policy else [],
@@ -153,7 +155,7 @@ def _ended(facts: ExecutionFacts) -> dict[str, Json]:
         },
         "trace": {
             "count": len(facts.events),
-            "sha256": sha256_json([kept.document() for kept in facts.events]),
+            "sha256": sha256_bytes(encoded([kept.document() for kept in facts.events])),
         },
         "time": {
             "started": rfc3339(facts.started_at),

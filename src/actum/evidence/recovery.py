@@ -11,10 +11,11 @@ import json
 from dataclasses import fields
 from datetime import UTC, datetime
 
-from actum.contract.canonical import canonical, sha256_bytes
+from actum.contract.canonical import sha256_bytes
 from actum.contract.model import Json
 from actum.contract.outcome import PROJECTIONS, Outcome
 from actum.evidence.audit import Kind, append_document, read
+from actum.evidence.encoding import encoded
 from actum.evidence.executions import not_open
 from actum.evidence.facts import ExecutionFacts, Intent, Opened
 from actum.evidence.owner import is_alive
@@ -41,7 +42,7 @@ def opening(intent: Intent, opened: Opened) -> str:
     )
     record = build_record(lost, stored=(), redact=bytes)
     statement = build_statement(lost, record_sha256="", result_sha256=None)
-    return canonical(
+    return encoded(
         {"pending_seq": opened.pending_seq, "record": record, "statement": statement}
     ).decode()
 
@@ -57,7 +58,7 @@ def close_interrupted(database: Database, signer: Signer, execution_id: str) -> 
         if found is None or is_alive(found[1]):
             raise not_open(execution_id)
         left = json.loads(found[0])
-        record = canonical({**left["record"], "ended_at": ended_at})
+        record = encoded({**left["record"], "ended_at": ended_at})
         receipt = sign_receipt(
             _completed(left["statement"], ended_at, sha256_bytes(record)), signer
         )

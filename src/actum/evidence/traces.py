@@ -6,8 +6,8 @@ import json
 import sqlite3
 from collections.abc import Iterable
 
-from actum.contract.canonical import canonical
 from actum.contract.model import Json
+from actum.evidence.encoding import encoded
 from actum.evidence.trace import Recorded
 from actum.store.database import Database
 
@@ -52,7 +52,10 @@ class Traces:
 
 
 def insert_events(cursor: sqlite3.Cursor, receipt_id: str, events: Iterable[Recorded]) -> None:
-    for kept in events:
-        document = kept.document()
-        document["data"] = canonical(document["data"]).decode()
-        cursor.execute(_INSERT, {**document, "receipt_id": receipt_id})
+    cursor.executemany(_INSERT, [_row(kept, receipt_id) for kept in events])
+
+
+def _row(kept: Recorded, receipt_id: str) -> dict[str, Json]:
+    document = kept.document()
+    data = encoded(document["data"]).decode()
+    return {**document, "data": data, "receipt_id": receipt_id}

@@ -78,7 +78,9 @@ def _holds(path: Path, blake3: str) -> bool:
 
 def _write(path: Path, content: bytes) -> None:
     fresh = not path.parent.is_dir()
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # One by one: a parent that mkdir makes along the way would be open to others.
+    path.parent.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path.parent.mkdir(mode=0o700, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(prefix=".new-", dir=path.parent)  # 0600
     try:
         with open(descriptor, "wb") as file:
