@@ -121,21 +121,29 @@ def _within_scope(grant: FilesystemGrant, tool: Tool, root: str) -> FilesystemGr
 
 def _governing(root: str, write: tuple[str, ...]) -> Iterator[str]:
     """What decides about later executions, and what git would run on the host."""
+    if not write:
+        return
     for name in _GOVERNING:
-        path = os.path.join(root, name)
-        yield from {path, os.path.realpath(path)}
-    holders = {holder for path in write for holder in _upwards(path)}
-    for holder in sorted(holders):
+        yield from _with_target(os.path.join(root, name))
+    for holder in {holder for path in write for holder in _git_holders(path)}:
         for name in _GIT:
-            path = os.path.join(holder, name)
-            yield from {path, os.path.realpath(path)}
+            yield from _with_target(os.path.join(holder, name))
 
 
-def _upwards(path: str) -> Iterator[str]:
+def _git_holders(path: str) -> Iterator[str]:
+    """Directories whose `.git` can overlap with `path`: itself, and those whose `.git` it is in."""
     yield path
-    while path != "/":
-        path = os.path.dirname(path)
-        yield path
+    parts = path.split("/")
+    for index, part in enumerate(parts):
+        if part == ".git":
+            yield "/".join(parts[:index]) or "/"
+
+
+def _with_target(path: str) -> Iterator[str]:
+    """The path itself, which a link could be swapped at, and where the link leads."""
+    yield path
+    if os.path.islink(path) or os.path.islink(os.path.dirname(path)):
+        yield os.path.realpath(path)
 
 
 def _refused(
