@@ -11,6 +11,7 @@ times do not count, so a clone has the digest of the original.
 
 from __future__ import annotations
 
+import itertools
 import os
 import stat
 import threading
@@ -130,9 +131,10 @@ def _walk(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
     pending = [("", 0)]
     while pending:
         below, depth = pending.pop()
-        for entry in os.scandir(folder / below):
-            path = f"{below}/{entry.name}" if below else entry.name
-            status = entry.stat(follow_symlinks=False)
+        for path, status in _listed(folder, below):
+            count += 1
+            if count > MAX_FILES:
+                raise _unfit(folder, "", f"it has more than {MAX_FILES} files and folders")
             if not path.isprintable():
                 raise _unfit(folder, ascii(path), "its name is not printable text")
             if stat.S_ISDIR(status.st_mode):
@@ -142,12 +144,24 @@ def _walk(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
                 continue
             if not stat.S_ISREG(status.st_mode):
                 raise _unfit(folder, path, "it is a link or special file; put a plain file there")
-            count, size = count + 1, size + status.st_size
-            if count > MAX_FILES:
-                raise _unfit(folder, path, f"the folder has more than {MAX_FILES} files")
+            size += status.st_size
             if size > MAX_BYTES:
-                raise _unfit(folder, path, f"the folder has more than {MAX_BYTES} bytes")
+                raise _unfit(folder, "", f"it has more than {MAX_BYTES} bytes")
             yield path, status
+
+
+def _listed(folder: Path, below: str) -> list[tuple[str, os.stat_result]]:
+    try:
+        with os.scandir(folder / below) as entries:
+            return [
+                (
+                    f"{below}/{entry.name}" if below else entry.name,
+                    entry.stat(follow_symlinks=False),
+                )
+                for entry in itertools.islice(entries, MAX_FILES + 1)
+            ]
+    except OSError as error:
+        raise _unfit(folder, below, error.strerror or str(error)) from error
 
 
 def _read(folder: Path, path: str, seen: os.stat_result) -> bytes:
