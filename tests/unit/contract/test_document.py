@@ -226,3 +226,11 @@ def test_data_that_contains_itself_is_refused():
     for knot in (deep, wide):
         with pytest.raises(ContractInvalid, match="64 levels"):
             document_of({"a": knot})
+
+
+def test_data_that_shares_its_parts_is_not_expanded_beyond_the_bound():
+    shared: list[object] = ["x"]
+    for _ in range(20):
+        shared = [shared, shared]
+    with pytest.raises(ContractInvalid, match="100000 values"):
+        document_of({"a": shared})
