@@ -15,12 +15,11 @@ from dataclasses import dataclass, fields
 from datetime import datetime
 from enum import StrEnum
 
-import actum
 from actum.contract.canonical import sha256_bytes
 from actum.contract.model import Json
 from actum.contract.outcome import PROJECTIONS, ActionStatus, Outcome
 from actum.evidence.encoding import encoded
-from actum.evidence.facts import ExecutionFacts, Intent, policy_sha256
+from actum.evidence.facts import ACTUM_VERSION, ExecutionFacts, Intent, policy_sha256
 from actum.evidence.trace import rfc3339
 
 _IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+-]{0,127}")
@@ -102,7 +101,7 @@ class Audit:
             attempt=0,
             tool_id=None,
             adapter_id=None,
-            versions={"actum": actum.__version__},
+            versions={"actum": ACTUM_VERSION},
             status=ActionStatus.BLOCKED,
             outcome=Outcome.REJECTED,
             reason_codes=("CONTRACT_INVALID",),
@@ -172,7 +171,7 @@ def _record(
         tool_id=closed(intent.contract.tool_id),
         adapter_id=closed(intent.adapter.adapter_id if intent.adapter else None),
         versions={
-            "actum": actum.__version__,
+            "actum": ACTUM_VERSION,
             "tool": closed(intent.tool.version) if intent.tool else None,
             "adapter": closed(intent.adapter.version) if intent.adapter else None,
         },

@@ -7,6 +7,7 @@ shows how far it came. Nothing here decides or writes anything.
 
 from __future__ import annotations
 
+import sys
 import uuid
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -19,6 +20,11 @@ from actum.contract.model import Contract
 from actum.contract.outcome import PROJECTIONS, Outcome
 from actum.errors import Violation
 from actum.evidence.trace import Recorded
+
+
+# The front door holds the version, and names every room above this one for type checkers. It is
+# looked up, not imported, so that evidence depends on none of them.
+ACTUM_VERSION: str = sys.modules["actum"].__version__
 
 
 class Stage(IntEnum):

@@ -67,7 +67,7 @@ class Ledger:
         )
         with self._database.transaction() as cursor:
             close_row(cursor, facts, None if answer is None else answer.decode())
-            if facts.refused_at is not None:
+            if facts.refused_at is not None and facts.opened is None:
                 append(cursor, Audit.denied(facts))
             final_seq = append(cursor, Audit.final(facts, receipt.sha256))
             insert_receipt(

@@ -14,14 +14,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
 
-import actum
 from actum.capture.interpret import interpret
 from actum.capture.model import Capture, Collected, Enforced, Stream
 from actum.contract.call import EffectivePolicy, ValidationProof
 from actum.contract.canonical import sha256_bytes
 from actum.contract.model import Json
+from actum.evidence.audit import closed
 from actum.evidence.encoding import encoded
-from actum.evidence.facts import ExecutionFacts, Intent, policy_sha256
+from actum.evidence.facts import ACTUM_VERSION, ExecutionFacts, Intent, policy_sha256
 from actum.evidence.record import count
 from actum.evidence.trace import rfc3339
 from actum.store import dsse
@@ -73,7 +73,7 @@ def build_statement(
             "evidence": {"evidence_id": facts.evidence_id, "sha256": record_sha256},
             "result_sha256": result_sha256,
             "environment": {
-                "actum": actum.__version__,
+                "actum": ACTUM_VERSION,
                 "kernel": _uname().release,
                 "machine": _uname().machine,
             },
@@ -100,7 +100,7 @@ def _asked(intent: Intent) -> dict[str, Json]:
         "input_digest": intent.input_digest,
         "tool": {"id": tool.tool_id, "version": tool.version, "pin": tool.pin}
         if tool
-        else {"id": intent.contract.tool_id, "version": None, "pin": None},
+        else {"id": closed(intent.contract.tool_id), "version": None, "pin": None},
         "adapter": {
             "id": adapter.adapter_id,
             "version": adapter.version,

@@ -104,17 +104,12 @@ def _decoded(document: str) -> dict[str, Json]:
 
 def _command(plan: Plan) -> dict[str, Json]:
     return {
-        "argv": [_text(element) for element in plan.argv],
+        "argv": list(plan.argv),
         "executable": plan.proof.executable.path,
         "environment": sorted(plan.environment),  # names; values may be secrets
         "working_directory": plan.working_directory,
         "stdin_bytes": len(plan.stdin),
     }
-
-
-def _text(element: str) -> str:
-    # argv may hold bytes that are no text (surrogate escapes); records are UTF-8.
-    return element.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def _output(capture: Capture, redact: Redact) -> dict[str, Json]:

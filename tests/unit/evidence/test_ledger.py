@@ -37,7 +37,6 @@ def test_an_execution_costs_exactly_two_commits(house: House) -> None:
     assert statements.count("BEGIN IMMEDIATE") == 2
 
 
-@pytest.mark.req("000-178")
 def test_evidence_is_open_on_the_disk_before_anything_may_start(house: House) -> None:
     intent = make_intent()
     opened = house.ledger.write_ahead(intent)
@@ -50,7 +49,6 @@ def test_evidence_is_open_on_the_disk_before_anything_may_start(house: House) ->
     assert state == [("PENDING",)]
 
 
-@pytest.mark.req("000-178")
 def test_a_start_that_cannot_be_recorded_is_not_allowed(tmp_path: Path) -> None:
     house = House.open(tmp_path / ".actum")
     house.database._connection.execute("PRAGMA query_only = ON")  # as a read-only mount answers
@@ -61,7 +59,6 @@ def test_a_start_that_cannot_be_recorded_is_not_allowed(tmp_path: Path) -> None:
     house.database.close()
 
 
-@pytest.mark.req("000-178")
 def test_a_start_whose_files_could_not_be_kept_is_not_allowed(house: House) -> None:
     house.blobs.root.write_bytes(b"a file where the directory should be")
     with pytest.raises(EvidenceUnavailable, match="evidence"):
@@ -228,6 +225,24 @@ def test_two_processes_write_at_once_and_nothing_is_lost(house: House) -> None:
     assert [process.exitcode for process in processes] == [0, 0, 0]
     assert len(house.receipts.latest(1000)) == 60
     assert all(finding.passed for finding in house.verifier.verify_all())
+
+
+def test_a_runner_that_refuses_after_the_start_was_allowed_closes_it_without_a_second_decision(
+    house: House,
+) -> None:
+    intent = make_intent()
+    opened = house.ledger.write_ahead(intent)
+    facts = make_facts(
+        intent,
+        opened=opened,
+        capture=None,
+        refused_at=Stage.RUNNER,
+        outcome=Outcome.REJECTED,
+        reason_codes=("LIMIT_NOT_ENFORCEABLE",),
+    )
+    house.ledger.seal(facts, None)
+    assert _kinds(house) == ["DECISION", "PENDING", "FINAL"]
+    assert house.executions.open_executions() == ()
 
 
 @pytest.mark.parametrize("stage", list(Stage))
