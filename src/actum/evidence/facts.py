@@ -21,7 +21,6 @@ from actum.contract.outcome import PROJECTIONS, Outcome
 from actum.errors import Violation
 from actum.evidence.trace import Recorded
 
-
 # The front door holds the version, and names every room above this one for type checkers. It is
 # looked up, not imported, so that evidence depends on none of them.
 ACTUM_VERSION: str = sys.modules["actum"].__version__
