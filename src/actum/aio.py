@@ -1,38 +1,38 @@
-"""Async twins of `Runtime`'s calls."""
+"""Async twins of a runtime's calls. Built by wiring, which owns the runtime."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from actum.engine.result import Result
 from actum.runners.base import Cancel
-from actum.wiring import AnyContract, Runtime
 
 
+@dataclass(frozen=True, slots=True)
 class AsyncRuntime:
     """`await rt.aio.exec(...)`. Cancelling the task cancels the execution and waits for its end."""
 
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
+    _exec: Callable[..., Result]
+    _execute: Callable[..., Result]
 
     async def exec(self, tool: str, *arguments: str, **words: Any) -> Result:
-        return await self._run(self._runtime.exec, tool, *arguments, **words)
+        return await _run(self._exec, tool, *arguments, **words)
 
-    async def execute(self, contract: AnyContract, **words: Any) -> Result:
-        return await self._run(self._runtime.execute, contract, **words)
+    async def execute(self, contract: Any, **words: Any) -> Result:
+        return await _run(self._execute, contract, **words)
 
-    async def _run(self, function: Any, *arguments: Any, **words: Any) -> Result:
-        cancel = Cancel()
-        work = asyncio.ensure_future(
-            asyncio.to_thread(function, *arguments, cancel=cancel, **words)
-        )
-        try:
-            return await asyncio.shield(work)
-        except asyncio.CancelledError:
-            cancel.cancel()
-            await work  # nothing of it is left running when the caller goes on
-            raise
-        finally:
-            if work.done():
-                cancel.close()
+
+async def _run(function: Callable[..., Result], *arguments: Any, **words: Any) -> Result:
+    cancel = Cancel()
+    work = asyncio.ensure_future(asyncio.to_thread(function, *arguments, cancel=cancel, **words))
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        cancel.cancel()
+        await work  # nothing of it is left running when the caller goes on
+        raise
+    finally:
+        cancel.close()

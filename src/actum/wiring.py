@@ -202,7 +202,7 @@ class Runtime:
         """The same calls, awaitable."""
         from actum.aio import AsyncRuntime
 
-        return AsyncRuntime(self)
+        return AsyncRuntime(self.exec, self.execute)
 
     def _close_interrupted(self) -> None:
         """Executions whose process is gone get the receipt that says so."""

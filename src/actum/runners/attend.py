@@ -46,7 +46,6 @@ class Attended:
     violation: str
     denials: tuple[tuple[str, str, int], ...]
     denials_total: int
-    peak_children: int
 
 
 class _Attendant:
@@ -203,7 +202,6 @@ def _conclude(attendant: _Attendant) -> Attended:
         violation=ended.get("violation", ""),
         denials=tuple((kind, target, ms) for kind, target, ms in ended.get("denials", [])),
         denials_total=ended.get("denials_total", 0),
-        peak_children=ended.get("peak_children", 0),
     )
 
 

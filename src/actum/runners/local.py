@@ -181,14 +181,18 @@ class LocalRunner:
         self, plan: Plan, request: Request, owner: tuple[int, int], cgroup: Cgroup
     ) -> Sandbox:
         doors = cgroup.open_doors()
-        request["cgroups"] = len(doors)
+        task_limit = cgroup.open_task_limit()
         try:
             return self._spawner.launch(
-                {"owner_uid": owner[0], "owner_gid": owner[1]}, request, plan.stdin, doors
+                {"owner_uid": owner[0], "owner_gid": owner[1]},
+                request,
+                plan.stdin,
+                task_limit,
+                doors,
             )
         finally:
-            for door in doors:
-                os.close(door)
+            for descriptor in (*doors, task_limit):
+                os.close(descriptor)
 
     def close(self) -> None:
         self._spawner.close()
@@ -238,7 +242,6 @@ def _request(plan: Plan) -> tuple[Request, tuple[int, int]]:
         "scratch_bytes": manifest.scratch_bytes(policy.limits),
         "artifacts_bytes": _ARTIFACTS_TMPFS_BYTES,
         "max_children": policy.limits.children,
-        "cgroups": 0,
     }
     return request, _owner(plan.working_directory)
 

@@ -12,10 +12,8 @@ import time
 from dataclasses import dataclass
 
 CONTROLLERS = ("memory", "pids", "cpu", "cpuacct")
-_PARENT = "actum"
+PARENT = "actum"
 _CPU_PERIOD_US = 100_000
-#: Tasks beyond the tool and its children: threads. A separate ceiling, against thread bombs.
-THREADS = 256
 _REMOVE_TRIES, _REMOVE_PAUSE_S = 2_000, 0.001
 
 
@@ -44,10 +42,14 @@ class Hierarchies:
             raise CgroupsUnavailable(f"no cgroup v1 hierarchy for: {', '.join(missing)}")
         return cls(mounts)
 
+    def parents(self, uid: int) -> dict[str, str]:
+        """Where a user's groups are made; root's own, or a subtree delegated to that user."""
+        owner = PARENT if uid == 0 else f"{PARENT}/uid-{uid}"
+        return {controller: f"{self.mounts[controller]}/{owner}" for controller in CONTROLLERS}
+
     def folders(self, name: str) -> dict[str, str]:
-        return {
-            controller: f"{self.mounts[controller]}/{_PARENT}/{name}" for controller in CONTROLLERS
-        }
+        parents = self.parents(os.geteuid())
+        return {controller: f"{parent}/{name}" for controller, parent in parents.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,7 @@ class Usage:
     cpu_ns: int
     oom_kills: int
     forks_refused: int
+    tasks_peak: int | None
 
 
 def _write(path: str, value: int | str) -> None:
@@ -89,7 +92,8 @@ class Cgroup:
         made = []
         try:
             for folder in dict.fromkeys(folders.values()):
-                os.makedirs(os.path.dirname(folder), exist_ok=True)
+                if os.geteuid() == 0:
+                    os.makedirs(os.path.dirname(folder), exist_ok=True)
                 os.mkdir(folder)
                 made.append(folder)
         except OSError as error:
@@ -105,7 +109,7 @@ class Cgroup:
         if os.path.exists(swap):
             _write(swap, memory_bytes)
         _write(f"{memory}/memory.swappiness", 0)
-        _write(f"{self._folders['pids']}/pids.max", 1 + children + THREADS)
+        _write(f"{self._folders['pids']}/pids.max", 1 + children)
         _write(f"{cpu}/cpu.cfs_period_us", _CPU_PERIOD_US)
         _write(f"{cpu}/cpu.cfs_quota_us", cpu_cores * _CPU_PERIOD_US)
         self._watch_oom()
@@ -117,6 +121,10 @@ class Cgroup:
         control = os.open(f"{folder}/memory.oom_control", os.O_RDONLY | os.O_CLOEXEC)
         _write(f"{folder}/cgroup.event_control", f"{self.oom_event} {control}")
         os.close(control)
+
+    def open_task_limit(self) -> int:
+        """For the init, which makes room for threads."""
+        return os.open(f"{self._folders['pids']}/pids.max", os.O_WRONLY | os.O_CLOEXEC)
 
     def open_doors(self) -> list[int]:
         """Descriptors through which a process moves itself in by writing "0"."""
@@ -130,11 +138,13 @@ class Cgroup:
 
     def usage(self) -> Usage:
         memory, pids = self._folders["memory"], self._folders["pids"]
+        peak = f"{pids}/pids.peak"  # newer than the rest of pids
         return Usage(
             memory_peak_bytes=int(_read(f"{memory}/memory.max_usage_in_bytes")),
             cpu_ns=int(_read(f"{self._folders['cpuacct']}/cpuacct.usage")),
             oom_kills=self.oom_kills(),
             forks_refused=_counter(_read(f"{pids}/pids.events"), "max"),
+            tasks_peak=int(_read(peak)) if os.path.exists(peak) else None,
         )
 
     def remove(self) -> None:

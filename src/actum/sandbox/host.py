@@ -138,7 +138,7 @@ class Spawner:
         return ours
 
     def launch(
-        self, order: Order, request: Request, stdin: bytes, cgroup_doors: list[int]
+        self, order: Order, request: Request, stdin: bytes, task_limit: int, doors: list[int]
     ) -> Sandbox:
         """Ask for one sandbox; the first report on its control socket is its pid."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -153,7 +153,7 @@ class Spawner:
             out_write,
             err_write,
         ]
-        rights = array.array("i", [*passed, *cgroup_doors])
+        rights = array.array("i", [*passed, task_limit, *doors])
         try:
             with self._lock:
                 server = self._ensure_started()

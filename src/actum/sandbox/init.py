@@ -22,7 +22,7 @@ import time
 
 from actum import kernel
 from actum.sandbox import landlock, root, seccomp, wire
-from actum.sandbox.children import Children
+from actum.sandbox.tasks import PERIOD_MS, Tasks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,9 +40,19 @@ _HOSTNAME = "actum"
 class Template:
     """What the spawner prepared and every init inherits."""
 
-    def __init__(self, folder: str, program: bytes, abi: int, uid: int, gid: int) -> None:
+    def __init__(
+        self,
+        folder: str,
+        programs: dict[bool, bytes],
+        abi: int,
+        uid: int,
+        gid: int,
+        *,
+        rootless: bool,
+    ) -> None:
+        self.rootless = rootless
         self.folder = folder
-        self.program = program
+        self.programs = programs  #: the filter, by whether forks are allowed
         self.abi = abi
         self.uid = uid
         self.gid = gid
@@ -68,8 +78,10 @@ def main(template: Template, descriptors: list[int], idmap: int) -> NoReturn:
     except OSError as error:
         _fail(control, "SANDBOX_UNAVAILABLE", f"{error.strerror or error}")
     for descriptor in descriptors[wire.CONTROL + 1 :]:
-        os.close(descriptor)
-    _supervise(control, request, tool, listener)
+        if descriptor != descriptors[wire.TASK_LIMIT]:
+            os.close(descriptor)
+    tasks = Tasks(request["max_children"], descriptors[wire.TASK_LIMIT])
+    _supervise(control, tasks, tool, listener)
 
 
 def _fail(control: socket.socket, reason: str, message: str) -> NoReturn:
@@ -196,7 +208,8 @@ def _become_tool(
         ):
             resource.setrlimit(limit, (value, value))
         os.umask(0o022)
-        os.setgroups([])
+        if not template.rootless:  # in a user's own namespace there is no such call
+            os.setgroups([])
         os.setresgid(template.gid, template.gid, template.gid)
         os.setresuid(template.uid, template.uid, template.uid)
         # After setresuid, which clears it.
@@ -207,7 +220,7 @@ def _become_tool(
             os.dup2(source, target, inheritable=True)
         for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT):
             signal.signal(number, signal.SIG_DFL)  # Python ignores these, and exec would keep that
-        listener = seccomp.install(template.program)
+        listener = seccomp.install(template.programs[request["max_children"] > 0])
         rights = array.array("i", [listener])
         report.sendmsg([b"ok"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
     except OSError as error:
@@ -229,11 +242,10 @@ _NOTIFY_CONTINUE = 1
 class _Supervisor:
     """The loop of pid 1 while the tool lives."""
 
-    def __init__(self, control: socket.socket, request: Request, tool: int, listener: int) -> None:
-        self.control = control
+    def __init__(self, tasks: Tasks, tool: int, listener: int) -> None:
+        self.tasks = tasks
         self.tool = tool
         self.listener = listener
-        self.children = Children(request["max_children"], tool)
         self.started = time.monotonic()
         self.wait_status: int | None = None
         self.violation = ""
@@ -258,21 +270,22 @@ class _Supervisor:
             if error.errno in (errno.ENOENT, errno.EINTR):  # the caller died meanwhile
                 return
             raise
-        identity, thread, _flags, number = struct.unpack_from("QIIi", notification)
+        identity, _thread, _flags, number = struct.unpack_from("QIIi", notification)
+        flags = struct.unpack_from("Q", notification, 32)[0]  # first argument
         name = seccomp.NAMES.get(number, str(number))
         reply, permit = errno.EPERM, 0
-        if number in seccomp.FORKS.values():
-            if self.children.may_fork(thread):
+        if number == seccomp.FORKS["clone"] and flags & seccomp.CLONE_THREAD:
+            if self.tasks.may_thread():
                 reply, permit = 0, _NOTIFY_CONTINUE
             else:
                 reply = errno.EAGAIN
-                self._deny("fork", name)
+                self._deny("thread", name)
         elif number in seccomp.VIOLATION.values():
             self.violation = f"system call {name}"
             os.kill(-1, signal.SIGKILL)
             return
         else:
-            self._deny("syscall", name)
+            self._deny("fork" if number in seccomp.FORKS.values() else "syscall", name)
         response = struct.pack("QqiI", identity, 0, -reply, permit)
         try:
             fcntl.ioctl(self.listener, _NOTIFY_SEND, response)
@@ -286,20 +299,23 @@ class _Supervisor:
             self.denials.append((kind, target, int((time.monotonic() - self.started) * 1000)))
 
 
-def _supervise(control: socket.socket, request: Request, tool: int, listener: int) -> NoReturn:
+def _supervise(control: socket.socket, tasks: Tasks, tool: int, listener: int) -> NoReturn:
     artifacts = os.open(root.ARTIFACTS, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     _send(control, {"kind": "started"}, artifacts)
     os.close(artifacts)
     wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
-    supervisor = _Supervisor(control, request, tool, listener)
+    supervisor = _Supervisor(tasks, tool, listener)
     poll = select.poll()
     for descriptor in (control.fileno(), listener, wake_read):
         poll.register(descriptor, select.POLLIN)
     supervisor.reap()  # the tool may have ended before the handler stood
     while supervisor.wait_status is None:
-        for descriptor, event in poll.poll():
+        ready = poll.poll(PERIOD_MS if tasks.threads else None)
+        if not ready:
+            tasks.settle()
+        for descriptor, event in ready:
             if descriptor == wake_read:
                 os.read(wake_read, 512)
             elif descriptor == listener:
@@ -332,7 +348,6 @@ def _end(control: socket.socket, supervisor: _Supervisor) -> NoReturn:
             "violation": supervisor.violation,
             "denials": supervisor.denials,
             "denials_total": supervisor.denials_total,
-            "peak_children": supervisor.children.peak,
         },
     )
     control.recv(1)  # until the host has read it and hangs up

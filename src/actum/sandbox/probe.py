@@ -25,11 +25,6 @@ def examine() -> Host:
             f"the system call filter is written for x86-64, this is {os.uname().machine}",
             "use the docker or remote runner here",
         )
-    if os.geteuid() != 0:
-        problems["privileges"] = (
-            "the local runner needs root on this version to make idmapped mounts and cgroups",
-            "run actum as root; an ordinary user's sandbox is not available yet",
-        )
     abi = kernel.landlock_abi()
     if abi == 0:
         problems["landlock"] = (
@@ -41,8 +36,11 @@ def examine() -> Host:
         hierarchies = Hierarchies.find()
         Cgroup.make(hierarchies, f"probe-{os.getpid()}").remove()
     except CgroupsUnavailable as error:
-        problems["cgroups"] = (
-            str(error),
-            "mount the version 1 controllers memory, pids, cpu and cpuacct below /sys/fs/cgroup",
-        )
+        problems["cgroups"] = (str(error), _delegation(os.geteuid()))
     return Host(landlock_abi=abi, hierarchies=hierarchies, problems=problems)
+
+
+def _delegation(uid: int) -> str:
+    if uid == 0:
+        return "mount the version 1 controllers memory, pids, cpu and cpuacct below /sys/fs/cgroup"
+    return f"let root give you a cgroup subtree: `sudo actum host delegate --user {uid}`"

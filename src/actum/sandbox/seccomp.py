@@ -7,8 +7,8 @@ namespaces and every socket family but IP and netlink. Three manners of saying n
 * *reported*: the init is asked (user notification) and answers EPERM, and the denial is recorded;
 * *violation*: the init is asked and kills the tree, because the call has no innocent reading here.
 
-Making a process (fork, vfork, clone without CLONE_THREAD) also asks the init, which counts
-children. Threads are not asked about: they are bounded by the pids cgroup.
+Making a thread asks the init as well, which makes room for it in the pids cgroup (see `tasks`).
+Making a process is the pids cgroup's affair, or is refused and reported where forks are forbidden.
 
 AF_UNIX sockets are refused except socketpair(): a socket file of the host that lies in a granted
 directory would otherwise be a way out that no network namespace closes.
@@ -104,13 +104,12 @@ VIOLATION = {
 }
 
 FORKS = {"clone": 56, "fork": 57, "vfork": 58}
+CLONE_THREAD = 0x00010000
 
 NAMES = {number: name for table in (REPORTED, VIOLATION, FORKS) for name, number in table.items()}
 NAMES[41] = "socket"
 
-_CLONE_THREAD = 0x00010000
 _CLONE_NEW_ANY = 0x7E020000  # NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET
-_CLONE_PARENT = 0x00008000
 _SOCKET_FAMILIES = (2, 10, 16)  # AF_INET, AF_INET6, AF_NETLINK
 _AF_UNIX = 1
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
@@ -129,14 +128,14 @@ def _argument(index: int) -> _Instruction:
     return (_LOAD, 0, 0, 16 + 8 * index)
 
 
-def _clone() -> list[_Instruction]:
+def _clone(fork: int) -> list[_Instruction]:
     return [
         _argument(0),
-        (_JSET, 0, 1, _CLONE_NEW_ANY | _CLONE_PARENT),  # CLONE_PARENT would hide a child's parent
+        (_JSET, 0, 1, _CLONE_NEW_ANY),
         (_RETURN, 0, 0, _errno(errno.EPERM)),
-        (_JSET, 0, 1, _CLONE_THREAD),
-        (_RETURN, 0, 0, ALLOW),
+        (_JSET, 0, 1, CLONE_THREAD),
         (_RETURN, 0, 0, NOTIFY),
+        (_RETURN, 0, 0, fork),
     ]
 
 
@@ -147,11 +146,11 @@ def _one_of(index: int, values: tuple[int, ...], inside: int, outside: int) -> l
     return [*code, (_RETURN, 0, 0, outside), (_RETURN, 0, 0, inside)]
 
 
-def _rules() -> dict[int, list[_Instruction]]:
+def _rules(fork: int) -> dict[int, list[_Instruction]]:
     rules = {number: _give(_errno(errno.EPERM)) for number in QUIET.values()}
     rules |= {number: _give(NOTIFY) for number in (*REPORTED.values(), *VIOLATION.values())}
-    rules[FORKS["fork"]] = rules[FORKS["vfork"]] = _give(NOTIFY)
-    rules[FORKS["clone"]] = _clone()
+    rules[FORKS["fork"]] = rules[FORKS["vfork"]] = _give(fork)
+    rules[FORKS["clone"]] = _clone(fork)
     # clone3 passes its flags by pointer, where a filter cannot look; libc falls back to clone.
     rules[435] = _give(_errno(errno.ENOSYS))
     rules[41] = [
@@ -178,8 +177,8 @@ def _tree(ranges: list[tuple[int, list[_Instruction]]]) -> list[_Instruction]:
     return [(_JGE, 0, 1, pivot), (_JUMP, 0, 0, len(low)), *low, *high]
 
 
-def compile_filter() -> bytes:
-    rules = _rules()
+def compile_filter(*, allow_fork: bool) -> bytes:
+    rules = _rules(ALLOW if allow_fork else NOTIFY)
     ranges: list[tuple[int, list[_Instruction]]] = []
     previous_end = 0
     for number in sorted(rules):

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from actum.sandbox.wire import Order
 
 #: The tool's uid and gid when the host process is root: above every range that distributions,
-#: containers and user namespaces hand out, so it maps to nobody.
+#: containers and user namespaces hand out, so it maps to nobody. An ordinary user's tools run as
+#: that user, inside a user namespace that maps nobody else.
 TOOL_ID = 1_900_000_001
 
 _NAMESPACES = (
@@ -57,18 +58,35 @@ def main(descriptor: int) -> None:
             return
         order: Order = json.loads(packet)
         owner = (order["owner_uid"], order["owner_gid"])
-        if owner not in idmaps:
+        if owner != (template.uid, template.gid) and owner not in idmaps:
             idmaps[owner] = _idmap(*owner)
-        _spawn(template, descriptors, idmaps[owner])
+        _spawn(template, descriptors, idmaps.get(owner, -1))
 
 
 def _prepare() -> init.Template:
-    kernel.unshare(kernel.CLONE_NEWNS)
+    uid, gid = os.getuid(), os.getgid()
+    rootless = uid != 0
+    if not rootless:
+        uid = gid = TOOL_ID
+        kernel.unshare(kernel.CLONE_NEWNS)
+    else:
+        # The network namespace too: from here a listener's way home leads to ours, not the host's.
+        kernel.unshare(kernel.CLONE_NEWUSER | kernel.CLONE_NEWNS | kernel.CLONE_NEWNET)
+        # Identity, not root: nothing inside ever looks privileged to the tool or to libc.
+        _write("/proc/self/setgroups", "deny")
+        _write("/proc/self/uid_map", f"{uid} {uid} 1")
+        _write("/proc/self/gid_map", f"{gid} {gid} 1")
     # Slave, not private: mounts that the host makes later still arrive, none of ours leave.
     kernel.mount("", "/", "", kernel.MS_REC | kernel.MS_SLAVE)
-    root.write_template(FOLDER, TOOL_ID, TOOL_ID)
+    root.write_template(FOLDER, uid, gid)
     os.mkdir(f"{FOLDER}/root")
-    return init.Template(FOLDER, seccomp.compile_filter(), kernel.landlock_abi(), TOOL_ID, TOOL_ID)
+    programs = {allow: seccomp.compile_filter(allow_fork=allow) for allow in (True, False)}
+    return init.Template(FOLDER, programs, kernel.landlock_abi(), uid, gid, rootless=rootless)
+
+
+def _write(path: str, text: str) -> None:
+    with open(path, "w") as file:
+        file.write(text)
 
 
 def _receive(server: socket.socket) -> tuple[bytes, list[int]]:
@@ -116,8 +134,7 @@ def _idmap(uid: int, gid: int) -> int:
     os.close(hold_read)
     os.read(ready_read, 1)
     for name, owner in (("uid_map", uid), ("gid_map", gid)):
-        with open(f"/proc/{helper}/{name}", "w") as file:
-            file.write(f"{owner} {TOOL_ID} 1")
+        _write(f"/proc/{helper}/{name}", f"{owner} {TOOL_ID} 1")
     namespace = os.open(f"/proc/{helper}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
     os.close(hold_write)
     os.close(ready_read)

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
         scratch_bytes: int
         artifacts_bytes: int
         max_children: int
-        cgroups: int  #: how many descriptors of cgroup `tasks` files follow
 
     class Order(TypedDict):
         """What the spawner itself needs to know; everything else is the init's."""
@@ -46,7 +45,6 @@ if TYPE_CHECKING:
         violation: str
         denials: list[tuple[str, str, int]]
         denials_total: int
-        peak_children: int
         reason: str
         message: str
 
@@ -55,8 +53,9 @@ if TYPE_CHECKING:
 TERMINATE = b"T"
 
 #: Order of descriptors in the message that starts a sandbox.
-CONTROL, REQUEST, STDIN, STDOUT, STDERR = range(5)
-FIXED_DESCRIPTORS = 5
+CONTROL, REQUEST, STDIN, STDOUT, STDERR, TASK_LIMIT = range(6)
+#: What follows are the doors of the cgroups.
+FIXED_DESCRIPTORS = 6
 MAX_DESCRIPTORS = 16
 MAX_PACKET = 65_536
 MAX_DENIALS = 64
