@@ -18,6 +18,7 @@ _TOML = """\
 [runners]
 # A tool runs only where its approved tool.yaml says, and only if that runner is enabled here.
 local = {local}
+docker = {docker}
 
 [trust]
 # Public keys (PEM) whose approvals in tools.lock count here, beside this project's own key.
@@ -49,8 +50,10 @@ def create(root: Path, runner: RunnerKind, *, by: str, date: str) -> Created:
     keyring = Keyring.open(home, create=True)
     Database.open(home).close()
     if not (root / "actum.toml").exists():
-        local = str(runner is RunnerKind.LOCAL).lower()
-        (root / "actum.toml").write_text(_TOML.format(local=local))
+        enabled = {kind: str(runner is kind).lower() for kind in RunnerKind}
+        (root / "actum.toml").write_text(
+            _TOML.format(local=enabled[RunnerKind.LOCAL], docker=enabled[RunnerKind.DOCKER])
+        )
         made.append("actum.toml")
     if not (root / "rules").exists():
         (root / "rules").mkdir()

@@ -1,0 +1,211 @@
+"""The options by which an execution is asked for, shared by `exec` and `check`.
+
+They become an `Ask`, word for word. A value is given the type that the tool's args_schema names;
+one that does not fit stays text, so that the refusal is the pipeline's and is put on record.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from actum.contract.model import Json
+
+if TYPE_CHECKING:
+    from actum.wiring import Runtime
+
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+
+#: One byte more than a tool may be given: enough for the refusal, however much there is.
+_STDIN_BYTES = 1_048_576 + 1
+
+_OPTIONS = (
+    click.argument(
+        "words", nargs=-1, type=click.UNPROCESSED, metavar="[TOOL[:OPERATION]] [-- ARGS]..."
+    ),
+    click.option(
+        "-f",
+        "contract",
+        type=click.Path(path_type=Path, allow_dash=True),
+        metavar="CONTRACT.yaml",
+        help="The contract in a file, instead of the options below; - is stdin.",
+    ),
+    click.option(
+        "-p", "parameters", multiple=True, metavar="NAME=VALUE", help="A named parameter."
+    ),
+    click.option("--stdin", metavar="FILE", help="What the tool reads on stdin; - is our own."),
+    click.option("--file", "files", multiple=True, metavar="PATH", help="An input file."),
+    click.option("--env", multiple=True, metavar="NAME=VALUE", help="An environment variable."),
+    click.option("--cwd", metavar="DIR", help="Where the tool starts; otherwise here."),
+    click.option("--timeout", metavar="TIME", help="500ms, 5s, 2m."),
+    click.option("--memory", metavar="SIZE", help="256M, 1G."),
+    click.option(
+        "--allow-host", "allow_hosts", multiple=True, metavar="HOST", help="Reachable host."
+    ),
+    click.option(
+        "--set", "fields", multiple=True, metavar="PATH=JSON", help="Any field of the contract."
+    ),
+    click.option("--purpose", metavar="TEXT", help="Why, for the record."),
+    click.option("--as", "requested_by", metavar="WHO", help="Who asks, for the record."),
+    click.option(
+        "--adapter", "adapter_id", metavar="ID", help="Which adapter; otherwise the active one."
+    ),
+)
+
+
+def asking_options(function: Decorated) -> Decorated:
+    for option in reversed(_OPTIONS):
+        function = option(function)
+    return function
+
+
+def require_sense(*, words: tuple[str, ...], contract: Path | None, **given: Any) -> None:
+    """What is wrong with the options is said before any project is looked for."""
+    if contract is not None:
+        extra = sorted(_spelling(name) for name, value in given.items() if value)
+        if words or extra:
+            said = ", ".join([*words[:1], *extra])
+            raise click.UsageError(f"-f takes the whole contract from a file; leave out {said}.")
+    elif not words:
+        raise click.UsageError(
+            "Name a TOOL, or a contract with -f. `actum tools list` shows the tools."
+        )
+
+
+def asked(
+    runtime: Runtime, *, words: tuple[str, ...], contract: Path | None, **given: Any
+) -> Mapping[str, Any] | bytes | Path:
+    """The contract that the options mean, or the file they name; not yet checked."""
+    if contract is None:
+        return runtime.draft(_ask(runtime, words, **given))
+    return sys.stdin.buffer.read() if str(contract) == "-" else contract
+
+
+def _spelling(name: str) -> str:
+    renamed = {"parameters": "-p", "files": "--file", "allow_hosts": "--allow-host"}
+    renamed |= {"fields": "--set", "requested_by": "--as", "adapter_id": "--adapter"}
+    return renamed.get(name, f"--{name}")
+
+
+def _ask(
+    runtime: Runtime,
+    words: tuple[str, ...],
+    *,
+    parameters: Sequence[str],
+    stdin: str | None,
+    env: Sequence[str],
+    fields: Sequence[str],
+    **same: Any,
+) -> Any:
+    from actum.engine.ask import Ask
+
+    tool, *arguments = words
+    return Ask(
+        tool=tool,
+        arguments=arguments,
+        parameters=_typed(_pairs("-p", parameters), _schema(runtime, tool.partition(":")[0])),
+        stdin=None if stdin is None else _content(stdin),
+        env=_once("--env", _pairs("--env", env)),
+        set={path: _json(path, text) for path, text in _pairs("--set", fields)},
+        **same,
+    )
+
+
+def _pairs(option: str, given: Sequence[str]) -> list[tuple[str, str]]:
+    pairs = []
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not name or not equals:
+            raise click.UsageError(f"{option} {text!r}: write it as NAME=VALUE.")
+        pairs.append((name, value))
+    return pairs
+
+
+def _once(option: str, pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise click.UsageError(f"{option} {twice}: it is given twice.")
+    return values
+
+
+def _json(path: str, text: str) -> Json:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise click.UsageError(
+            f"--set {path}: {text!r} is not JSON ({error}); text needs quotes: '\"{text}\"'."
+        ) from error
+
+
+def _content(source: str) -> bytes:
+    if source == "-":
+        return sys.stdin.buffer.read(_STDIN_BYTES)
+    try:
+        with open(source, "rb") as file:
+            return file.read(_STDIN_BYTES)
+    except OSError as error:
+        raise click.UsageError(f"--stdin {source}: {error.strerror}.") from error
+
+
+def _schema(runtime: Runtime, tool: str) -> Mapping[str, Json]:
+    from actum.errors import ContractInvalid, Refused
+
+    try:
+        properties = runtime.rooms.registry.find_tool(tool).args_schema.get("properties", {})
+    except (Refused, ContractInvalid):
+        return {}  # whatever is wrong with the tool, the pipeline says it, on record
+    return properties if isinstance(properties, dict) else {}
+
+
+def _typed(pairs: Sequence[tuple[str, str]], properties: Mapping[str, Json]) -> dict[str, Json]:
+    lists: dict[str, Json] = {}
+    single = []
+    for name, text in pairs:
+        schema = properties.get(name)
+        schema = schema if isinstance(schema, dict) else {}
+        if schema.get("type") == "array":
+            items = schema.get("items")
+            lists.setdefault(name, []).extend(
+                _items(text, items if isinstance(items, dict) else {})
+            )
+        else:
+            single.append((name, text, schema))
+    _once("-p", [(name, text) for name, text, _ in single])
+    return lists | {name: _value(text, schema.get("type")) for name, text, schema in single}
+
+
+def _items(text: str, schema: Mapping[str, Json]) -> list[Json]:
+    """`-p x=1 -p x=2` and `-p x=[1,2]` mean the same."""
+    if text.startswith("["):
+        try:
+            values = json.loads(text)
+        except ValueError:
+            return [text]
+        return values if isinstance(values, list) else [text]
+    return [_value(text, schema.get("type"))]
+
+
+_KINDS: Mapping[str, tuple[type, ...]] = {
+    "integer": (int,),
+    "number": (int, float),
+    "boolean": (bool,),
+    "object": (dict,),
+    "null": (type(None),),
+}
+
+
+def _value(text: str, kind: Json) -> Json:
+    if not isinstance(kind, str) or kind not in _KINDS:
+        return text
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text
+    return value if type(value) in _KINDS[kind] else text

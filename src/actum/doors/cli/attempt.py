@@ -1,0 +1,48 @@
+"""`actum try`: a program from stdin, no set-up. The project it runs in is gone afterwards."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from actum.doors.cli import exit_codes, reply, say, words
+from actum.doors.cli.execute import cancelled_by_signals, passing_through
+
+
+@click.command("try", cls=words.Command, short_help="Run a program from stdin, no set-up.")
+@click.argument("language", type=click.Choice(["shell", "python"]), default="shell")
+def command(language: str) -> int:
+    """Run a program read from stdin in a throwaway project, and verify its receipt.
+
+    \b
+    echo 'echo hello' | actum try
+    echo 'print(6 * 7)' | actum try python
+    """
+    from actum.evidence.verify import Verifier
+    from actum.wiring import Runtime
+
+    if sys.stdin.isatty():
+        say.aside(f"Type a {language} program, then Ctrl-D.")
+    program = sys.stdin.buffer.read()
+    with Runtime.temporary() as runtime, cancelled_by_signals() as cancel:
+        live = None if words.wants_json() else passing_through(cancel)
+        result = runtime.exec(language, stdin=program, on_output=live, cancel=cancel)
+        findings = Verifier(
+            database=runtime.database,
+            blobs=runtime.blobs,
+            receipts=runtime.rooms.receipts,
+            trusted=runtime.keyring.trusted,
+        ).verify_execution(result.receipt_id)
+    verified = all(finding.passed for finding in findings)
+    if words.wants_json():
+        say.document({**result.document(), "verified": verified})
+    else:
+        for text in reply.summary_lines(result):
+            say.aside(text)
+        verdict = "verified" if verified else "NOT verified"
+        say.aside(
+            f"actum: receipt {verdict} ({len(findings)} checks). This project was a throwaway;"
+            " `actum init` makes one whose receipts stay."
+        )
+    return exit_codes.OF_OUTCOME[result.outcome] if verified else exit_codes.FAILED

@@ -1,0 +1,41 @@
+"""`actum config`: the settings in force, as read from actum.toml and the environment."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from actum.contract.model import Json
+from actum.doors.cli import exit_codes, say, words
+
+
+@click.group("config", cls=words.Group)
+def command() -> None:
+    """The settings in force."""
+
+
+@command.command("show")
+def show_config() -> int:
+    """Every setting and its value."""
+    from actum import settings
+
+    found = settings.load(settings.discover(Path.cwd(), words.given_home()), os.environ)
+    document: dict[str, Json] = {
+        "root": str(found.root),
+        "home": str(found.home),
+        "login": found.login,
+        "runners": sorted(kind.value for kind in found.runners),
+        "trust.keys": list(found.trusted_keys),
+        "filesystem.dependencies": list(found.dependencies),
+        "network.registries": list(found.registries),
+        "network.apis": list(found.apis),
+    }
+    if words.wants_json():
+        say.document(document)
+        return exit_codes.SUCCESS
+    for name, value in document.items():
+        text = ", ".join(value) if isinstance(value, list) else value
+        say.line(f"{name}: {text or 'none'}")
+    return exit_codes.SUCCESS

@@ -1,0 +1,126 @@
+"""`actum exec`: one execution, live on the terminal or as one JSON document."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from actum.doors.cli import exit_codes, reply, say, words
+from actum.doors.cli.asking import asked, asking_options, require_sense
+
+if TYPE_CHECKING:
+    from actum.engine.result import Result
+    from actum.runners.base import Cancel, OnOutput
+
+
+@click.command("exec", cls=words.Command, short_help="Carry out one execution.")
+@asking_options
+@click.option(
+    "--save",
+    type=click.Path(path_type=Path, dir_okay=False, allow_dash=True),
+    metavar="FILE",
+    help="Write the contract for `exec -f` instead of running it.",
+)
+@click.option(
+    "--exit-code",
+    "whose_code",
+    type=click.Choice(["actum", "tool"]),
+    default="actum",
+    help="Whose exit code to return.",
+)
+def command(*, save: Path | None, whose_code: str, **given: Any) -> int:
+    """Carry out one execution: TOOL is a tool id or name.
+
+    \b
+    actum exec shell --stdin script.sh
+    actum exec ripgrep -p pattern='fn \\w+' -p ignore_case=true
+    actum exec git:log -- --oneline
+    actum exec -f contract.yaml
+    """
+    require_sense(**given)
+    with words.open_runtime() as runtime:
+        contract = asked(runtime, **given)
+        if save is not None:
+            from actum.doors.cli.save import save_contract
+
+            save_contract(contract, save)
+            return exit_codes.SUCCESS
+        with cancelled_by_signals() as cancel:
+            live = None if words.wants_json() else passing_through(cancel)
+            result = runtime.execute(contract, on_output=live, cancel=cancel)
+    show(result)
+    if whose_code == "tool" and result.result is not None and result.result.exit_code is not None:
+        return result.result.exit_code
+    return exit_codes.OF_OUTCOME[result.outcome]
+
+
+def show(result: Result) -> None:
+    if words.wants_json():
+        say.document(result.document())
+        return
+    if result.replayed and result.result is not None:
+        _repeat(result)
+    for text in reply.summary_lines(result):
+        say.aside(text)
+
+
+def _repeat(result: Result) -> None:
+    """Nothing ran live, so the recorded output is shown in its place."""
+    import base64
+
+    assert result.result is not None  # noqa: S101 -- the caller looked
+    texts = {"stdout": result.result.stdout, "stderr": result.result.stderr}
+    for name, facts in (result.streams or {}).items():
+        text = texts[name]
+        content = base64.b64decode(text) if facts.encoding == "base64" else text.encode()
+        _write_all(1 if name == "stdout" else 2, content)
+
+
+@contextmanager
+def cancelled_by_signals() -> Iterator[Cancel]:
+    """Ctrl-C and a polite kill end the tool, not the record of it."""
+    from actum.runners.base import Cancel
+
+    cancel = Cancel()
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.getsignal(number) for number in numbers}
+    for number in numbers:
+        if before[number] is not signal.SIG_IGN:  # nohup stays nohup
+            signal.signal(number, lambda *_: cancel.cancel())
+    try:
+        yield cancel
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        cancel.close()
+
+
+def passing_through(cancel: Cancel) -> OnOutput:
+    """Write what the tool says where we would say it, byte for byte, at once."""
+    sys.stdout.flush()
+    closed: set[str] = set()
+
+    def pass_on(stream: str, content: bytes) -> None:
+        if stream in closed:
+            return
+        try:
+            _write_all(1 if stream == "stdout" else 2, content)
+        except BrokenPipeError:
+            # As in any pipeline: when the reader leaves, the writer is told to stop.
+            closed.add(stream)
+            cancel.cancel()
+
+    return pass_on
+
+
+def _write_all(descriptor: int, content: bytes) -> None:
+    rest = memoryview(content)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]

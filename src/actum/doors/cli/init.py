@@ -1,0 +1,68 @@
+"""`actum init`: a project from nothing, or what is missing of one."""
+
+from __future__ import annotations
+
+import getpass
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+
+from actum.doors.cli import exit_codes, say, words
+
+
+@click.command("init", cls=words.Command, short_help="Make a project.")
+@click.argument(
+    "directory", type=click.Path(path_type=Path, file_okay=False), default=".", metavar="[DIR]"
+)
+@click.option(
+    "--runner",
+    type=click.Choice(["docker", "local"]),
+    default="docker",
+    show_default=True,
+    help="Where the shipped tools are to run.",
+)
+def command(directory: Path, runner: str) -> int:
+    """Make a project in DIR: settings, ready tools with their approvals, keys.
+
+    What exists already is left as it is, so a second run only adds what is missing.
+    """
+    from actum import settings
+    from actum.contract.model import RunnerKind
+    from actum.engine.project import create
+
+    login = os.environ.get("LOGNAME") or getpass.getuser()
+    date = datetime.now(UTC).date().isoformat()
+    created = create(directory.resolve(), RunnerKind(runner), by=f"user:{login}", date=date)
+    enabled = sorted(settings.load(created.root / ".actum", os.environ).runners)
+    following = _next_step(directory, [kind.value for kind in enabled])
+    if words.wants_json():
+        say.document(
+            {
+                "root": str(created.root),
+                "made": list(created.made),
+                "pinned": list(created.pinned),
+                "runners": [kind.value for kind in enabled],
+                "next": following,
+            }
+        )
+        return exit_codes.SUCCESS
+    if created.made:
+        say.line(f"Made in {created.root}: {', '.join(created.made)}")
+    else:
+        say.line(f"{created.root} has everything already; nothing was changed.")
+    if created.pinned:
+        say.line(f"Approved tools: {', '.join(created.pinned)}")
+    say.line(f"Enabled runners: {', '.join(enabled) or 'none'}")
+    if RunnerKind.LOCAL not in enabled:
+        say.line("This version has no docker runner, so every tool will be refused here.")
+    say.line(f"Next: {following}")
+    return exit_codes.SUCCESS
+
+
+def _next_step(directory: Path, enabled: list[str]) -> str:
+    if "local" not in enabled:
+        return "actum doctor, or in another directory: actum init --runner local"
+    enter = "" if directory == Path() else f"cd {directory} && "
+    return f"{enter}echo 'echo hello' | actum exec shell --stdin -"

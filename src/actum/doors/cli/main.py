@@ -1,0 +1,129 @@
+"""The door from a shell: `actum`. Words in, one call into the house, words out.
+
+The only place where an error of ours becomes text, JSON and an exit code. It decides nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+
+from actum import __version__
+from actum.doors.cli import words
+
+_HERE = "actum.doors.cli"
+COMMANDS = {
+    "init": (f"{_HERE}.init", "Make a project here: settings, ready tools, keys."),
+    "try": (f"{_HERE}.attempt", "Run a program from stdin in a throwaway project."),
+    "exec": (f"{_HERE}.execute", "Carry out one execution."),
+    "check": (f"{_HERE}.check", "Everything up to the start: would it run, and held by what?"),
+    "doctor": (f"{_HERE}.doctor", "What this host can enforce, and the remedy where it cannot."),
+    "tools": (f"{_HERE}.tools", "The registry and its change control."),
+    "adapters": (f"{_HERE}.adapters", "How tools are spoken to, told level by level."),
+    "receipts": (f"{_HERE}.receipts", "Signed records of what was done."),
+    "verify": (f"{_HERE}.verify", "Check receipts and all that hangs on them."),
+    "trace": (f"{_HERE}.trace", "The events of one execution."),
+    "keys": (f"{_HERE}.keys", "The public key to hand out."),
+    "new": (f"{_HERE}.new", "Start a contract, a tool or an adapter from a commented file."),
+    "schema": (f"{_HERE}.schema", "The JSON Schema of a document."),
+    "config": (f"{_HERE}.config", "The settings in force."),
+    "completion": (f"{_HERE}.completion", "Completion for a shell."),
+}
+
+
+@click.command(
+    cls=words.LazyGroup,
+    lazy=COMMANDS,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Exit codes: 0 success, 1 failed, 2 usage or malformed, 3 refused, 4 timed out, 5 killed"
+    " by a limit, 130 cancelled, 70 our fault.",
+)
+@click.version_option(__version__, "--version", message="actum %(version)s")
+def cli() -> None:
+    """Run tools for agents under a written contract, and prove what was done."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The entry point: always exits."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    sys.exit(_run(given))
+
+
+def _run(arguments: list[str]) -> int:
+    from actum.errors import ActumError
+
+    try:
+        code = cli.main(arguments, prog_name="actum", standalone_mode=False)
+        sys.stdout.flush()
+    except click.exceptions.Exit as ended:
+        return ended.exit_code
+    except click.ClickException as error:
+        return _usage(error, arguments)
+    except ActumError as error:
+        return _ours(error, arguments)
+    except (KeyboardInterrupt, click.Abort):
+        return _failed(arguments, "CANCELLED", "Cancelled.", 130)
+    except BrokenPipeError:
+        # The reader left. Python would complain once more when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except Exception as error:
+        # The last door: whatever was not foreseen is our fault, and is said so.
+        if os.environ.get("ACTUM_DEBUG") == "1":
+            raise
+        text = f"Actum failed: {type(error).__name__}: {error}. ACTUM_DEBUG=1 shows where."
+        return _failed(arguments, "FAULT", text, 70)
+    return code if isinstance(code, int) else 0
+
+
+def _usage(error: click.ClickException, arguments: list[str]) -> int:
+    if _json(arguments):
+        return _failed(arguments, "USAGE", error.format_message(), 2)
+    error.show(sys.stderr)
+    return 2
+
+
+def _ours(error: Exception, arguments: list[str]) -> int:
+    from actum.doors.cli import exit_codes, reply, say
+    from actum.errors import ActumError
+
+    assert isinstance(error, ActumError)  # noqa: S101 -- the only caller caught one
+    if _json(arguments):
+        say.document(reply.error_document(error))
+    else:
+        for text in reply.error_lines(error):
+            say.aside(text)
+    return exit_codes.of_error(error)
+
+
+def _failed(arguments: list[str], code: str, message: str, status: int) -> int:
+    from actum.doors.cli import say
+
+    if _json(arguments):
+        say.document(
+            {
+                "error": {
+                    "code": code,
+                    "message": message,
+                    "remedy": "",
+                    "problems": [],
+                    "violations": [],
+                }
+            }
+        )
+    else:
+        say.aside(message)
+    return status
+
+
+def _json(arguments: list[str]) -> bool:
+    """Whether `--json` was among our own words, also if the rest could not be understood."""
+    own = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    return "--json" in own
+
+
+if __name__ == "__main__":
+    main()

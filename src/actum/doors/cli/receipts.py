@@ -1,0 +1,89 @@
+"""`actum receipts`: what was done, as signed. Whether it holds is `actum verify`'s to say."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import TYPE_CHECKING
+
+import click
+
+from actum.contract.model import Json
+from actum.doors.cli import exit_codes, say, words
+
+if TYPE_CHECKING:
+    from actum.evidence.receipts import KeptReceipt, Receipts
+
+
+@click.group("receipts", cls=words.Group)
+def command() -> None:
+    """Signed records of what was done."""
+
+
+@command.command("list")
+@click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="How many.")
+def list_receipts(limit: int) -> int:
+    """The newest receipts, newest first."""
+    with words.open_runtime() as runtime:
+        kept = runtime.rooms.receipts.latest(limit)
+    briefs = [_brief(receipt) for receipt in kept]
+    if words.wants_json():
+        say.document({"receipts": briefs})
+        return exit_codes.SUCCESS
+    heads = ("receipt_id", "finished", "tool_id", "outcome", "execution_id")
+    say.table(
+        ("RECEIPT", "FINISHED", "TOOL", "OUTCOME", "EXECUTION"),
+        [[str(brief[head]) for head in heads] for brief in briefs],
+    )
+    return exit_codes.SUCCESS
+
+
+@command.command("show")
+@click.argument("wanted", metavar="ID")
+def show_receipt(wanted: str) -> int:
+    """One receipt, by its id or by that of its execution."""
+    with words.open_runtime() as runtime:
+        receipts = runtime.rooms.receipts
+        kept = find(receipts, wanted)
+        path = receipts.export(kept.receipt_id)
+    statement = _statement(kept)
+    if words.wants_json():
+        say.document(
+            {
+                "receipt_id": kept.receipt_id,
+                "execution_id": kept.execution_id,
+                "path": str(path),
+                "statement": statement,
+                "envelope": kept.envelope,
+            }
+        )
+        return exit_codes.SUCCESS
+    say.line(json.dumps(statement, indent=2, ensure_ascii=False))
+    say.aside(f"actum: signed copy at {path}; `actum verify {kept.receipt_id}` checks it.")
+    return exit_codes.SUCCESS
+
+
+def find(receipts: Receipts, wanted: str) -> KeptReceipt:
+    """By receipt id, else the newest of that execution."""
+    kept = receipts.get(wanted)
+    if kept is not None:
+        return kept
+    of_execution = receipts.of_execution(wanted)
+    return of_execution[-1] if of_execution else receipts.find(wanted)
+
+
+def _statement(kept: KeptReceipt) -> dict[str, Json]:
+    statement: dict[str, Json] = json.loads(base64.b64decode(kept.envelope["payload"]))
+    return statement
+
+
+def _brief(kept: KeptReceipt) -> dict[str, Json]:
+    predicate = _statement(kept)["predicate"]
+    return {
+        "receipt_id": kept.receipt_id,
+        "execution_id": kept.execution_id,
+        "tool_id": predicate["tool"]["id"],
+        "outcome": predicate["outcome"],
+        "reason_codes": predicate["reason_codes"],
+        "finished": predicate["time"]["finished"],
+    }

@@ -1,0 +1,66 @@
+"""What came out of the house, in this door's words: result, refusal, error."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from actum.contract.model import Json
+from actum.errors import ActumError, ContractInvalid, Refused, Violation
+
+if TYPE_CHECKING:
+    from actum.engine.result import Result
+
+
+def error_document(error: ActumError) -> dict[str, Json]:
+    problems = error.problems if isinstance(error, ContractInvalid) else ()
+    violations = error.violations if isinstance(error, Refused) else ()
+    return {
+        "error": {
+            "code": error.code,
+            "message": error.message,
+            "remedy": error.remedy,
+            "problems": [asdict(problem) for problem in problems],
+            "violations": [asdict(violation) for violation in violations],
+        }
+    }
+
+
+def error_lines(error: ActumError) -> Iterator[str]:
+    if isinstance(error, ContractInvalid):
+        # One problem a line, in the form that editors jump to.
+        yield from (str(problem) for problem in error.problems)
+        return
+    yield f"actum: {error.code}: {error.message}"
+    if error.remedy:
+        yield f"  {error.remedy}"
+
+
+def summary_lines(result: Result) -> Iterator[str]:
+    """One line, and one more for each objection."""
+    facts = [result.outcome.value]
+    if result.result is None:
+        facts.append("nothing ran")
+    else:
+        code = result.result.exit_code
+        if code is not None:
+            facts.append(f"exit code {code}")
+        facts.append(f"{result.result.duration_ms} ms")
+        reason = result.result.error_reason
+        if reason and reason != f"exit code {code}" and not result.violations:
+            facts.append(reason)
+    facts += [
+        f"{name} truncated" for name, kept in (result.streams or {}).items() if kept.truncated
+    ]
+    if result.replayed:
+        facts.append("recorded before, not run again")
+    facts.append(f"receipt {result.receipt_id}")
+    yield "actum: " + " · ".join(facts)
+    yield from (violation_line(violation) for violation in result.violations)
+
+
+def violation_line(violation: Violation) -> str:
+    field = violation.field
+    named = not field or violation.message.startswith(field)
+    return f"  {violation.code} {'' if named else f'{field}: '}{violation.message}"

@@ -1,0 +1,52 @@
+"""`actum exec --save`: the contract as a file that `actum exec -f` carries out.
+
+Only what was asked for is written. What is filled in at creation (an id, the time) stays out:
+with them in it, running the file a second time would answer with the first result.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+import yaml
+
+from actum.contract.model import Json
+from actum.contract.parse import parse_contract
+
+
+class _Writer(yaml.SafeDumper):
+    """Text is always quoted or a block, so that nothing is read back as a number or a truth."""
+
+    def ignore_aliases(self, _data: object) -> bool:
+        return True
+
+
+def _text(writer: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    style = "|" if "\n" in text.strip("\n") else '"'
+    return writer.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Writer.add_representer(str, _text)
+
+
+def contract_yaml(document: Mapping[str, Json]) -> str:
+    text: str = yaml.dump(
+        dict(document), Dumper=_Writer, sort_keys=False, allow_unicode=True, width=2**20
+    )
+    return text
+
+
+def save_contract(source: Mapping[str, Any] | bytes | Path, target: Path) -> None:
+    """Refuses a malformed contract: a file that cannot run is no help."""
+    text = contract_yaml(parse_contract(source).document)
+    if str(target) == "-":
+        sys.stdout.write(text)
+        return
+    try:
+        target.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise click.UsageError(f"--save {target}: {error.strerror}.") from error
