@@ -27,7 +27,7 @@ NOTIFY = 0x7FC00000
 KILL_PROCESS = 0x80000000
 
 
-def _errno(number: int) -> int:
+def errno_of(number: int) -> int:
     return 0x00050000 | number
 
 
@@ -115,56 +115,56 @@ _AF_UNIX = 1
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
 
 # Instructions, by (code, jump if true, jump if false, constant).
-_Instruction = tuple[int, int, int, int]
-_LOAD, _JUMP, _JEQ, _JGE, _JSET, _RETURN = 0x20, 0x05, 0x15, 0x35, 0x45, 0x06
+Instruction = tuple[int, int, int, int]
+LOAD, JUMP, JEQ, JGE, JSET, RETURN = 0x20, 0x05, 0x15, 0x35, 0x45, 0x06
 
 
-def _give(action: int) -> list[_Instruction]:
-    return [(_RETURN, 0, 0, action)]
+def give(action: int) -> list[Instruction]:
+    return [(RETURN, 0, 0, action)]
 
 
-def _argument(index: int) -> _Instruction:
+def argument(index: int) -> Instruction:
     """Load the low half of a system call argument."""
-    return (_LOAD, 0, 0, 16 + 8 * index)
+    return (LOAD, 0, 0, 16 + 8 * index)
 
 
-def _clone(fork: int) -> list[_Instruction]:
+def _clone(fork: int) -> list[Instruction]:
     return [
-        _argument(0),
-        (_JSET, 0, 1, _CLONE_NEW_ANY),
-        (_RETURN, 0, 0, _errno(errno.EPERM)),
-        (_JSET, 0, 1, CLONE_THREAD),
-        (_RETURN, 0, 0, NOTIFY),
-        (_RETURN, 0, 0, fork),
+        argument(0),
+        (JSET, 0, 1, _CLONE_NEW_ANY),
+        (RETURN, 0, 0, errno_of(errno.EPERM)),
+        (JSET, 0, 1, CLONE_THREAD),
+        (RETURN, 0, 0, NOTIFY),
+        (RETURN, 0, 0, fork),
     ]
 
 
-def _one_of(index: int, values: tuple[int, ...], inside: int, outside: int) -> list[_Instruction]:
-    code = [_argument(index)]
+def one_of(index: int, values: tuple[int, ...], inside: int, outside: int) -> list[Instruction]:
+    code = [argument(index)]
     for position, value in enumerate(values):
-        code.append((_JEQ, len(values) - position, 0, value))
-    return [*code, (_RETURN, 0, 0, outside), (_RETURN, 0, 0, inside)]
+        code.append((JEQ, len(values) - position, 0, value))
+    return [*code, (RETURN, 0, 0, outside), (RETURN, 0, 0, inside)]
 
 
-def _rules(fork: int) -> dict[int, list[_Instruction]]:
-    rules = {number: _give(_errno(errno.EPERM)) for number in QUIET.values()}
-    rules |= {number: _give(NOTIFY) for number in (*REPORTED.values(), *VIOLATION.values())}
-    rules[FORKS["fork"]] = rules[FORKS["vfork"]] = _give(fork)
+def _rules(fork: int) -> dict[int, list[Instruction]]:
+    rules = {number: give(errno_of(errno.EPERM)) for number in QUIET.values()}
+    rules |= {number: give(NOTIFY) for number in (*REPORTED.values(), *VIOLATION.values())}
+    rules[FORKS["fork"]] = rules[FORKS["vfork"]] = give(fork)
     rules[FORKS["clone"]] = _clone(fork)
     # clone3 passes its flags by pointer, where a filter cannot look; libc falls back to clone.
-    rules[435] = _give(_errno(errno.ENOSYS))
+    rules[435] = give(errno_of(errno.ENOSYS))
     rules[41] = [
-        _argument(0),
-        (_JEQ, 0, 1, _AF_UNIX),  # quiet: libc asks its name cache this way on every look-up
-        (_RETURN, 0, 0, _errno(errno.EACCES)),
-        *_one_of(0, _SOCKET_FAMILIES, ALLOW, NOTIFY),
+        argument(0),
+        (JEQ, 0, 1, _AF_UNIX),  # quiet: libc asks its name cache this way on every look-up
+        (RETURN, 0, 0, errno_of(errno.EACCES)),
+        *one_of(0, _SOCKET_FAMILIES, ALLOW, NOTIFY),
     ]
-    rules[16] = _one_of(1, (_TIOCSTI, _TIOCLINUX), _errno(errno.EPERM), ALLOW)
-    rules[135] = _one_of(0, (0, 0xFFFFFFFF), ALLOW, _errno(errno.EPERM))  # personality
+    rules[16] = one_of(1, (_TIOCSTI, _TIOCLINUX), errno_of(errno.EPERM), ALLOW)
+    rules[135] = one_of(0, (0, 0xFFFFFFFF), ALLOW, errno_of(errno.EPERM))  # personality
     return rules
 
 
-def _tree(ranges: list[tuple[int, list[_Instruction]]]) -> list[_Instruction]:
+def _tree(ranges: list[tuple[int, list[Instruction]]]) -> list[Instruction]:
     """Binary search over (first number, code): the kernel evaluates this for every system call
     when it builds its allow bitmap, and a linear list of this length costs 0.7 ms per load."""
     if len(ranges) == 1:
@@ -173,26 +173,31 @@ def _tree(ranges: list[tuple[int, list[_Instruction]]]) -> list[_Instruction]:
     low, high = _tree(ranges[:middle]), _tree(ranges[middle:])
     pivot = ranges[middle][0]
     if len(low) <= 255:
-        return [(_JGE, len(low), 0, pivot), *low, *high]
-    return [(_JGE, 0, 1, pivot), (_JUMP, 0, 0, len(low)), *low, *high]
+        return [(JGE, len(low), 0, pivot), *low, *high]
+    return [(JGE, 0, 1, pivot), (JUMP, 0, 0, len(low)), *low, *high]
 
 
 def compile_filter(*, allow_fork: bool) -> bytes:
     rules = _rules(ALLOW if allow_fork else NOTIFY)
-    ranges: list[tuple[int, list[_Instruction]]] = []
+    return assemble(rules, otherwise=ALLOW, beyond=errno_of(errno.ENOSYS))
+
+
+def assemble(rules: dict[int, list[Instruction]], *, otherwise: int, beyond: int) -> bytes:
+    """A program that applies `rules` by system call number; `beyond` is for unknown numbers."""
+    ranges: list[tuple[int, list[Instruction]]] = []
     previous_end = 0
     for number in sorted(rules):
         if number > previous_end:
-            ranges.append((previous_end, _give(ALLOW)))
+            ranges.append((previous_end, give(otherwise)))
         ranges.append((number, rules[number]))
         previous_end = number + 1
-    ranges.append((previous_end, _give(ALLOW)))
-    ranges.append((_LAST_KNOWN + 1, _give(_errno(errno.ENOSYS))))
-    program: list[_Instruction] = [
-        (_LOAD, 0, 0, 4),
-        (_JEQ, 1, 0, _AUDIT_ARCH_X86_64),
-        (_RETURN, 0, 0, KILL_PROCESS),  # int 0x80: another table of numbers, no innocent reading
-        (_LOAD, 0, 0, 0),
+    ranges.append((previous_end, give(otherwise)))
+    ranges.append((_LAST_KNOWN + 1, give(beyond)))
+    program: list[Instruction] = [
+        (LOAD, 0, 0, 4),
+        (JEQ, 1, 0, _AUDIT_ARCH_X86_64),
+        (RETURN, 0, 0, KILL_PROCESS),  # int 0x80: another table of numbers, no innocent reading
+        (LOAD, 0, 0, 0),
         *_tree(ranges),
     ]
     return b"".join(struct.pack("HBBI", *instruction) for instruction in program)

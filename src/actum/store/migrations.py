@@ -91,4 +91,27 @@ CREATE TRIGGER evidence_is_never_changed BEFORE UPDATE ON evidence_records BEGIN
 END;
 """
 
-MIGRATIONS: tuple[str, ...] = (_FIRST,)
+_EXECUTORS = """
+CREATE TABLE open_actions (
+    pending_seq INTEGER PRIMARY KEY REFERENCES audit (seq),
+    owner       TEXT NOT NULL
+) STRICT;
+
+CREATE TABLE executor_reviews (
+    seq           INTEGER PRIMARY KEY,
+    executor_id   TEXT,
+    source_sha256 TEXT NOT NULL,
+    approved      INTEGER NOT NULL CHECK (approved IN (0, 1)),
+    envelope      TEXT NOT NULL
+) STRICT;
+CREATE INDEX executor_reviews_by_source ON executor_reviews (source_sha256, seq);
+
+CREATE TRIGGER executor_reviews_are_never_changed BEFORE UPDATE ON executor_reviews BEGIN
+    SELECT RAISE(ABORT, 'executor reviews are append-only');
+END;
+CREATE TRIGGER executor_reviews_are_never_removed BEFORE DELETE ON executor_reviews BEGIN
+    SELECT RAISE(ABORT, 'executor reviews are append-only');
+END;
+"""
+
+MIGRATIONS: tuple[str, ...] = (_FIRST, _EXECUTORS)
