@@ -123,6 +123,7 @@ class NetworkPolicy:
     allow: tuple[str, ...]
     deny: tuple[str, ...]
     outbound: tuple[str, ...]  #: protocol classes of the ToolSpec: dns, http, https, tcp
+    internal: tuple[str, ...] = ()  #: entries of `allow` whose internal addresses were approved
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,6 +161,7 @@ class EffectivePolicy:
                 "allow": list(self.network.allow),
                 "deny": list(self.network.deny),
                 "outbound": list(self.network.outbound),
+                "internal": list(self.network.internal),
             },
             "environment": list(self.environment),
             "approvals": list(self.approvals),

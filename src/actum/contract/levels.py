@@ -214,8 +214,8 @@ def host_covers(granted: str, asked: str) -> bool:
     """
     if granted == ANY_HOST:
         return True
-    granted_host, granted_port = _split_port(granted)
-    host, port = _split_port(asked)
+    granted_host, granted_port = split_port(granted)
+    host, port = split_port(asked)
     if granted_port not in ("", port):
         return False
     if granted_host.startswith("*."):
@@ -223,7 +223,7 @@ def host_covers(granted: str, asked: str) -> bool:
     return host == granted_host
 
 
-def _split_port(entry: str) -> tuple[str, str]:
+def split_port(entry: str) -> tuple[str, str]:
     entry = entry.lower()
     if entry.startswith("["):
         host, _, port = entry[1:].partition("]")

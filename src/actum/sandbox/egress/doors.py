@@ -1,0 +1,69 @@
+"""Which address inside a sandbox stands for which name."""
+
+from __future__ import annotations
+
+import ipaddress
+
+from actum.contract.egress import EgressPlan, Endpoint, literal
+
+#: Reserved for benchmarks between networks: routed nowhere, so it collides with nothing.
+NETWORK = ipaddress.ip_network("198.18.0.0/15")
+OWN_ADDRESS = "198.18.0.1/15"
+RESOLVER = "127.0.0.53"
+_FIRST = int(ipaddress.ip_address("198.18.1.0"))
+#: A tool that invents names under an allowed wildcard gets no more of them than this.
+MAX_NAMES = 4_096
+
+
+class Doors:
+    """Hands out addresses, one per name, for one sandbox."""
+
+    def __init__(self, plan: EgressPlan) -> None:
+        self.plan = plan
+        self._by_name: dict[str, str] = {}
+        self._by_address: dict[str, str] = {}
+        for endpoint in plan.endpoints:
+            self.address_of(endpoint.host)
+
+    def address_of(self, name: str) -> str | None:
+        """The address for a permitted name; ``None`` once too many were asked for."""
+        known = self._by_name.get(name)
+        if known is not None:
+            return known
+        if len(self._by_name) >= MAX_NAMES:
+            return None
+        spelt = literal(name)
+        address = str(spelt or ipaddress.ip_address(_FIRST + len(self._by_name)))
+        self._by_name[name] = address
+        self._by_address[address] = name
+        return address
+
+    def knows(self, name: str) -> bool:
+        return name in self._by_name
+
+    def name_at(self, address: str) -> str | None:
+        return self._by_address.get(address)
+
+    @property
+    def literals(self) -> tuple[str, ...]:
+        """Listed addresses, which become the sandbox's own."""
+        return tuple(
+            f"{address}/{address.max_prefixlen}"
+            for name in self._by_name
+            if (address := literal(name)) is not None
+        )
+
+    @property
+    def listeners(self) -> tuple[tuple[str, int, Endpoint], ...]:
+        return tuple(
+            (self._by_name[endpoint.host], endpoint.port, endpoint)
+            for endpoint in self.plan.endpoints
+        )
+
+    @property
+    def hosts_file(self) -> str:
+        lines = ["127.0.0.1 localhost", "::1 localhost"]
+        lines += [
+            f"{address} {name}" for name, address in self._by_name.items() if not literal(name)
+        ]
+        return "\n".join(lines) + "\n"
