@@ -24,6 +24,7 @@ _KEYS: Mapping[str, Mapping[str, type]] = {
     "trust": {"keys": list},
     "filesystem": {"dependencies": list},
     "network": {"registries": list, "apis": list},
+    "egress": {"ca_file": str, "resolve": dict},
 }
 
 
@@ -38,6 +39,8 @@ class Settings:
     dependencies: tuple[str, ...]  #: folders that filesystem level `extended` may read
     registries: tuple[str, ...]  #: hosts of network level `registry`
     apis: tuple[str, ...]  #: hosts of network level `api`
+    resolve: Mapping[str, str]  #: "host:port" -> "address:port", for private names
+    ca_file: str | None  #: certificate authorities that tools trust beside the system's
     login: str
 
 
@@ -89,8 +92,14 @@ def load(home: Path, environment: Mapping[str, str]) -> Settings:
         ),
         registries=tuple(values.get("network", {}).get("registries", ())),
         apis=tuple(values.get("network", {}).get("apis", ())),
+        resolve=values.get("egress", {}).get("resolve", {}),
+        ca_file=_path(root, values.get("egress", {}).get("ca_file")),
         login=environment.get("LOGNAME") or getpass.getuser(),
     )
+
+
+def _path(root: Path, value: str | None) -> str | None:
+    return None if value is None else str((root / value).resolve())
 
 
 def _read(file: Path) -> dict[str, Any]:
@@ -124,6 +133,12 @@ def _problems(values: Mapping[str, Any], file: str) -> list[Problem]:
                 field, kind = f"{section}.{name}", known.get(name)
                 if kind is None:
                     report(field, "is not a setting", ", ".join(known))
+                elif kind is str and not isinstance(value, str):
+                    report(field, f"is {value!r}", "a string")
+                elif kind is dict and not (
+                    isinstance(value, dict) and all(isinstance(v, str) for v in value.values())
+                ):
+                    report(field, f"is {value!r}", "a table of strings")
                 elif kind is bool and not isinstance(value, bool):
                     report(field, f"is {value!r}", "true or false")
                 elif kind is list and not (

@@ -70,6 +70,7 @@ class Runtime:
                 dependencies=settings.dependencies,
                 registry_hosts=settings.registries,
                 api_hosts=settings.apis,
+                own_authorities=settings.ca_file is not None,
             ),
             runners=_runners(settings) if runners is None else runners,
             ledger=Ledger(
@@ -237,7 +238,7 @@ def _runners(settings: Settings) -> dict[RunnerKind, Runner]:
     if RunnerKind.LOCAL in settings.runners:
         from actum.runners.local import LocalRunner
 
-        runners[RunnerKind.LOCAL] = LocalRunner()
+        runners[RunnerKind.LOCAL] = LocalRunner(resolve=settings.resolve, ca_file=settings.ca_file)
     return runners
 
 

@@ -109,6 +109,19 @@ class Denial:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Connection:
+    """One attempt to reach something outside, as the relay that decided saw it."""
+
+    host: str
+    port: int  #: 0 for a name that was only asked for
+    address: str  #: the one that was judged and connected to; "" when there was none
+    time_ms: int
+    sent: int = 0
+    received: int = 0
+    refused: str = ""  #: why not; empty when it was made
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Capture:
     """Everything one attempt left behind."""
 
@@ -119,5 +132,6 @@ class Capture:
     not_collected: tuple[NotCollected, ...] = ()
     enforcement: tuple[Enforced, ...] = ()
     denials: tuple[Denial, ...] = ()
+    connections: tuple[Connection, ...] = ()
     duration_ms: int
     container_id: str | None = None

@@ -100,7 +100,9 @@ def _prepare(contract: Contract, rooms: Rooms, steps: _Steps) -> _Ready:
     judged.require_allowed()
     steps.know(input_digest=planning.input_digest(contract, judged.checked.call))
     steps.stage = Stage.POLICY
-    plan = planning.make_plan(contract, entry, judged, rooms.registry, steps.trace_context)
+    plan = planning.make_plan(
+        contract, entry, judged, rooms.registry, rooms.policy, steps.trace_context
+    )
     steps.know(plan=plan, proof=plan.proof)
     runner = rooms.runner(judged.policy.runner)
     steps.know(foreseen=runner.foresee(judged.policy))
@@ -249,6 +251,7 @@ class _Steps:
             streams={"stdout": stdout_facts, "stderr": stderr_facts},
             enforcement=capture.enforcement,
             denials=capture.denials,
+            egress=capture.connections,
         )
         facts = self._facts(
             verdict.outcome,

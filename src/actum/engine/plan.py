@@ -23,6 +23,15 @@ from actum.policy.inputs import Checked, check_inputs
 from actum.registry.model import Entry
 from actum.registry.registry import Registry
 
+#: How OpenSSL, curl, requests, Node and git are told whom to trust.
+_AUTHORITY_VARIABLES = (
+    "SSL_CERT_FILE",
+    "CURL_CA_BUNDLE",
+    "REQUESTS_CA_BUNDLE",
+    "NODE_EXTRA_CA_CERTS",
+    "GIT_SSL_CAINFO",
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
@@ -96,7 +105,12 @@ def _golden(contract: Contract) -> tuple[Violation, ...]:
 
 
 def make_plan(
-    contract: Contract, entry: Entry, judged: Judged, registry: Registry, trace: TraceContext
+    contract: Contract,
+    entry: Entry,
+    judged: Judged,
+    registry: Registry,
+    settings: PolicySettings,
+    trace: TraceContext,
 ) -> Plan:
     """Bind what was judged to what will run; the runner compares the two."""
     call = judged.checked.call
@@ -106,6 +120,8 @@ def make_plan(
         determinism=contract.determinism,
         path=entry.tool.path,
     )
+    if settings.own_authorities and judged.policy.network.enabled:
+        environment |= dict.fromkeys(_AUTHORITY_VARIABLES, "/run/ca.pem")
     proof = ValidationProof(
         call_sha256=call_sha256(
             tool=call.tool,

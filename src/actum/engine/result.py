@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from actum.capture.model import Denial, Enforced, Stream
+from actum.capture.model import Connection, Denial, Enforced, Stream
 from actum.contract.model import Json
 from actum.contract.outcome import Outcome, ToolRunStatus
 from actum.errors import ActumError, Violation
@@ -81,6 +81,7 @@ class Result:
     streams: Mapping[str, StreamFacts] | None = None
     enforcement: tuple[Enforced, ...] = ()
     denials: tuple[Denial, ...] = ()
+    egress: tuple[Connection, ...] = ()  #: every connection outside, made or refused
     receipt_id: str = ""
     receipt_path: str = ""
     replayed: bool = False
@@ -114,6 +115,7 @@ class Result:
             "streams": {name: _plain(facts) for name, facts in (self.streams or {}).items()},
             "enforcement": [_plain(row) for row in self.enforcement],
             "denials": [_plain(denial) for denial in self.denials],
+            "egress": [_plain(connection) for connection in self.egress],
             "receipt_id": self.receipt_id,
             "receipt_path": self.receipt_path,
         }
@@ -222,5 +224,6 @@ def result_from(document: Mapping[str, Json], stdout: bytes, stderr: bytes) -> R
         streams={name: StreamFacts(**facts) for name, facts in document["streams"].items()},
         enforcement=tuple(Enforced(**row) for row in document["enforcement"]),
         denials=tuple(Denial(**item) for item in document["denials"]),
+        egress=tuple(Connection(**item) for item in document["egress"]),
         replayed=True,
     )

@@ -19,6 +19,7 @@ class EventType(StrEnum):
     TOOL_RUN_OUTPUT_CAPTURED = "tool_run_output_captured"
     TOOL_RUN_END = "tool_run_end"
     DENIAL = "denial"
+    EGRESS = "egress"
     APPROVAL = "approval"
 
 

@@ -12,4 +12,5 @@ class PolicySettings:
     dependencies: tuple[str, ...] = ()  #: directories that level extended may also read
     registry_hosts: tuple[str, ...] = ()
     api_hosts: tuple[str, ...] = ()  #: project-wide bound of level api; empty: the tool's own
+    own_authorities: bool = False  #: tools with network trust /run/ca.pem beside the system's
     time_left_ms: int | None = None  #: of whatever encloses this execution

@@ -31,6 +31,10 @@ _REFUSALS = {
 }
 
 
+#: Called with the init's report and the sockets that came with it.
+OnDoors = Callable[["Report", list[int]], None]
+
+
 class Stop(Enum):
     DEADLINE = auto()
     CANCEL = auto()
@@ -55,7 +59,9 @@ class _Attendant:
         cgroup: Cgroup,
         on_output: OnOutput | None,
         on_started: Callable[[], None],
+        on_doors: OnDoors,
     ) -> None:
+        self.on_doors = on_doors
         self.sandbox = sandbox
         self.cgroup = cgroup
         self.on_output = on_output
@@ -87,13 +93,17 @@ class _Attendant:
     def hear(self) -> None:
         """One report of the init."""
         try:
-            report = self.sandbox.receive()
+            received = self.sandbox.receive()
         except ConnectionResetError:
-            report = None
-        if report is None:
+            received = None
+        if received is None:
             self.gone = True
-        elif report["kind"] == "started":
+            return
+        report, descriptors = received
+        if report["kind"] == "started":
             self.on_started()
+        elif report["kind"] in ("listening", "resolver"):
+            self.on_doors(report, descriptors)
         elif report["kind"] == "ended":
             self.ended = report
         elif report["kind"] == "failed":
@@ -137,9 +147,10 @@ def attend(
     on_output: OnOutput | None,
     cancel: Cancel | None,
     on_started: Callable[[], None],
+    on_doors: OnDoors,
 ) -> Attended:
     """Until the tree is gone. Returns soon after `deadline` plus grace, whatever the tool does."""
-    attendant = _Attendant(sandbox, cgroup, on_output, on_started)
+    attendant = _Attendant(sandbox, cgroup, on_output, on_started, on_doors)
     control, oom = sandbox.control.fileno(), cgroup.oom_event
     cancelled = -1
     if cancel is not None:

@@ -35,6 +35,10 @@ class Lifecycle:
             self._send(self._due[0], {"aborted": True}, None)
         self._send(step, data, outcome)
 
+    def note(self, kind: EventType, data: Mapping[str, Json]) -> None:
+        """An event beside the four."""
+        self._emit(self._event(kind, data, None, self.elapsed_ms()))
+
     def abort(self) -> None:
         """Something failed on our side: the rest of the steps is on record as not reached."""
         while self._due:
@@ -46,17 +50,24 @@ class Lifecycle:
     ) -> None:
         first = len(self._due) == len(LIFECYCLE)
         self._due.remove(step)
-        self._emit(
-            TraceEvent(
-                event_type=step,
-                trace_id=self._plan.trace.trace_id,
-                execution_id=self._plan.trace.execution_id,
-                attempt=self._plan.trace.attempt,
-                tool_id=self._plan.tool.tool_id,
-                runner_type=self._runner.value,
-                container_id=self.container_id,
-                duration_ms=0 if first else self.elapsed_ms(),
-                outcome=outcome,
-                data=data,
-            )
+        self._emit(self._event(step, data, outcome, 0 if first else self.elapsed_ms()))
+
+    def _event(
+        self,
+        kind: EventType,
+        data: Mapping[str, Json],
+        outcome: TraceOutcome | None,
+        duration_ms: int,
+    ) -> TraceEvent:
+        return TraceEvent(
+            event_type=kind,
+            trace_id=self._plan.trace.trace_id,
+            execution_id=self._plan.trace.execution_id,
+            attempt=self._plan.trace.attempt,
+            tool_id=self._plan.tool.tool_id,
+            runner_type=self._runner.value,
+            container_id=self.container_id,
+            duration_ms=duration_ms,
+            outcome=outcome,
+            data=data,
         )

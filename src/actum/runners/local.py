@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import itertools
 import os
+import threading
 import time
+from collections.abc import Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from actum.capture import collect
@@ -17,6 +20,7 @@ from actum.capture.model import (
     Cancelled,
     Capture,
     Collected,
+    Connection,
     DeadlinePassed,
     Denial,
     Ending,
@@ -39,11 +43,13 @@ from actum.runners import manifest
 from actum.runners.attend import Attended, Stop, attend
 from actum.runners.base import Cancel, Capability, OnOutput
 from actum.runners.lifecycle import Lifecycle
+from actum.runners.outside import Outside
 from actum.sandbox import probe
 from actum.sandbox.cgroup import Cgroup, CgroupsUnavailable, Usage
 from actum.sandbox.host import Sandbox, Spawner
 
 if TYPE_CHECKING:
+    from actum.sandbox.egress.relay import Relay
     from actum.sandbox.wire import Grant, Request
 
 #: Room for folders beside the files themselves; over the limit is refused on collection.
@@ -57,10 +63,16 @@ class LocalRunner:
 
     kind = RunnerKind.LOCAL
 
-    def __init__(self) -> None:
+    def __init__(
+        self, *, resolve: Mapping[str, str] | None = None, ca_file: str | None = None
+    ) -> None:
+        self._resolve = resolve or {}
+        self._relay: Relay | None = None
+        self._ca_file = ca_file
         self._spawner = Spawner()
         self._host: probe.Host | None = None
         self._numbers = itertools.count(1)
+        self._guard = threading.Lock()
         self._owner = f"{os.getpid()}-{_start_time()}"
 
     @property
@@ -83,13 +95,6 @@ class LocalRunner:
                 f"The local runner cannot enforce its promises here ({what}): {problem}.",
                 remedy=f"Remedy: {remedy}. `actum doctor` lists everything.",
             )
-        if policy.network.enabled and policy.network.allow:
-            raise Refused(
-                "LIMIT_NOT_ENFORCEABLE",
-                "sandbox.network.allow: the local runner cannot limit traffic to named hosts yet,"
-                " so it gives none.",
-                remedy="Remove the hosts, or set sandbox.network.enabled to false.",
-            )
         return manifest.foresee(policy, self.host)
 
     def run(
@@ -103,6 +108,8 @@ class LocalRunner:
         # Refusals come before the first event: an invocation that cannot be held is not received.
         foreseen = self.foresee(plan.policy)
         request, owner = _request(plan)
+        outside = Outside.of(plan.policy, self._ca_file)
+        outside.describe(request)
         lifecycle = Lifecycle(plan, self.kind, emit)
         lifecycle.reached(EventType.TOOL_RUN_START, {"attempt": plan.trace.attempt})
         try:
@@ -115,6 +122,8 @@ class LocalRunner:
                     children=limits.children,
                 )
                 sandbox = self._launch(plan, request, owner, cgroup)
+                if outside.doors is not None:
+                    outside.begin(self._open_relay(), sandbox)
                 try:
                     attended = attend(
                         sandbox,
@@ -126,11 +135,13 @@ class LocalRunner:
                             EventType.TOOL_RUN_RESOURCE_APPLIED,
                             {"limits": [row.limit for row in foreseen if row.enforced]},
                         ),
+                        on_doors=outside.on_doors,
                     )
                     usage = cgroup.usage()
                     duration_ms = lifecycle.elapsed_ms()
                     collected, not_collected = _collect(plan, sandbox)
                 finally:
+                    connections = outside.end()
                     sandbox.close()
             finally:
                 cgroup.remove()
@@ -143,13 +154,15 @@ class LocalRunner:
             stderr=attended.stderr,
             collected=collected,
             not_collected=not_collected,
-            enforcement=manifest.measured(foreseen, plan.policy, attended, usage, duration_ms),
-            denials=tuple(
-                Denial(kind=kind, target=target, time_ms=time_ms)
-                for kind, target, time_ms in attended.denials
+            enforcement=manifest.measured(
+                foreseen, plan.policy, attended, usage, duration_ms, outside
             ),
+            denials=_denials(attended, connections),
+            connections=connections,
             duration_ms=duration_ms,
         )
+        for connection in connections:
+            lifecycle.note(EventType.EGRESS, asdict(connection))
         lifecycle.reached(
             EventType.TOOL_RUN_OUTPUT_CAPTURED,
             {
@@ -196,6 +209,16 @@ class LocalRunner:
 
     def close(self) -> None:
         self._spawner.close()
+        if self._relay is not None:
+            self._relay.close()
+
+    def _open_relay(self) -> Relay:
+        with self._guard:
+            if self._relay is None:
+                from actum.sandbox.egress.relay import Relay  # an event loop, for few executions
+
+                self._relay = Relay(self._resolve)
+            return self._relay
 
 
 def _start_time() -> str:
@@ -242,6 +265,10 @@ def _request(plan: Plan) -> tuple[Request, tuple[int, int]]:
         "scratch_bytes": manifest.scratch_bytes(policy.limits),
         "artifacts_bytes": _ARTIFACTS_TMPFS_BYTES,
         "max_children": policy.limits.children,
+        "etc": {},
+        "addresses": [],
+        "listen": [],
+        "resolver": "",
     }
     return request, _owner(plan.working_directory)
 
@@ -309,6 +336,23 @@ def _ending(attended: Attended, usage: Usage) -> Ending:
     if attended.stop is Stop.CANCEL:
         return Cancelled(signal)
     return Exited(os.WEXITSTATUS(attended.wait_status)) if exited else Signalled(signal)
+
+
+def _denials(attended: Attended, connections: tuple[Connection, ...]) -> tuple[Denial, ...]:
+    found = [
+        Denial(kind=kind, target=target, time_ms=time_ms)
+        for kind, target, time_ms in attended.denials
+    ]
+    found += [
+        Denial(
+            kind="network",
+            target=f"{item.host}:{item.port} ({item.refused})",
+            time_ms=item.time_ms,
+        )
+        for item in connections
+        if item.refused
+    ]
+    return tuple(found)
 
 
 def _trace_outcome(ending: Ending) -> TraceOutcome:

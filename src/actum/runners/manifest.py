@@ -10,6 +10,7 @@ from actum.contract.call import EffectivePolicy
 from actum.contract.limits import ARTIFACTS_BYTES, MIB, STDERR_BYTES, STDOUT_BYTES, Limits
 from actum.runners.attend import Attended, Stop
 from actum.runners.base import Capability
+from actum.runners.outside import Outside
 from actum.sandbox.cgroup import Usage
 from actum.sandbox.init import FILE_BYTES
 from actum.sandbox.probe import Host
@@ -21,7 +22,7 @@ _MECHANISMS = {
     "max_children": "cgroup v1 pids, threads told apart by seccomp",
     "allow_fork": "seccomp",
     "filesystem": "mount namespace, Landlock",
-    "network": "empty network namespace, seccomp on socket families",
+    "network": "own network namespace without routes, one door per name, addresses judged",
     "privileges": "unmapped uid, no capabilities, no_new_privs",
     "system_calls": "seccomp",
     "scratch_bytes": "tmpfs size",
@@ -78,7 +79,7 @@ def foresee(policy: EffectivePolicy, host: Host) -> tuple[Enforced, ...]:
         "allow_fork": str(limits.allow_fork).lower(),
         "filesystem": f"read {len(policy.read)}, write {len(policy.write)},"
         f" deny {len(policy.deny)}",
-        "network": "none",
+        "network": ", ".join(policy.network.allow) if policy.network.enabled else "none",
         "privileges": "none",
         "system_calls": "filtered",
         "scratch_bytes": str(scratch_bytes(limits)),
@@ -104,6 +105,7 @@ def measured(
     attended: Attended,
     usage: Usage,
     duration_ms: int,
+    outside: Outside,
 ) -> tuple[Enforced, ...]:
     fork_denied = any(kind == "fork" for kind, _target, _ms in attended.denials)
     found: dict[str, tuple[int | None, bool]] = {
@@ -117,6 +119,7 @@ def measured(
         ),
         "allow_fork": (None, fork_denied and not policy.limits.allow_fork),
         "system_calls": (None, bool(attended.violation) or attended.denials_total > 0),
+        "network": (outside.figures["connections"], outside.tripped),
         "stdout_bytes": (attended.stdout.total_bytes, attended.stdout.truncated),
         "stderr_bytes": (attended.stderr.total_bytes, attended.stderr.truncated),
     }

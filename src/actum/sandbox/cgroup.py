@@ -1,77 +1,142 @@
 """Control groups: memory, processes and CPU over the whole tree, with the kernel's own proof.
 
-One fresh group per sandbox and controller, made and read by the host process, joined by the tool's
-process before it becomes the tool. Version 1 hierarchies; `find` says what this host offers.
+What a runner needs of them, whatever their version; `cgroup_v1` and `cgroup_v2` give it. One fresh
+group per sandbox, made and read by the host process, joined by the tool's process before it becomes
+the tool. The init stays outside, so that running out of memory never takes the witness.
 """
 
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
-CONTROLLERS = ("memory", "pids", "cpu", "cpuacct")
+from actum.evidence.owner import current_owner, is_alive
+
+CPU_PERIOD_US = 100_000
+#: Folder below the mount points; nothing outside of it is ever made by root.
 PARENT = "actum"
-_CPU_PERIOD_US = 100_000
 _REMOVE_TRIES, _REMOVE_PAUSE_S = 2_000, 0.001
+_NUMBERS = itertools.count(1)
 
 
 class CgroupsUnavailable(Exception):
-    """This process cannot make the groups it needs; the text says why."""
+    """This process cannot have the groups it needs; the text says why, `remedy` what would help."""
+
+    def __init__(self, message: str, remedy: str) -> None:
+        super().__init__(message)
+        self.remedy = remedy
 
 
-@dataclass(frozen=True, slots=True)
-class Hierarchies:
-    """Where each controller is mounted (version 1)."""
-
-    mounts: dict[str, str]
-
-    @classmethod
-    def find(cls) -> Hierarchies:
-        mounts: dict[str, str] = {}
-        with open("/proc/self/mounts") as table:
-            for line in table:
-                _device, target, kind, options, *_rest = line.split()
-                if kind == "cgroup":
-                    for option in options.split(","):
-                        if option in CONTROLLERS:
-                            mounts[option] = target
-        missing = [name for name in CONTROLLERS if name not in mounts]
-        if missing:
-            raise CgroupsUnavailable(f"no cgroup v1 hierarchy for: {', '.join(missing)}")
-        return cls(mounts)
-
-    def parents(self, uid: int) -> dict[str, str]:
-        """Where a user's groups are made; root's own, or a subtree delegated to that user."""
-        owner = PARENT if uid == 0 else f"{PARENT}/uid-{uid}"
-        return {controller: f"{self.mounts[controller]}/{owner}" for controller in CONTROLLERS}
-
-    def folders(self, name: str) -> dict[str, str]:
-        parents = self.parents(os.geteuid())
-        return {controller: f"{parent}/{name}" for controller, parent in parents.items()}
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    memory_peak_bytes: int
+    """What one sandbox took, by the kernel's own count."""
+
+    memory_peak_bytes: int | None  #: None: this kernel does not keep it
     cpu_ns: int
+    periods_throttled: int
     oom_kills: int
+    oom_proof: str
     forks_refused: int
-    tasks_peak: int | None
+    tasks_peak: int | None  #: None: this kernel does not keep it
 
 
-def _write(path: str, value: int | str) -> None:
+class Cgroup(Protocol):
+    """The group, or groups, of one sandbox."""
+
+    @property
+    def oom_event(self) -> int:
+        """A descriptor to poll for `oom_poll`: the group may have run out of memory."""
+        ...
+
+    @property
+    def oom_poll(self) -> int: ...
+
+    def limit(self, *, memory_bytes: int, cpu_cores: int, children: int) -> None:
+        """Set every limit, or raise `CgroupsUnavailable`."""
+        ...
+
+    def open_doors(self) -> list[int]:
+        """Descriptors by which the tool's process gets in: a folder it is born into by clone3, or
+        files into which it writes "0"."""
+        ...
+
+    def open_task_limit(self) -> int:
+        """For the init, which makes room for threads."""
+        ...
+
+    def oom_heard(self) -> bool:
+        """Take the event; true while the proof is there or may still be on its way."""
+        ...
+
+    def oom_kills(self) -> int: ...
+
+    def usage(self) -> Usage: ...
+
+    def remove(self) -> None: ...
+
+
+class Cgroups(Protocol):
+    """Where groups are made on this host."""
+
+    @property
+    def mechanisms(self) -> Mapping[str, str]:
+        """Limit -> what holds it, in the words of the enforcement manifest."""
+        ...
+
+    def make(self, name: str) -> Cgroup: ...
+
+    def sweep(self) -> None:
+        """Remove what processes that are gone have left."""
+        ...
+
+
+def fresh_name() -> str:
+    """A name that is never used twice: a group is for one sandbox only.
+
+    It tells the process it belongs to, so that others can see when it was left behind.
+    """
+    _boot, namespace, pid, start = current_owner().split(" ")
+    return f"{namespace.strip('pid:[]')}-{pid}-{start}-{next(_NUMBERS)}"
+
+
+def sweep_folder(parent: str) -> None:
+    """Remove the empty groups in `parent` whose process is gone."""
+    boot = current_owner().split(" ")[0]
+    for name in os.listdir(parent) if os.path.isdir(parent) else ():
+        parts = name.split("-")
+        if len(parts) != 4 or not all(part.isdigit() for part in parts):
+            continue
+        namespace, pid, start, _number = parts
+        if not is_alive(f"{boot} pid:[{namespace}] {pid} {start}"):
+            try:
+                os.rmdir(f"{parent}/{name}")
+            except OSError as error:
+                # Busy: its last process is still dying. Gone: another sweep was quicker.
+                if error.errno not in (errno.EBUSY, errno.ENOENT):
+                    raise
+
+
+def write(path: str, value: int | str) -> None:
     with open(path, "w") as file:
         file.write(str(value))
 
 
-def _read(path: str) -> str:
+def read(path: str) -> str:
     with open(path) as file:
         return file.read()
 
 
-def _counter(text: str, name: str) -> int:
+def read_if_kept(path: str) -> int | None:
+    """Of a figure that older kernels do not keep."""
+    return int(read(path)) if os.path.exists(path) else None
+
+
+def counter(text: str, name: str) -> int:
     for line in text.splitlines():
         key, _, value = line.partition(" ")
         if key == name:
@@ -79,83 +144,7 @@ def _counter(text: str, name: str) -> int:
     return 0
 
 
-class Cgroup:
-    """The groups of one sandbox."""
-
-    def __init__(self, folders: dict[str, str]) -> None:
-        self._folders = folders
-        self.oom_event = -1
-
-    @classmethod
-    def make(cls, hierarchies: Hierarchies, name: str) -> Cgroup:
-        folders = hierarchies.folders(name)
-        made = []
-        try:
-            for folder in dict.fromkeys(folders.values()):
-                if os.geteuid() == 0:
-                    os.makedirs(os.path.dirname(folder), exist_ok=True)
-                os.mkdir(folder)
-                made.append(folder)
-        except OSError as error:
-            for folder in made:
-                os.rmdir(folder)
-            raise CgroupsUnavailable(f"{error.filename}: {error.strerror}") from error
-        return cls(folders)
-
-    def limit(self, *, memory_bytes: int, cpu_cores: int, children: int) -> None:
-        memory, cpu = self._folders["memory"], self._folders["cpu"]
-        _write(f"{memory}/memory.limit_in_bytes", memory_bytes)
-        swap = f"{memory}/memory.memsw.limit_in_bytes"
-        if os.path.exists(swap):
-            _write(swap, memory_bytes)
-        _write(f"{memory}/memory.swappiness", 0)
-        _write(f"{self._folders['pids']}/pids.max", 1 + children)
-        _write(f"{cpu}/cpu.cfs_period_us", _CPU_PERIOD_US)
-        _write(f"{cpu}/cpu.cfs_quota_us", cpu_cores * _CPU_PERIOD_US)
-        self._watch_oom()
-
-    def _watch_oom(self) -> None:
-        """An eventfd that becomes readable when the group runs out of memory."""
-        self.oom_event = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        folder = self._folders["memory"]
-        control = os.open(f"{folder}/memory.oom_control", os.O_RDONLY | os.O_CLOEXEC)
-        _write(f"{folder}/cgroup.event_control", f"{self.oom_event} {control}")
-        os.close(control)
-
-    def open_task_limit(self) -> int:
-        """For the init, which makes room for threads."""
-        return os.open(f"{self._folders['pids']}/pids.max", os.O_WRONLY | os.O_CLOEXEC)
-
-    def open_doors(self) -> list[int]:
-        """Descriptors through which a process moves itself in by writing "0"."""
-        return [
-            os.open(f"{folder}/tasks", os.O_WRONLY | os.O_CLOEXEC)
-            for folder in dict.fromkeys(self._folders.values())
-        ]
-
-    def oom_kills(self) -> int:
-        return _counter(_read(f"{self._folders['memory']}/memory.oom_control"), "oom_kill")
-
-    def usage(self) -> Usage:
-        memory, pids = self._folders["memory"], self._folders["pids"]
-        peak = f"{pids}/pids.peak"  # newer than the rest of pids
-        return Usage(
-            memory_peak_bytes=int(_read(f"{memory}/memory.max_usage_in_bytes")),
-            cpu_ns=int(_read(f"{self._folders['cpuacct']}/cpuacct.usage")),
-            oom_kills=self.oom_kills(),
-            forks_refused=_counter(_read(f"{pids}/pids.events"), "max"),
-            tasks_peak=int(_read(peak)) if os.path.exists(peak) else None,
-        )
-
-    def remove(self) -> None:
-        if self.oom_event >= 0:
-            os.close(self.oom_event)
-            self.oom_event = -1
-        for folder in dict.fromkeys(self._folders.values()):
-            _remove(folder)
-
-
-def _remove(folder: str) -> None:
+def remove_folder(folder: str) -> None:
     """The last task leaves its group a moment after it was reaped, hence the patience."""
     for _ in range(_REMOVE_TRIES):
         try:
@@ -167,3 +156,59 @@ def _remove(folder: str) -> None:
         else:
             return
     os.rmdir(folder)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """Which controllers this host offers, and where."""
+
+    v1: Mapping[str, str]  #: controller -> mount point
+    v2: str  #: mount point, "" if there is none
+    v2_controllers: frozenset[str]
+
+    @classmethod
+    def of_host(cls) -> Layout:
+        table = read("/proc/self/mounts")
+        unified = next((target for target, kind, _ in _mounts(table) if kind == "cgroup2"), "")
+        offered = read(f"{unified}/cgroup.controllers") if unified else ""
+        return cls.parse(table, offered)
+
+    @classmethod
+    def parse(cls, mount_table: str, v2_controllers: str) -> Layout:
+        v1: dict[str, str] = {}
+        v2 = ""
+        for target, kind, options in _mounts(mount_table):
+            if kind == "cgroup":
+                v1 |= dict.fromkeys(options.split(","), target)
+            elif kind == "cgroup2":
+                v2 = v2 or target
+        return cls(v1=v1, v2=v2, v2_controllers=frozenset(v2_controllers.split()))
+
+    def version(self) -> int:
+        """1 or 2: the one that has every controller we need; a hybrid host's controllers are 1's.
+
+        A controller can be in one version only, and a limit is only as good as its controller.
+        """
+        if all(name in self.v1 for name in V1_CONTROLLERS):
+            return 1
+        if all(name in self.v2_controllers for name in V2_CONTROLLERS):
+            return 2
+        places = [
+            f"{name} {'in v1' if name in self.v1 else 'in v2' if name in self.v2_controllers else 'nowhere'}"  # noqa: E501
+            for name in V2_CONTROLLERS
+        ]
+        raise CgroupsUnavailable(
+            f"neither cgroup version has all controllers ({', '.join(places)})",
+            "boot with `cgroup_no_v1=all` on the kernel's command line (where memory is in neither,"
+            " add `cgroup_enable=memory`), and mount cgroup2 on /sys/fs/cgroup",
+        )
+
+
+V1_CONTROLLERS = ("memory", "pids", "cpu", "cpuacct")
+V2_CONTROLLERS = ("memory", "pids", "cpu")
+
+
+def _mounts(table: str) -> list[tuple[str, str, str]]:
+    """(target, kind, options)"""
+    rows = [line.split() for line in table.splitlines()]
+    return [(row[1], row[2], row[3]) for row in rows]

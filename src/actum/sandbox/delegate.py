@@ -1,19 +1,67 @@
 """Give an ordinary user a cgroup subtree of their own, so that limits can be enforced for them.
 
 Done once per boot by root. The user can then make groups below it, and nowhere else; the limits
-of the subtree itself stay root's.
+of the subtree itself stay root's. In version 2 the user's processes must live in it as well, so
+their shell is moved there, and everything started from it follows.
 """
 
 from __future__ import annotations
 
 import os
 
-from actum.sandbox.cgroup import Hierarchies
+from actum.errors import Refused
+from actum.sandbox import cgroup_v1, cgroup_v2
+from actum.sandbox.cgroup import PARENT, CgroupsUnavailable, Layout
+
+#: What a delegatee may write to (the kernel's own list); limits are not among it.
+_HANDED_OVER = ("cgroup.procs", "cgroup.subtree_control", "cgroup.threads")
 
 
-def delegate(uid: int, gid: int) -> tuple[str, ...]:
-    """Make and hand over one directory per controller; returns them."""
-    folders = tuple(dict.fromkeys(Hierarchies.find().parents(uid).values()))
+def delegate(uid: int, gid: int, pid: int | None = None) -> tuple[str, ...]:
+    """Make and hand over the directories; returns them. `pid` is moved in where that matters."""
+    layout = _layout()
+    try:
+        if layout.version() == 1:
+            return _delegate_v1(layout, uid, gid)
+        return _delegate_v2(layout, uid, gid, pid)
+    except OSError as error:
+        raise Refused(
+            "DELEGATION_IMPOSSIBLE",
+            f"{error.filename}: {error.strerror}.",
+            remedy="Run it as root, on the host itself or where /sys/fs/cgroup is writable.",
+        ) from error
+
+
+def revoke(uid: int) -> None:
+    """Take the subtree back; refused while a sandbox of the user's runs in it."""
+    layout = _layout()
+    try:
+        if layout.version() == 1:
+            for folder in dict.fromkeys(cgroup_v1.Hierarchies.of(layout).parents(uid).values()):
+                os.rmdir(folder)
+        else:
+            _revoke_v2(layout, uid)
+    except OSError as error:
+        raise Refused(
+            "DELEGATION_IN_USE" if isinstance(error, BlockingIOError) else "DELEGATION_IMPOSSIBLE",
+            f"{error.filename}: {error.strerror}.",
+            remedy="End what that user runs with Actum, and run this as root.",
+        ) from error
+
+
+def _layout() -> Layout:
+    layout = Layout.of_host()
+    try:
+        layout.version()
+    except CgroupsUnavailable as error:
+        raise Refused(
+            "DELEGATION_IMPOSSIBLE", f"{error}.", remedy=f"Remedy: {error.remedy}."
+        ) from error
+    return layout
+
+
+def _delegate_v1(layout: Layout, uid: int, gid: int) -> tuple[str, ...]:
+    folders = tuple(dict.fromkeys(cgroup_v1.Hierarchies.of(layout).parents(uid).values()))
     for folder in folders:
         os.makedirs(folder, exist_ok=True)
         # The directory alone: its own limit files stay root's, so the user cannot lift them.
@@ -21,7 +69,31 @@ def delegate(uid: int, gid: int) -> tuple[str, ...]:
     return folders
 
 
-def revoke(uid: int) -> None:
-    """Take the subtree back; refused by the kernel while anything of the user's runs in it."""
-    for folder in dict.fromkeys(Hierarchies.find().parents(uid).values()):
-        os.rmdir(folder)
+def _delegate_v2(layout: Layout, uid: int, gid: int, pid: int | None) -> tuple[str, ...]:
+    if not cgroup_v2.is_true_root(layout.v2):
+        raise Refused(
+            "DELEGATION_IMPOSSIBLE",
+            "This is a container: its processes share one group with others.",
+            remedy="Run it on the host itself.",
+        )
+    top = f"{cgroup_v2.make_parent(layout.v2)}/uid-{uid}"
+    leaf = f"{top}/{cgroup_v2.LEAF}"
+    os.makedirs(leaf, exist_ok=True)
+    cgroup_v2.hand_down(top)
+    for folder in (top, leaf):
+        os.chown(folder, uid, gid)
+        for name in _HANDED_OVER:
+            os.chown(f"{folder}/{name}", uid, gid)
+    if pid is not None:
+        with open(f"{leaf}/cgroup.procs", "w") as file:
+            file.write(str(pid))
+    return (top,)
+
+
+def _revoke_v2(layout: Layout, uid: int) -> None:
+    top = f"{layout.v2}/{PARENT}/uid-{uid}"
+    leaf = f"{top}/{cgroup_v2.LEAF}"
+    # The shells go on, at the root of all groups: where they came from is not on record.
+    cgroup_v2.move_processes(leaf, layout.v2)
+    os.rmdir(leaf)
+    os.rmdir(top)

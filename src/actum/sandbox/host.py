@@ -52,25 +52,34 @@ class Sandbox:
     artifacts: int = -1
     doomed: bool = False  #: a kill was asked for before we knew whom
 
-    def receive(self) -> Report | None:
-        """The next report; ``None`` once the init is gone. Takes over passed descriptors."""
+    def receive(self) -> tuple[Report, list[int]] | None:
+        """The next report and the descriptors that came along; ``None`` once the init is gone."""
         rights = array.array("i")
         packet, ancillary, _flags, _address = self.control.recvmsg(
-            wire.MAX_PACKET, socket.CMSG_SPACE(rights.itemsize), socket.MSG_CMSG_CLOEXEC
+            wire.MAX_PACKET,
+            socket.CMSG_SPACE(wire.MAX_PASSED * rights.itemsize),
+            socket.MSG_CMSG_CLOEXEC,
         )
         if not packet:
             return None
         report = cast("Report", json.loads(packet))
         for _level, _kind, data in ancillary:
             rights.frombytes(data)
-        if rights:
-            if report["kind"] == "pid":
-                self.pidfd = rights[0]
-                if self.doomed:
-                    self.kill()
-            else:
-                self.artifacts = rights[0]
-        return report
+        if report["kind"] == "pid":
+            self.pidfd = rights.pop()
+            if self.doomed:
+                self.kill()
+        elif report["kind"] == "started":
+            self.artifacts = rights.pop()
+        return report, list(rights)
+
+    def ask_listeners(self, address: str, ports: tuple[int, ...]) -> None:
+        """More sockets in the sandbox's network; they arrive as a `listening` report."""
+        order = json.dumps({"address": address, "ports": list(ports)}).encode()
+        try:
+            self.control.send(order)
+        except (BrokenPipeError, ConnectionResetError):
+            return  # already gone
 
     def terminate(self) -> None:
         """SIGTERM to every process inside."""

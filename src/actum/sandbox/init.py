@@ -21,7 +21,7 @@ import struct
 import time
 
 from actum import kernel
-from actum.sandbox import landlock, root, seccomp, wire
+from actum.sandbox import landlock, netlink, root, seccomp, wire
 from actum.sandbox.tasks import PERIOD_MS, Tasks
 
 TYPE_CHECKING = False
@@ -35,6 +35,8 @@ _OPEN_FILES = 1_024
 #: Largest single file a tool may write into a host path; scratch is capped by its tmpfs.
 FILE_BYTES = 1 << 30
 _HOSTNAME = "actum"
+_BACKLOG = 1_024
+_IPV6_FREEBIND = 78
 
 
 class Template:
@@ -70,6 +72,7 @@ def main(template: Template, descriptors: list[int], idmap: int) -> NoReturn:
         _close_all_but({0, 1, 2, idmap, *descriptors})
         request = _read_request(descriptors[wire.REQUEST])
         rules = _build_walls(request, template, idmap)
+        _open_doors(control, request)
         tool, listener = _start_tool(request, template, descriptors, rules)
     except root.PathChanged as error:
         _fail(control, "PATH_CHANGED", f"{error} is no longer the file that was checked")
@@ -89,10 +92,10 @@ def _fail(control: socket.socket, reason: str, message: str) -> NoReturn:
     os._exit(1)
 
 
-def _send(control: socket.socket, report: Report, descriptor: int = -1) -> None:
+def _send(control: socket.socket, report: Report, *descriptors: int) -> None:
     ancillary = []
-    if descriptor >= 0:
-        rights = array.array("i", [descriptor])
+    if descriptors:
+        rights = array.array("i", descriptors)
         ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)]
     try:
         control.sendmsg([json.dumps(report).encode()], ancillary)
@@ -129,7 +132,7 @@ def _build_walls(request: Request, template: Template, idmap: int) -> int:
         request["executable_inode"],
     ):
         raise root.PathChanged(request["executable"])
-    rules = [(path, landlock.READ) for path in ("/usr", "/etc", "/proc", "/var")]
+    rules = [(path, landlock.READ) for path in ("/usr", "/etc", "/proc", "/var", "/run")]
     # On a merged /usr these are links into it; elsewhere they are folders of their own.
     rules += [
         (f"/{name}", landlock.READ)
@@ -157,6 +160,36 @@ def _raise_loopback() -> None:
         reply = fcntl.ioctl(probe, get_flags, name + bytes(24))
         flags = struct.unpack_from("H", reply, 16)[0]
         fcntl.ioctl(probe, set_flags, name + struct.pack("H", flags | up) + bytes(22))
+
+
+def _open_doors(control: socket.socket, request: Request) -> None:
+    """The sandbox's few ways out: sockets bound here, accepted on by the host."""
+    for address in request["addresses"]:
+        netlink.add_loopback_address(address)
+    bound = [_listener(address, port) for address, port in request["listen"]]
+    for first in range(0, len(bound), wire.MAX_PASSED):
+        _pass_on(control, {"kind": "listening"}, bound[first : first + wire.MAX_PASSED])
+    if request["resolver"]:
+        names = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        names.bind((request["resolver"], 53))
+        _pass_on(control, {"kind": "resolver"}, [names, _listener(request["resolver"], 53)])
+
+
+def _listener(address: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if family == socket.AF_INET6:  # its address is still being checked for duplicates
+        listener.setsockopt(socket.IPPROTO_IPV6, _IPV6_FREEBIND, 1)
+    listener.bind((address, port))
+    listener.listen(_BACKLOG)
+    return listener
+
+
+def _pass_on(control: socket.socket, report: Report, sockets: list[socket.socket]) -> None:
+    _send(control, report, *(passed.fileno() for passed in sockets))
+    for passed in sockets:
+        passed.close()
 
 
 def _start_tool(
@@ -323,13 +356,25 @@ def _supervise(control: socket.socket, tasks: Tasks, tool: int, listener: int) -
                     supervisor.answer()
                 else:
                     poll.unregister(listener)
-            elif control.recv(1) == wire.TERMINATE:
-                os.kill(-1, signal.SIGTERM)
-                os.kill(-1, signal.SIGCONT)  # a stopped process would never see the first
             else:
-                os._exit(0)  # the host hung up: everything inside dies with us
+                _obey(control)
         supervisor.reap()
     _end(control, supervisor)
+
+
+def _obey(control: socket.socket) -> None:
+    """One word of the host."""
+    order = control.recv(wire.MAX_PACKET)
+    if not order:
+        os._exit(0)  # the host hung up: everything inside dies with us
+    if order == wire.TERMINATE:
+        os.kill(-1, signal.SIGTERM)
+        os.kill(-1, signal.SIGCONT)  # a stopped process would never see the first
+        return
+    wanted = json.loads(order)
+    address, ports = wanted["address"], wanted["ports"]
+    report: Report = {"kind": "listening", "address": address, "ports": ports}
+    _pass_on(control, report, [_listener(address, port) for port in ports])
 
 
 def _end(control: socket.socket, supervisor: _Supervisor) -> NoReturn:

@@ -136,10 +136,10 @@ def open_grants(request: Request, idmap: int) -> list[tuple[str, int]]:
 def build(request: Request, template: str, idmap: int) -> str:
     """Assemble the new root at a private mount and return its path; not yet pivoted into."""
     root = f"{template}/root"
-    kernel.mount("tmpfs", root, "tmpfs", _MOUNT_FLAGS, "mode=755,size=1m,nr_inodes=4096")
+    kernel.mount("tmpfs", root, "tmpfs", _MOUNT_FLAGS, "mode=755,size=4m,nr_inodes=4096")
     grants = open_grants(request, idmap)
 
-    for name in ("usr", "etc", "dev", "proc", "tmp", "var", "artifacts"):
+    for name in ("usr", "etc", "dev", "proc", "tmp", "var", "run", "artifacts"):
         os.mkdir(f"{root}/{name}")
     os.symlink("/tmp", f"{root}/var/tmp")
     _attach(_tree_of("/usr", _READ_ONLY), f"{root}/usr")
@@ -150,6 +150,8 @@ def build(request: Request, template: str, idmap: int) -> str:
             os.mkdir(f"{root}/{name}")
             _attach(_tree_of(f"/{name}", _READ_ONLY), f"{root}/{name}")
     _attach(_tree_of(f"{template}/etc", _READ_ONLY), f"{root}/etc")
+    for name, text in request["etc"].items():
+        _own_file(root, name, text)
     # Devices stay devices: MOUNT_ATTR_NODEV would make /dev/null unopenable.
     _attach(_tree_of(f"{template}/dev", kernel.MOUNT_ATTR_NOSUID), f"{root}/dev")
 
@@ -180,6 +182,15 @@ def build(request: Request, template: str, idmap: int) -> str:
     for path in request["deny"]:
         _hide(root, path, template)
     return root
+
+
+def _own_file(root: str, name: str, text: str) -> None:
+    """A file of this sandbox alone, over the template's of that name if there is one."""
+    own = f"{root}/run/{name}"
+    with open(own, "w") as file:
+        file.write(text)
+    if os.path.exists(f"{root}/etc/{name}"):
+        _attach(_tree_of(own, _READ_ONLY), f"{root}/etc/{name}")
 
 
 _MOUNT_FLAGS = kernel.MS_NOSUID | kernel.MS_NODEV

@@ -30,6 +30,10 @@ if TYPE_CHECKING:
         scratch_bytes: int
         artifacts_bytes: int
         max_children: int
+        etc: dict[str, str]  #: files of this sandbox's own /etc: hosts, resolv.conf, ca.pem
+        addresses: list[str]  #: put on the sandbox's loopback, with prefix length
+        listen: list[tuple[str, int]]  #: egress: bound before the tool starts, passed to the host
+        resolver: str  #: address for the name service, or "" for none
 
     class Order(TypedDict):
         """What the spawner itself needs to know; everything else is the init's."""
@@ -38,9 +42,12 @@ if TYPE_CHECKING:
         owner_gid: int
 
     class Report(TypedDict, total=False):
-        """started: the tool runs. ended: the whole tree is gone. failed: nothing was started."""
+        """started: the tool runs. ended: the whole tree is gone. failed: nothing was started.
+        listening: sockets of the sandbox's network namespace, for the host to accept on."""
 
         kind: str
+        address: str
+        ports: list[int]
         wait_status: int
         violation: str
         denials: list[tuple[str, str, int]]
@@ -51,6 +58,9 @@ if TYPE_CHECKING:
 
 #: Host -> init: SIGTERM to everything inside. Closing the socket means: you may go.
 TERMINATE = b"T"
+
+#: Descriptors that fit into one message (the kernel's own bound is 253).
+MAX_PASSED = 250
 
 #: Order of descriptors in the message that starts a sandbox.
 CONTROL, REQUEST, STDIN, STDOUT, STDERR, TASK_LIMIT = range(6)

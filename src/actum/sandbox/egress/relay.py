@@ -18,7 +18,8 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from actum.contract.egress import EgressPlan, Endpoint, literal
+from actum.capture.model import Connection
+from actum.contract.egress import Endpoint, literal
 from actum.sandbox.egress import dns
 from actum.sandbox.egress.doors import Doors
 from actum.sandbox.egress.judge import Address, refusal
@@ -31,19 +32,6 @@ _CONNECT_S = 10.0
 _LISTEN_S = 5.0
 _SMALL, _LARGE = 16_384, 262_144
 _OPEN_FILES = 65_536
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Connection:
-    """One attempt to go outside, as the relay saw it."""
-
-    host: str
-    port: int
-    address: str  #: the one that was judged and connected to; "" when there was none
-    time_ms: int
-    sent: int = 0
-    received: int = 0
-    refused: str = ""  #: why not; empty when it was made
 
 
 #: Asks the sandbox's init for more listening sockets; they come back through `Session.arrived`.
@@ -64,14 +52,14 @@ class Session:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        plan: EgressPlan,
+        doors: Doors,
         resolve: Mapping[str, str],
         ask_listeners: AskListeners,
     ) -> None:
-        self.doors = Doors(plan)
+        self.doors = doors
         self.tripped = False
         self._loop = loop
-        self._plan = plan
+        self._plan = doors.plan
         self._resolve = resolve
         self._ask_listeners = ask_listeners
         self._began = time.monotonic()
@@ -356,8 +344,8 @@ class Relay:
     _thread: threading.Thread | None = None
     _guard: threading.Lock = field(default_factory=threading.Lock)
 
-    def open(self, plan: EgressPlan, ask_listeners: AskListeners) -> Session:
-        return Session(self._running(), plan, self.resolve, ask_listeners)
+    def open(self, doors: Doors, ask_listeners: AskListeners) -> Session:
+        return Session(self._running(), doors, self.resolve, ask_listeners)
 
     def _running(self) -> asyncio.AbstractEventLoop:
         with self._guard:

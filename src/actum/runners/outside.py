@@ -1,0 +1,95 @@
+"""The outside world of one attempt on the local runner: doors before the start, relay during."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from actum.capture.model import Connection
+from actum.contract.call import EffectivePolicy
+from actum.contract.egress import plan_egress
+from actum.sandbox.egress.doors import OWN_ADDRESS, RESOLVER, Doors
+
+if TYPE_CHECKING:
+    from actum.sandbox.egress.relay import Relay, Session
+    from actum.sandbox.host import Sandbox
+    from actum.sandbox.wire import Report, Request
+
+_SYSTEM_BUNDLE = "/etc/ssl/certs/ca-certificates.crt"
+
+
+@dataclass(slots=True)
+class Outside:
+    """Nothing at all for a policy without hosts."""
+
+    doors: Doors | None
+    ca_file: str | None
+    session: Session | None = None
+    _served: int = field(default=0)
+
+    @classmethod
+    def of(cls, policy: EffectivePolicy, ca_file: str | None) -> Outside:
+        plan = plan_egress(policy.network)
+        empty = not plan.endpoints and not plan.patterns
+        return cls(None if empty else Doors(plan), ca_file)
+
+    def describe(self, request: Request) -> None:
+        """What the init must prepare."""
+        if self.doors is None:
+            return
+        request["addresses"] = [OWN_ADDRESS, *self.doors.literals]
+        request["listen"] = [(address, port) for address, port, _ in self.doors.listeners]
+        request["etc"]["hosts"] = self.doors.hosts_file
+        if self.doors.plan.patterns:
+            request["resolver"] = RESOLVER
+            request["etc"]["resolv.conf"] = f"nameserver {RESOLVER}\noptions timeout:5 attempts:1\n"
+        if self.ca_file is not None:
+            request["etc"]["ca.pem"] = _bundle(self.ca_file)
+
+    def begin(self, relay: Relay, sandbox: Sandbox) -> None:
+        if self.doors is not None:
+            self.session = relay.open(self.doors, sandbox.ask_listeners)
+
+    def on_doors(self, report: Report, descriptors: list[int]) -> None:
+        """Sockets of the sandbox have arrived."""
+        session, doors = self.session, self.doors
+        if session is None or doors is None:
+            raise AssertionError("a sandbox without egress passed sockets")
+        if report["kind"] == "resolver":
+            session.answer_names(*descriptors)
+        elif "address" in report:
+            session.arrived(report["address"], report["ports"], descriptors)
+        else:
+            known = doors.listeners[self._served : self._served + len(descriptors)]
+            self._served += len(descriptors)
+            session.listen(tuple(endpoint for _, _, endpoint in known), descriptors)
+
+    def end(self) -> tuple[Connection, ...]:
+        return () if self.session is None else self.session.close()
+
+    @property
+    def figures(self) -> Mapping[str, int]:
+        if self.session is None:
+            return {"connections": 0, "bytes": 0}
+        return {
+            "connections": self.session.connections,
+            "bytes": self.session.relayed_bytes,
+        }
+
+    @property
+    def tripped(self) -> bool:
+        return self.session is not None and self.session.tripped
+
+
+def _bundle(ca_file: str) -> str:
+    """The system's authorities and the project's own."""
+    texts = []
+    for path in (_SYSTEM_BUNDLE, ca_file):
+        try:
+            with open(path) as file:
+                texts.append(file.read())
+        except FileNotFoundError:
+            if path == ca_file:
+                raise
+    return "\n".join(texts)

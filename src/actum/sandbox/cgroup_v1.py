@@ -1,0 +1,153 @@
+"""Control groups, version 1: one group per controller, joined by writing "0" to `tasks`."""
+
+from __future__ import annotations
+
+import os
+import select
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from actum.sandbox.cgroup import (
+    CPU_PERIOD_US,
+    PARENT,
+    V1_CONTROLLERS,
+    CgroupsUnavailable,
+    Layout,
+    Usage,
+    counter,
+    read,
+    read_if_kept,
+    remove_folder,
+    sweep_folder,
+    write,
+)
+
+_MECHANISMS = {
+    "memory_mb": "cgroup v1 memory, whole tree",
+    "cpu_cores": "cgroup v1 cpu quota",
+    "max_children": "cgroup v1 pids, threads told apart by seccomp",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Hierarchies:
+    """Where each controller is mounted."""
+
+    mounts: Mapping[str, str]
+
+    @classmethod
+    def of(cls, layout: Layout) -> Hierarchies:
+        return cls({name: layout.v1[name] for name in V1_CONTROLLERS})
+
+    @property
+    def mechanisms(self) -> Mapping[str, str]:
+        return _MECHANISMS
+
+    def parents(self, uid: int) -> dict[str, str]:
+        """Where a user's groups are made; root's own, or a subtree delegated to that user."""
+        owner = PARENT if uid == 0 else f"{PARENT}/uid-{uid}"
+        return {controller: f"{mount}/{owner}" for controller, mount in self.mounts.items()}
+
+    def make(self, name: str) -> Group:
+        parents = self.parents(os.geteuid())
+        folders = {controller: f"{parent}/{name}" for controller, parent in parents.items()}
+        made = []
+        try:
+            for folder in dict.fromkeys(folders.values()):
+                if os.geteuid() == 0:
+                    os.makedirs(os.path.dirname(folder), exist_ok=True)
+                os.mkdir(folder)
+                made.append(folder)
+        except OSError as error:
+            for folder in made:
+                os.rmdir(folder)
+            raise _unavailable(error) from error
+        return Group(folders)
+
+    def sweep(self) -> None:
+        for parent in dict.fromkeys(self.parents(os.geteuid()).values()):
+            sweep_folder(parent)
+
+
+def _unavailable(error: OSError) -> CgroupsUnavailable:
+    if os.geteuid() == 0:
+        remedy = (
+            "let this process write to the version 1 hierarchies below /sys/fs/cgroup (in a"
+            " container they are mounted read-only by default)"
+        )
+    else:
+        remedy = (
+            "let root give you a cgroup subtree:"
+            f" `sudo actum host delegate --user {os.geteuid()}`"
+        )
+    return CgroupsUnavailable(f"{error.filename}: {error.strerror}", remedy)
+
+
+class Group:
+    """The groups of one sandbox, one per hierarchy."""
+
+    oom_poll = select.POLLIN
+
+    def __init__(self, folders: Mapping[str, str]) -> None:
+        self._folders = folders
+        self.oom_event = -1
+
+    def limit(self, *, memory_bytes: int, cpu_cores: int, children: int) -> None:
+        memory, cpu = self._folders["memory"], self._folders["cpu"]
+        try:
+            write(f"{memory}/memory.limit_in_bytes", memory_bytes)
+            swap = f"{memory}/memory.memsw.limit_in_bytes"
+            if os.path.exists(swap):
+                write(swap, memory_bytes)
+            write(f"{memory}/memory.swappiness", 0)
+            write(f"{self._folders['pids']}/pids.max", 1 + children)
+            write(f"{cpu}/cpu.cfs_period_us", CPU_PERIOD_US)
+            write(f"{cpu}/cpu.cfs_quota_us", cpu_cores * CPU_PERIOD_US)
+            self._watch_oom()
+        except OSError as error:
+            raise _unavailable(error) from error
+
+    def _watch_oom(self) -> None:
+        """An eventfd that becomes readable when the group runs out of memory."""
+        self.oom_event = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        folder = self._folders["memory"]
+        control = os.open(f"{folder}/memory.oom_control", os.O_RDONLY | os.O_CLOEXEC)
+        write(f"{folder}/cgroup.event_control", f"{self.oom_event} {control}")
+        os.close(control)
+
+    def oom_heard(self) -> bool:
+        # It fires as the memory runs out, a moment before the counter tells that it killed.
+        os.eventfd_read(self.oom_event)
+        return True
+
+    def open_task_limit(self) -> int:
+        return os.open(f"{self._folders['pids']}/pids.max", os.O_WRONLY | os.O_CLOEXEC)
+
+    def open_doors(self) -> list[int]:
+        return [
+            os.open(f"{folder}/tasks", os.O_WRONLY | os.O_CLOEXEC)
+            for folder in dict.fromkeys(self._folders.values())
+        ]
+
+    def oom_kills(self) -> int:
+        return counter(read(f"{self._folders['memory']}/memory.oom_control"), "oom_kill")
+
+    def usage(self) -> Usage:
+        memory, pids = self._folders["memory"], self._folders["pids"]
+        kills = self.oom_kills()
+        return Usage(
+            memory_peak_bytes=int(read(f"{memory}/memory.max_usage_in_bytes")),
+            cpu_ns=int(read(f"{self._folders['cpuacct']}/cpuacct.usage")),
+            periods_throttled=counter(read(f"{self._folders['cpu']}/cpu.stat"), "nr_throttled"),
+            oom_kills=kills,
+            oom_proof=f"memory.oom_control oom_kill 0 -> {kills}",
+            forks_refused=counter(read(f"{pids}/pids.events"), "max"),
+            tasks_peak=read_if_kept(f"{pids}/pids.peak"),
+        )
+
+    def remove(self) -> None:
+        if self.oom_event >= 0:
+            os.close(self.oom_event)
+            self.oom_event = -1
+        for folder in dict.fromkeys(self._folders.values()):
+            remove_folder(folder)

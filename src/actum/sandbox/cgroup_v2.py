@@ -1,0 +1,219 @@
+"""Control groups, version 2: one group for everything, entered by being born in it.
+
+The kernel moves a process into a group only for someone who may write to the group, to the source,
+and to what both have in common; so an ordinary user must *live* inside the subtree that was
+delegated. And a group that hands controllers down may hold no process itself; so whoever lives at
+the top of the subtree is moved into a leaf of it first.
+
+A group is never used twice: after `cgroup.kill` every later child that clone3 puts into it dies.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from actum.sandbox.cgroup import (
+    CPU_PERIOD_US,
+    PARENT,
+    V2_CONTROLLERS,
+    CgroupsUnavailable,
+    Layout,
+    Usage,
+    counter,
+    read,
+    read_if_kept,
+    remove_folder,
+    sweep_folder,
+    write,
+)
+
+_MECHANISMS = {
+    "memory_mb": "cgroup v2 memory.max without swap, whole tree",
+    "cpu_cores": "cgroup v2 cpu.max",
+    "max_children": "cgroup v2 pids.max, threads told apart by seccomp",
+}
+#: Where the processes of a delegated subtree live, ours included.
+LEAF = "actum-host"
+_MOVE_TRIES = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Subtree:
+    """The folder in which this process makes its groups."""
+
+    folder: str
+
+    @classmethod
+    def prepare(cls, layout: Layout) -> Subtree:
+        """Find it and hand the controllers down to it, or say why that cannot be."""
+        try:
+            if os.geteuid() == 0 and is_true_root(layout.v2):
+                return cls(make_parent(layout.v2))
+            return cls(_settle(_own_folder(layout.v2)))
+        except OSError as error:
+            raise _unavailable(f"{error.filename}: {error.strerror}") from error
+
+    @property
+    def mechanisms(self) -> Mapping[str, str]:
+        return _MECHANISMS
+
+    def make(self, name: str) -> Group:
+        folder = f"{self.folder}/{name}"
+        try:
+            os.mkdir(folder)
+        except OSError as error:
+            raise _unavailable(f"{error.filename}: {error.strerror}") from error
+        return Group(folder)
+
+    def sweep(self) -> None:
+        sweep_folder(self.folder)
+
+
+def is_true_root(folder: str) -> bool:
+    """Whether this is the root of all groups, and not just what a container sees as such."""
+    return not os.path.exists(f"{folder}/cgroup.type")
+
+
+def make_parent(mount: str) -> str:
+    """Root's own folder for groups, with the controllers handed down to it."""
+    hand_down(mount)
+    parent = f"{mount}/{PARENT}"
+    os.makedirs(parent, exist_ok=True)
+    hand_down(parent)
+    return parent
+
+
+def hand_down(folder: str) -> None:
+    """Let the groups in `folder` have the controllers."""
+    if not set(V2_CONTROLLERS) <= set(read(f"{folder}/cgroup.subtree_control").split()):
+        write(f"{folder}/cgroup.subtree_control", " ".join(f"+{name}" for name in V2_CONTROLLERS))
+
+
+def _own_folder(mount: str) -> str:
+    """The group that this process lives in."""
+    for line in read("/proc/self/cgroup").splitlines():
+        if line.startswith("0::"):
+            return os.path.normpath(f"{mount}/{line[3:].lstrip('/')}")
+    raise _unavailable("this process is in no cgroup v2 group")
+
+
+def _settle(own: str) -> str:
+    """Make the subtree that was delegated to us fit to hold groups; returns its top."""
+    top = os.path.dirname(own) if os.path.basename(own) == LEAF else own
+    lacking = set(V2_CONTROLLERS) - set(read(f"{top}/cgroup.controllers").split())
+    if lacking:
+        raise _unavailable(f"{top}: the controllers {', '.join(sorted(lacking))} are not given")
+    # Opening asks the kernel the question that joining will ask, before anything is moved.
+    for name in ("cgroup.procs", "cgroup.subtree_control"):
+        os.close(os.open(f"{top}/{name}", os.O_WRONLY | os.O_CLOEXEC))
+    os.makedirs(f"{top}/{LEAF}", exist_ok=True)
+    for _ in range(_MOVE_TRIES):
+        move_processes(top, f"{top}/{LEAF}")
+        try:
+            hand_down(top)
+        except OSError as error:
+            if error.errno != errno.EBUSY:  # someone forked while we moved
+                raise
+        else:
+            return top
+    raise _unavailable(f"{top}: holds processes that cannot be moved")
+
+
+def move_processes(source: str, target: str) -> None:
+    for pid in read(f"{source}/cgroup.procs").split():
+        # "0" is a process of another pid namespace; written back it would mean ourselves.
+        if pid != "0":
+            try:
+                write(f"{target}/cgroup.procs", pid)
+            except ProcessLookupError:
+                continue  # it ended meanwhile
+
+
+def _unavailable(message: str) -> CgroupsUnavailable:
+    uid = os.geteuid()
+    if uid == 0:
+        remedy = (
+            "give this container a writable cgroup2 mount on /sys/fs/cgroup with the controllers"
+            " memory, pids and cpu, and a cgroup namespace of its own"
+        )
+    else:
+        remedy = (
+            "let root give you a cgroup subtree and put this shell into it:"
+            f" `sudo actum host delegate --user {uid} --pid $$`; with systemd,"
+            " `systemd-run --user --scope -p Delegate=yes` before the command does the same"
+        )
+    return CgroupsUnavailable(message, remedy)
+
+
+class Group:
+    """The group of one sandbox."""
+
+    #: The file is always readable; what is new is told as an exceptional condition.
+    oom_poll = select.POLLPRI
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self.oom_event = -1
+
+    def limit(self, *, memory_bytes: int, cpu_cores: int, children: int) -> None:
+        folder = self._folder
+        try:
+            write(f"{folder}/memory.max", memory_bytes)
+            self._forbid_swap()
+            # All or nothing: no shell goes on for a moment after its child was killed.
+            write(f"{folder}/memory.oom.group", 1)
+            write(f"{folder}/pids.max", 1 + children)
+            write(f"{folder}/cpu.max", f"{cpu_cores * CPU_PERIOD_US} {CPU_PERIOD_US}")
+            self.oom_event = os.open(f"{folder}/memory.events", os.O_RDONLY | os.O_CLOEXEC)
+            self.oom_heard()  # events are told relative to what was read last
+        except OSError as error:
+            raise _unavailable(f"{error.filename}: {error.strerror}") from error
+
+    def _forbid_swap(self) -> None:
+        swap = f"{self._folder}/memory.swap.max"
+        if os.path.exists(swap):
+            write(swap, 0)
+        elif len(read("/proc/swaps").splitlines()) > 1:
+            raise CgroupsUnavailable(
+                "the host swaps, and this kernel cannot limit a group's swap",
+                "switch swap off (`swapoff -a`), or boot with `swapaccount=1`",
+            )
+
+    def oom_heard(self) -> bool:
+        # The event tells of every change of the file; another one comes if it kills later.
+        return counter(os.pread(self.oom_event, 4_096, 0).decode(), "oom_kill") > 0
+
+    def open_task_limit(self) -> int:
+        return os.open(f"{self._folder}/pids.max", os.O_WRONLY | os.O_CLOEXEC)
+
+    def open_doors(self) -> list[int]:
+        return [os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)]
+
+    def oom_kills(self) -> int:
+        return counter(read(f"{self._folder}/memory.events"), "oom_kill")
+
+    def usage(self) -> Usage:
+        cpu, kills = read(f"{self._folder}/cpu.stat"), self.oom_kills()
+        return Usage(
+            memory_peak_bytes=read_if_kept(f"{self._folder}/memory.peak"),
+            cpu_ns=counter(cpu, "usage_usec") * 1_000,
+            periods_throttled=counter(cpu, "nr_throttled"),
+            oom_kills=kills,
+            oom_proof=f"memory.events oom_kill 0 -> {kills}",
+            forks_refused=counter(read(f"{self._folder}/pids.events"), "max"),
+            tasks_peak=read_if_kept(f"{self._folder}/pids.peak"),
+        )
+
+    def remove(self) -> None:
+        """With whatever may still live in it: the group is never used again."""
+        if self.oom_event >= 0:
+            os.close(self.oom_event)
+            self.oom_event = -1
+        kill = f"{self._folder}/cgroup.kill"  # newer than the rest
+        if os.path.exists(kill):
+            write(kill, 1)
+        remove_folder(self._folder)
