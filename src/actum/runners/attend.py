@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import select
 import time
 from collections.abc import Callable
@@ -28,6 +27,8 @@ _REFUSALS = {
     "PATH_CHANGED": "Run again once nothing moves the paths of the sandbox.",
     "IDMAP_UNSUPPORTED": "That file system has no idmapped mounts, so files would come out owned"
     " by a stranger. Work on ext4, xfs, btrfs or tmpfs, or run actum as the owner.",
+    "CGROUP_NOT_JOINABLE": "This process must live inside the cgroup subtree it uses:"
+    " `sudo actum host delegate --user USER --pid $$`, in this shell.",
 }
 
 
@@ -72,8 +73,9 @@ class _Attendant:
         }
         self.poll = select.poll()
         self.open = set(self.keepers)
-        for descriptor in (*self.open, sandbox.control.fileno(), cgroup.oom_event):
+        for descriptor in (*self.open, sandbox.control.fileno()):
             self.poll.register(descriptor, select.POLLIN)
+        self.poll.register(cgroup.oom_event, cgroup.oom_poll)
         self.stop: Stop | None = None
         self.kill_at: float | None = None
         self.killed_at: float | None = None
@@ -165,8 +167,7 @@ def attend(
                 elif descriptor == control:
                     attendant.hear()
                 elif descriptor == oom:
-                    os.eventfd_read(oom)
-                    attendant.oom_suspected = True
+                    attendant.oom_suspected = cgroup.oom_heard()
                 elif descriptor == cancelled:
                     attendant.poll.unregister(cancelled)
                     attendant.begin_stop(Stop.CANCEL, time.monotonic())

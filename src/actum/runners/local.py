@@ -7,7 +7,6 @@ choice, no change of permissions, no memory of earlier plans.
 
 from __future__ import annotations
 
-import itertools
 import os
 import threading
 import time
@@ -33,7 +32,7 @@ from actum.capture.model import (
 )
 from actum.contract.call import EffectivePolicy, Plan
 from actum.contract.levels import is_within
-from actum.contract.limits import ARTIFACTS_BYTES, OUTPUT_FILES_BYTES
+from actum.contract.limits import ARTIFACTS_BYTES, OUTPUT_FILES_BYTES, Limits
 from actum.contract.model import RunnerKind
 from actum.contract.outcome import TraceOutcome
 from actum.errors import Refused, SandboxUnavailable
@@ -45,7 +44,7 @@ from actum.runners.base import Cancel, Capability, OnOutput
 from actum.runners.lifecycle import Lifecycle
 from actum.runners.outside import Outside
 from actum.sandbox import probe
-from actum.sandbox.cgroup import Cgroup, CgroupsUnavailable, Usage
+from actum.sandbox.cgroup import Cgroup, CgroupsUnavailable, Usage, fresh_name
 from actum.sandbox.host import Sandbox, Spawner
 
 if TYPE_CHECKING:
@@ -71,9 +70,7 @@ class LocalRunner:
         self._ca_file = ca_file
         self._spawner = Spawner()
         self._host: probe.Host | None = None
-        self._numbers = itertools.count(1)
         self._guard = threading.Lock()
-        self._owner = f"{os.getpid()}-{_start_time()}"
 
     @property
     def host(self) -> probe.Host:
@@ -114,13 +111,8 @@ class LocalRunner:
         lifecycle.reached(EventType.TOOL_RUN_START, {"attempt": plan.trace.attempt})
         try:
             limits = plan.policy.limits
-            cgroup = self._cgroup()
+            cgroup = self._cgroup(limits)
             try:
-                cgroup.limit(
-                    memory_bytes=limits.memory_bytes,
-                    cpu_cores=limits.cpu_cores,
-                    children=limits.children,
-                )
                 sandbox = self._launch(plan, request, owner, cgroup)
                 if outside.doors is not None:
                     outside.begin(self._open_relay(), sandbox)
@@ -179,16 +171,27 @@ class LocalRunner:
         )
         return capture
 
-    def _cgroup(self) -> Cgroup:
-        hierarchies = self.host.hierarchies
-        if hierarchies is None:
-            raise SandboxUnavailable("No cgroup hierarchies.", remedy="See `actum doctor`.")
+    def _cgroup(self, limits: Limits) -> Cgroup:
+        """A fresh group with every limit set."""
+        cgroups = self.host.cgroups
+        if cgroups is None:
+            raise SandboxUnavailable("No cgroups.", remedy="See `actum doctor`.")
         try:
-            return Cgroup.make(hierarchies, f"{self._owner}-{next(self._numbers)}")
+            cgroup = cgroups.make(fresh_name())
+            try:
+                cgroup.limit(
+                    memory_bytes=limits.memory_bytes,
+                    cpu_cores=limits.cpu_cores,
+                    children=limits.children,
+                )
+            except BaseException:
+                cgroup.remove()
+                raise
         except CgroupsUnavailable as error:
             raise SandboxUnavailable(
-                f"The limits could not be set up: {error}.", remedy="See `actum doctor`."
+                f"The limits could not be set up: {error}.", remedy=f"Remedy: {error.remedy}."
             ) from error
+        return cgroup
 
     def _launch(
         self, plan: Plan, request: Request, owner: tuple[int, int], cgroup: Cgroup
@@ -219,12 +222,6 @@ class LocalRunner:
 
                 self._relay = Relay(self._resolve)
             return self._relay
-
-
-def _start_time() -> str:
-    """With the pid, the name of this process for ever: pids are reused, start times are not."""
-    with open("/proc/self/stat") as file:
-        return file.read().rpartition(")")[2].split()[19]
 
 
 def _require_proof(plan: Plan) -> None:
@@ -330,7 +327,7 @@ def _ending(attended: Attended, usage: Usage) -> Ending:
     if attended.violation:
         return PolicyBroken(attended.violation)
     if usage.oom_kills:
-        return LimitKilled("memory_mb", f"memory.oom_control oom_kill 0 -> {usage.oom_kills}")
+        return LimitKilled("memory_mb", usage.oom_proof)
     if attended.stop is Stop.DEADLINE:
         return DeadlinePassed(signal)
     if attended.stop is Stop.CANCEL:

@@ -17,9 +17,9 @@ from actum.sandbox.probe import Host
 
 _MECHANISMS = {
     "timeout_ms": "host deadline: SIGTERM, then SIGKILL of the pid namespace",
-    "memory_mb": "cgroup v1 memory, whole tree",
-    "cpu_cores": "cgroup v1 cpu quota",
-    "max_children": "cgroup v1 pids, threads told apart by seccomp",
+    "memory_mb": "cgroup memory",
+    "cpu_cores": "cgroup cpu",
+    "max_children": "cgroup pids",
     "allow_fork": "seccomp",
     "filesystem": "mount namespace, Landlock",
     "network": "own network namespace without routes, one door per name, addresses judged",
@@ -66,7 +66,9 @@ def capabilities(host: Host) -> tuple[Capability, ...]:
 
 
 def _mechanism(limit: str, mechanism: str, host: Host) -> str:
-    return f"{mechanism} ABI {host.landlock_abi}" if limit == "filesystem" else mechanism
+    if limit == "filesystem":
+        return f"{mechanism} ABI {host.landlock_abi}"
+    return mechanism if host.cgroups is None else host.cgroups.mechanisms.get(limit, mechanism)
 
 
 def foresee(policy: EffectivePolicy, host: Host) -> tuple[Enforced, ...]:
@@ -108,13 +110,14 @@ def measured(
     outside: Outside,
 ) -> tuple[Enforced, ...]:
     fork_denied = any(kind == "fork" for kind, _target, _ms in attended.denials)
+    memory, tasks = usage.memory_peak_bytes, usage.tasks_peak
     found: dict[str, tuple[int | None, bool]] = {
         "timeout_ms": (duration_ms, attended.stop is Stop.DEADLINE),
-        "memory_mb": (-(-usage.memory_peak_bytes // MIB), usage.oom_kills > 0),
-        "cpu_cores": (usage.cpu_ns // 1_000_000, False),
+        "memory_mb": (None if memory is None else -(-memory // MIB), usage.oom_kills > 0),
+        "cpu_cores": (usage.cpu_ns // 1_000_000, usage.periods_throttled > 0),
         # The tool itself is a task and no child; threads are in this figure too.
         "max_children": (
-            None if usage.tasks_peak is None else max(0, usage.tasks_peak - 1),
+            None if tasks is None else max(0, tasks - 1),
             (fork_denied and policy.limits.allow_fork) or usage.forks_refused > 0,
         ),
         "allow_fork": (None, fork_denied and not policy.limits.allow_fork),

@@ -17,6 +17,8 @@ from typing import Protocol
 
 from actum.evidence.owner import current_owner, is_alive
 
+V1_CONTROLLERS = ("memory", "pids", "cpu", "cpuacct")
+V2_CONTROLLERS = ("memory", "pids", "cpu")
 CPU_PERIOD_US = 100_000
 #: Folder below the mount points; nothing outside of it is ever made by root.
 PARENT = "actum"
@@ -101,7 +103,8 @@ def fresh_name() -> str:
     It tells the process it belongs to, so that others can see when it was left behind.
     """
     _boot, namespace, pid, start = current_owner().split(" ")
-    return f"{namespace.strip('pid:[]')}-{pid}-{start}-{next(_NUMBERS)}"
+    number = namespace.removeprefix("pid:[").removesuffix("]")
+    return f"{number}-{pid}-{start}-{next(_NUMBERS)}"
 
 
 def sweep_folder(parent: str) -> None:
@@ -122,8 +125,13 @@ def sweep_folder(parent: str) -> None:
 
 
 def write(path: str, value: int | str) -> None:
-    with open(path, "w") as file:
-        file.write(str(value))
+    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(descriptor, str(value).encode())
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, path) from error  # with the file's name
+    finally:
+        os.close(descriptor)
 
 
 def read(path: str) -> str:
@@ -193,19 +201,17 @@ class Layout:
             return 1
         if all(name in self.v2_controllers for name in V2_CONTROLLERS):
             return 2
-        places = [
-            f"{name} {'in v1' if name in self.v1 else 'in v2' if name in self.v2_controllers else 'nowhere'}"  # noqa: E501
-            for name in V2_CONTROLLERS
-        ]
+        places = [f"{name} {self._place(name)}" for name in V2_CONTROLLERS]
         raise CgroupsUnavailable(
             f"neither cgroup version has all controllers ({', '.join(places)})",
             "boot with `cgroup_no_v1=all` on the kernel's command line (where memory is in neither,"
             " add `cgroup_enable=memory`), and mount cgroup2 on /sys/fs/cgroup",
         )
 
-
-V1_CONTROLLERS = ("memory", "pids", "cpu", "cpuacct")
-V2_CONTROLLERS = ("memory", "pids", "cpu")
+    def _place(self, controller: str) -> str:
+        if controller in self.v1:
+            return "in v1"
+        return "in v2" if controller in self.v2_controllers else "nowhere"
 
 
 def _mounts(table: str) -> list[tuple[str, str, str]]:

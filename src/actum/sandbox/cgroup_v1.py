@@ -77,8 +77,7 @@ def _unavailable(error: OSError) -> CgroupsUnavailable:
         )
     else:
         remedy = (
-            "let root give you a cgroup subtree:"
-            f" `sudo actum host delegate --user {os.geteuid()}`"
+            f"let root give you a cgroup subtree: `sudo actum host delegate --user {os.geteuid()}`"
         )
     return CgroupsUnavailable(f"{error.filename}: {error.strerror}", remedy)
 

@@ -213,7 +213,12 @@ class Group:
         if self.oom_event >= 0:
             os.close(self.oom_event)
             self.oom_event = -1
-        kill = f"{self._folder}/cgroup.kill"  # newer than the rest
-        if os.path.exists(kill):
-            write(kill, 1)
-        remove_folder(self._folder)
+        try:
+            os.rmdir(self._folder)
+        except OSError as error:
+            if error.errno != errno.EBUSY:
+                raise
+            kill = f"{self._folder}/cgroup.kill"  # newer than the rest
+            if os.path.exists(kill):
+                write(kill, 1)
+            remove_folder(self._folder)

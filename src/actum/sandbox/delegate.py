@@ -7,11 +7,12 @@ their shell is moved there, and everything started from it follows.
 
 from __future__ import annotations
 
+import errno
 import os
 
 from actum.errors import Refused
 from actum.sandbox import cgroup_v1, cgroup_v2
-from actum.sandbox.cgroup import PARENT, CgroupsUnavailable, Layout
+from actum.sandbox.cgroup import PARENT, CgroupsUnavailable, Layout, sweep_folder, write
 
 #: What a delegatee may write to (the kernel's own list); limits are not among it.
 _HANDED_OVER = ("cgroup.procs", "cgroup.subtree_control", "cgroup.threads")
@@ -37,13 +38,13 @@ def revoke(uid: int) -> None:
     layout = _layout()
     try:
         if layout.version() == 1:
-            for folder in dict.fromkeys(cgroup_v1.Hierarchies.of(layout).parents(uid).values()):
-                os.rmdir(folder)
+            _revoke_v1(layout, uid)
         else:
             _revoke_v2(layout, uid)
     except OSError as error:
+        busy = error.errno in (errno.EBUSY, errno.ENOTEMPTY)
         raise Refused(
-            "DELEGATION_IN_USE" if isinstance(error, BlockingIOError) else "DELEGATION_IMPOSSIBLE",
+            "DELEGATION_IN_USE" if busy else "DELEGATION_IMPOSSIBLE",
             f"{error.filename}: {error.strerror}.",
             remedy="End what that user runs with Actum, and run this as root.",
         ) from error
@@ -85,14 +86,25 @@ def _delegate_v2(layout: Layout, uid: int, gid: int, pid: int | None) -> tuple[s
         for name in _HANDED_OVER:
             os.chown(f"{folder}/{name}", uid, gid)
     if pid is not None:
-        with open(f"{leaf}/cgroup.procs", "w") as file:
-            file.write(str(pid))
+        write(f"{leaf}/cgroup.procs", pid)
     return (top,)
+
+
+def _revoke_v1(layout: Layout, uid: int) -> None:
+    folders = dict.fromkeys(cgroup_v1.Hierarchies.of(layout).parents(uid).values())
+    for folder in folders:
+        sweep_folder(folder)
+        os.rmdir(folder)
 
 
 def _revoke_v2(layout: Layout, uid: int) -> None:
     top = f"{layout.v2}/{PARENT}/uid-{uid}"
     leaf = f"{top}/{cgroup_v2.LEAF}"
+    sweep_folder(top)
+    with os.scandir(top) as entries:
+        for entry in entries:
+            if entry.is_dir() and entry.name != cgroup_v2.LEAF:
+                raise OSError(errno.EBUSY, "a sandbox is still there", entry.path)
     # The shells go on, at the root of all groups: where they came from is not on record.
     cgroup_v2.move_processes(leaf, layout.v2)
     os.rmdir(leaf)

@@ -1,4 +1,4 @@
-"""What this host can enforce, found by trying it in a child, with the exact remedy if not."""
+"""What this host can enforce, found by trying it, with the exact remedy if not."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import os
 from dataclasses import dataclass
 
 from actum import kernel
-from actum.sandbox.cgroup import Cgroup, CgroupsUnavailable, Hierarchies
+from actum.contract.limits import MIB
+from actum.sandbox import cgroup_v1, cgroup_v2
+from actum.sandbox.cgroup import Cgroups, CgroupsUnavailable, Layout, fresh_name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,7 +16,7 @@ class Host:
     """The answers, and what is missing in words that name the remedy."""
 
     landlock_abi: int
-    hierarchies: Hierarchies | None
+    cgroups: Cgroups | None
     problems: dict[str, tuple[str, str]]  #: part -> (what is wrong, remedy)
 
 
@@ -31,16 +33,26 @@ def examine() -> Host:
             "this kernel has no Landlock",
             "boot a kernel of 5.13 or later with `landlock` in its lsm= list",
         )
-    hierarchies: Hierarchies | None = None
+    cgroups: Cgroups | None = None
     try:
-        hierarchies = Hierarchies.find()
-        Cgroup.make(hierarchies, f"probe-{os.getpid()}").remove()
+        cgroups = _cgroups()
     except CgroupsUnavailable as error:
-        problems["cgroups"] = (str(error), _delegation(os.geteuid()))
-    return Host(landlock_abi=abi, hierarchies=hierarchies, problems=problems)
+        problems["cgroups"] = (str(error), error.remedy)
+    return Host(landlock_abi=abi, cgroups=cgroups, problems=problems)
 
 
-def _delegation(uid: int) -> str:
-    if uid == 0:
-        return "mount the version 1 controllers memory, pids, cpu and cpuacct below /sys/fs/cgroup"
-    return f"let root give you a cgroup subtree: `sudo actum host delegate --user {uid}`"
+def _cgroups() -> Cgroups:
+    """The groups of this host, after a group was made, limited and removed."""
+    layout = Layout.of_host()
+    cgroups: Cgroups
+    if layout.version() == 1:
+        cgroups = cgroup_v1.Hierarchies.of(layout)
+    else:
+        cgroups = cgroup_v2.Subtree.prepare(layout)
+    cgroups.sweep()
+    trial = cgroups.make(fresh_name())
+    try:
+        trial.limit(memory_bytes=64 * MIB, cpu_cores=1, children=0)
+    finally:
+        trial.remove()
+    return cgroups

@@ -64,7 +64,7 @@ MAX_PASSED = 250
 
 #: Order of descriptors in the message that starts a sandbox.
 CONTROL, REQUEST, STDIN, STDOUT, STDERR, TASK_LIMIT = range(6)
-#: What follows are the doors of the cgroups.
+#: What follows are the doors of the cgroups: `tasks` files (version 1) or one folder (version 2).
 FIXED_DESCRIPTORS = 6
 MAX_DESCRIPTORS = 16
 MAX_PACKET = 65_536
