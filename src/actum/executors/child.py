@@ -1,0 +1,244 @@
+"""What runs inside a one-shot child: load the reviewed code, run it once, say one word, end.
+
+By the time this is called all walls are up, so the executor's own module-level code runs behind
+them too. Nothing here is a wall: the executor shares this memory and can change all of it, and
+would only deceive itself. The host checks every limit and every byte again.
+"""
+
+from __future__ import annotations
+
+import json
+import marshal
+import os
+import sys
+import types
+from datetime import datetime
+
+from actum.executors import frames
+from actum.executors.filter import DESCRIPTOR
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
+
+DECLARED = ("executor_id", "version", "capabilities", "limits")
+LIMITS = ("timeout_ms", "max_payload_bytes", "max_depth", "max_list_items")
+_SCALARS = (str, int, float, bool, type(None))
+
+
+class ActionRequest:
+    """The canonical request, as `execute` receives it. It cannot be assigned to."""
+
+    __slots__ = ("action", "payload", "trace_id", "ts_utc")
+
+    def __init__(self, action: str, payload: dict[str, Any], trace_id: str, ts_utc: str) -> None:
+        for name, value in (
+            ("action", action),
+            ("payload", payload),
+            ("trace_id", trace_id),
+            ("ts_utc", datetime.fromisoformat(ts_utc)),
+        ):
+            object.__setattr__(self, name, value)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"ActionRequest.{name} cannot be changed")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"ActionRequest.{name} cannot be removed")
+
+
+def serve() -> NoReturn:
+    """Answer the one request that arrives, and end."""
+    operation, code_bytes, body_bytes, *limits = frames.REQUEST.unpack(_read(frames.REQUEST.size))
+    code, body = _read(code_bytes), _read(body_bytes)
+    if operation == frames.COMPILE:
+        kind, reply = _compile(code)
+    elif operation == frames.DESCRIBE:
+        kind, reply = _describe(code)
+    else:
+        kind, reply = _execute(code, body, *limits)
+    _write(frames.REPLY.pack(kind, len(reply)) + reply)
+    os._exit(0)
+
+
+def _read(count: int) -> bytes:
+    parts = []
+    while count:
+        part = os.read(DESCRIPTOR, min(count, 1 << 16))
+        if not part:
+            os._exit(0)  # the host has no use for this child
+        parts.append(part)
+        count -= len(part)
+    return b"".join(parts)
+
+
+def _write(data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(DESCRIPTOR, view) :]
+
+
+def _compile(source: bytes) -> tuple[int, bytes]:
+    try:
+        code = compile(source, frames.FILE_NAME, "exec", dont_inherit=True, optimize=0)
+    except BaseException as error:  # noqa: BLE001 -- any source at all may come
+        return frames.UNLOADABLE, _about(error)
+    return frames.CODE, marshal.dumps(code)
+
+
+def _load(code: bytes) -> tuple[list[str], Any]:
+    """Run the module and make its executor; also the names of all classes that could be meant."""
+    module = types.ModuleType("executor")
+    sys.modules["executor"] = module
+    exec(marshal.loads(code), module.__dict__)  # noqa: S102, S302 -- this is the child's purpose
+    found = {
+        name: value
+        for name, value in list(vars(module).items())
+        if isinstance(value, type)
+        and value.__module__ == "executor"
+        and not name.startswith("_")
+        and any(hasattr(value, wanted) for wanted in ("executor_id", "execute"))
+    }
+    return sorted(found), next(iter(found.values()))() if len(found) == 1 else None
+
+
+def _execute(
+    code: bytes, body: bytes, max_bytes: int, max_depth: int, max_items: int
+) -> tuple[int, bytes]:
+    try:
+        said = json.loads(body)
+        declared = said["declared"]
+        _names, executor = _load(code)
+        if _declaration(executor) != declared:
+            return frames.CHANGED, b""
+        value = executor.execute(ActionRequest(**said["request"]))
+        if _declaration(executor) != declared:
+            return frames.CHANGED, b""
+        return _encoded(value, max_bytes, max_depth, max_items)
+    except BaseException as error:  # noqa: BLE001 -- SystemExit and KeyboardInterrupt are meant too
+        return frames.RAISED, _about(error)
+
+
+def _declaration(executor: Any) -> list[Any]:
+    limits = executor.limits
+    return [
+        executor.executor_id,
+        executor.version,
+        list(executor.capabilities),
+        [_limit(limits, name) for name in LIMITS],
+    ]
+
+
+def _limit(limits: Any, name: str) -> Any:
+    return limits[name] if isinstance(limits, dict) else getattr(limits, name)
+
+
+def _encoded(value: Any, max_bytes: int, max_depth: int, max_items: int) -> tuple[int, bytes]:
+    if value is None:
+        return frames.NOTHING, b""
+    # Before encoding: a value far over its limits must not cost its size twice over in memory.
+    problem = _judge(value, max_bytes, max_depth, max_items)
+    if problem:
+        return problem, b""
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        return frames.VALUE, text.encode()
+    except (TypeError, ValueError):
+        return frames.NOT_JSON, b""
+
+
+def _judge(value: Any, max_bytes: int, max_depth: int, max_items: int) -> int:
+    """0, or the kind of reply that says why this value cannot leave. Never recursive."""
+    size, over = 0, False
+    path: list[int] = []  # containers above the one being looked at
+    stack: list[tuple[Any, int]] = [(value, 0)]
+    while stack:
+        item, depth = stack.pop()
+        del path[depth:]
+        kind = type(item)
+        if kind in _SCALARS:
+            size += len(item) if kind is str else 1
+        elif kind in (list, tuple, dict):
+            if id(item) in path:
+                return frames.NOT_JSON  # a cycle
+            path.append(id(item))
+            size += len(item)
+            over = over or depth + 1 > max_depth or (kind is not dict and len(item) > max_items)
+            if kind is dict and any(type(key) is not str for key in item):
+                return frames.NOT_JSON
+            if depth < 2 * max_depth:  # deep enough to see a cycle, shallow enough to end
+                inside = item.values() if kind is dict else item
+                stack.extend((part, depth + 1) for part in inside)
+        else:
+            return frames.NOT_JSON
+        if size > max_bytes:
+            return frames.OVER_LIMIT
+    return frames.OVER_LIMIT if over else 0
+
+
+def _about(error: BaseException) -> bytes:
+    """Kind and place of a failure for its author; never its text, which may hold the payload."""
+    try:
+        place, trace = 0, error.__traceback__
+        while trace is not None:
+            if trace.tb_frame.f_code.co_filename == frames.FILE_NAME:
+                place = trace.tb_lineno
+            trace = trace.tb_next
+        if isinstance(error, SyntaxError) and error.lineno:
+            place = error.lineno
+        name = type(error).__name__
+        return json.dumps({"type": str(name)[:80], "line": place}).encode()
+    except BaseException:  # noqa: BLE001 -- a hostile exception class may fail to be asked
+        return b"{}"
+
+
+def _describe(code: bytes) -> tuple[int, bytes]:
+    """Everything the review gate asks about, as data."""
+    try:
+        names, executor = _load(code)
+        said: dict[str, Any] = {"classes": names, "attributes": {}}
+        if executor is not None:
+            said["attributes"] = {
+                name: _attribute(getattr(executor, name))
+                for name in DECLARED
+                if hasattr(executor, name)
+            }
+            if hasattr(executor, "limits"):
+                said["limits"] = {
+                    name: _attribute(_limit(executor.limits, name))
+                    for name in LIMITS
+                    if _has(executor.limits, name)
+                }
+            said["execute"] = _callable_with_one(getattr(executor, "execute", None))
+            said["documented"] = bool(sys.modules["executor"].__doc__)
+            samples = getattr(executor, "samples", None)
+            said["samples"] = samples if isinstance(samples, list) else []
+        return frames.DESCRIPTION, json.dumps(said, allow_nan=False).encode()
+    except BaseException as error:  # noqa: BLE001
+        return frames.UNLOADABLE, _about(error)
+
+
+def _has(limits: Any, name: str) -> bool:
+    return name in limits if isinstance(limits, dict) else hasattr(limits, name)
+
+
+def _attribute(value: Any) -> dict[str, Any]:
+    kind = type(value).__name__
+    plain = kind in ("str", "int", "float", "bool")
+    if kind in ("list", "tuple"):
+        plain, value = True, [item if type(item) is str else None for item in value]
+    return {"type": kind, "value": value if plain else None}
+
+
+def _callable_with_one(execute: Any) -> bool:
+    """Whether it can be called as execute(req)."""
+    if not callable(execute):
+        return False
+    code = getattr(execute, "__code__", None)
+    if code is None:
+        return True
+    bound = 1 if hasattr(execute, "__self__") else 0
+    required = code.co_argcount - bound - len(execute.__defaults__ or ())
+    takes_one = code.co_argcount - bound >= 1 or bool(code.co_flags & 0x04)
+    asks_more = required > 1 or code.co_kwonlyargcount > len(execute.__kwdefaults__ or ())
+    return takes_one and not asks_more

@@ -1,0 +1,33 @@
+"""What the host and a one-shot child say to each other: one frame in, one frame out.
+
+Shared by both sides and imported by the zygote, so nothing here but `struct`. The child's frame is
+untrusted: whoever runs inside the child can write whatever it likes, so a frame can only ever say
+"this is my value" or "I failed", never how the pipeline judges it.
+"""
+
+from __future__ import annotations
+
+import struct
+
+# What the child is asked for.
+EXECUTE, DESCRIBE, COMPILE = 1, 2, 3
+
+# What it answers with.
+VALUE, NOTHING, RAISED, NOT_JSON, OVER_LIMIT, CHANGED, DESCRIPTION, CODE, UNLOADABLE = range(1, 10)
+
+#: operation, bytes of code, bytes of body, then three limits: bytes, depth, list items
+REQUEST = struct.Struct("!BIIIII")
+#: kind, bytes of body
+REPLY = struct.Struct("!BI")
+
+#: The executor's code carries this name, so that a line number can be found in a traceback.
+FILE_NAME = "<executor>"
+
+#: Order of descriptors in the message that orders a child.
+CONTROL, DATA = 0, 1
+
+
+def request(
+    operation: int, code: bytes, body: bytes, limits: tuple[int, int, int] = (0, 0, 0)
+) -> bytes:
+    return REQUEST.pack(operation, len(code), len(body), *limits) + code + body

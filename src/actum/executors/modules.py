@@ -1,0 +1,51 @@
+"""What an executor may import: pure modules, loaded before the walls go up.
+
+Nothing else can be loaded later, because the child has no file system. Deliberately absent:
+`random`, `secrets`, `uuid` and `statistics` (entropy), `time` (clock), `os`, `sys`, `io`, `locale`.
+"""
+
+from __future__ import annotations
+
+import importlib
+
+ALLOWED = (
+    "abc",
+    "base64",
+    "binascii",
+    "bisect",
+    "collections",
+    "collections.abc",
+    "copy",
+    "dataclasses",
+    "datetime",
+    "decimal",
+    "difflib",
+    "enum",
+    "fractions",
+    "functools",
+    "hashlib",
+    "heapq",
+    "html",
+    "itertools",
+    "json",
+    "math",
+    "numbers",
+    "operator",
+    "re",
+    "string",
+    "struct",
+    "textwrap",
+    "types",
+    "typing",
+    "unicodedata",
+    "urllib.parse",
+    "zlib",
+)
+
+
+def load() -> None:
+    for name in ALLOWED:
+        importlib.import_module(name)
+    # Imported on first use by datetime.strptime and by codecs; afterwards it would be too late.
+    for name in ("_strptime", "encodings.utf_8", "encodings.latin_1", "encodings.ascii"):
+        importlib.import_module(name)

@@ -1,0 +1,283 @@
+"""The host's side of the pure plane: starts a zygote, keeps children ready, runs one call in each.
+
+A child is used for exactly one call and then killed, whatever it says, so nothing can be left
+running and nothing can be left behind. Its answer is read to a bounded length and handed on as
+bytes; what it means is the pipeline's affair.
+"""
+
+from __future__ import annotations
+
+import array
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass
+from enum import StrEnum
+
+from actum.errors import Fault, SandboxUnavailable
+from actum.executors import frames
+
+_SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+_BOOT = (
+    "import sys; sys.path.insert(0, sys.argv[1]); from actum.executors.zygote import main; "
+    "main(int(sys.argv[2]), fixed_layout=sys.argv[3] == '1')"
+)
+#: A child that is told to die and does not is a fault of ours or of the kernel.
+_DEATH_S = 10.0
+_CONTROL_BYTES = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What a zygote is started with. Calls use the default; the review gate varies all of it."""
+
+    hash_seed: int = 0
+    time_zone: str = "UTC0"
+    locale: str = "C.UTF-8"
+    fixed_layout: bool = True
+
+
+class End(StrEnum):
+    """How a call came to its end, as seen from outside."""
+
+    REPLIED = "REPLIED"
+    TIMED_OUT = "TIMED_OUT"
+    FLOODED = "FLOODED"  #: more bytes than any permitted answer has
+    FORBIDDEN = "FORBIDDEN"  #: killed by the filter
+    KILLED = "KILLED"  #: by the kernel, for memory
+    DIED = "DIED"  #: any other end without an answer: exit, segmentation fault, half a frame
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    end: End
+    kind: int = 0  #: of `frames`, when REPLIED
+    body: bytes = b""
+
+
+class Child:
+    """One process, for one call."""
+
+    def __init__(self, control: socket.socket, data: socket.socket) -> None:
+        self._control = control
+        self._data = data
+        self._pidfd = -1
+
+    def call(self, request: bytes, *, timeout_s: float, max_reply_bytes: int) -> Reply:
+        """Send the request and read the answer. The child is dead or dying when this returns."""
+        self._await_start()
+        deadline = time.monotonic() + timeout_s
+        try:
+            reply = self._exchange(request, deadline, max_reply_bytes)
+        except TimeoutError:
+            reply = Reply(End.TIMED_OUT)
+        except (BrokenPipeError, ConnectionResetError):
+            reply = None
+        if reply is None:
+            return _ended(self._await_death())
+        # Also after a good answer: whoever wrote it might go on computing.
+        self._kill()
+        return reply
+
+    def _exchange(self, request: bytes, deadline: float, max_reply_bytes: int) -> Reply | None:
+        self._data.settimeout(max(deadline - time.monotonic(), 0.001))
+        self._data.sendall(request)
+        received = bytearray()
+        wanted = frames.REPLY.size
+        kind = -1
+        while len(received) < wanted:
+            self._data.settimeout(max(deadline - time.monotonic(), 0.001))
+            part = self._data.recv(min(wanted - len(received), 1 << 20))
+            if not part:
+                return None
+            received += part
+            if kind < 0 and len(received) == frames.REPLY.size:
+                kind, length = frames.REPLY.unpack(received)
+                if length > max_reply_bytes:
+                    return Reply(End.FLOODED)
+                wanted += length
+        return Reply(End.REPLIED, kind, bytes(received[frames.REPLY.size :]))
+
+    def finish(self) -> None:
+        """Wait until the process is gone. Whoever takes a child finishes it."""
+        if self._pidfd >= 0:
+            self._await_death()
+        self._data.close()
+        self._control.close()
+
+    def discard(self) -> None:
+        """Let go of a child that was never used; it ends when it finds nobody to read from."""
+        self._data.close()
+        self._control.close()
+
+    def _await_start(self) -> None:
+        rights = array.array("i")
+        self._control.settimeout(_DEATH_S)
+        word, ancillary, _flags, _address = self._control.recvmsg(
+            _CONTROL_BYTES, socket.CMSG_SPACE(rights.itemsize), socket.MSG_CMSG_CLOEXEC
+        )
+        for _level, _kind, data in ancillary:
+            rights.frombytes(data)
+        if word != b"up" or not rights:
+            raise _zygote_gone()
+        self._pidfd = rights[0]
+
+    def _kill(self) -> None:
+        try:
+            signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+        except ProcessLookupError:
+            return  # already gone
+
+    def _await_death(self) -> int:
+        """The wait status, told by the zygote, which alone may ask for it."""
+        try:
+            word = self._control.recv(_CONTROL_BYTES)
+        except TimeoutError as error:
+            raise Fault(
+                "An executor's process does not die.",
+                remedy="Look for a process stuck in the kernel; restart Actum.",
+            ) from error
+        os.close(self._pidfd)
+        self._pidfd = -1
+        # If the zygote is gone instead, the kernel has killed its whole namespace.
+        return int(word) if word else signal.SIGKILL
+
+
+def _ended(status: int) -> Reply:
+    number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+    if number == signal.SIGSYS:
+        return Reply(End.FORBIDDEN)
+    if number == signal.SIGXCPU:
+        return Reply(End.TIMED_OUT)
+    return Reply(End.KILLED if number == signal.SIGKILL else End.DIED)
+
+
+def _zygote_gone() -> SandboxUnavailable:
+    return SandboxUnavailable(
+        "The executors' fork server is gone; the executor was not started.",
+        remedy="Call again; if it stays, `actum doctor` tells what this host lacks.",
+    )
+
+
+class Pool:
+    """Children ready to be used, shared by all threads. The zygote starts on first use."""
+
+    def __init__(self, *, ready: int = 4, surroundings: Surroundings | None = None) -> None:
+        self._wanted = ready
+        self._surroundings = surroundings or Surroundings()
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._server: socket.socket | None = None
+        self._idle: deque[Child] = deque()
+        self._walls: tuple[str, ...] = ()
+
+    @property
+    def walls(self) -> tuple[str, ...]:
+        """What holds an executor on this host."""
+        with self._lock:
+            self._ensure_started()
+        return self._walls
+
+    def call(self, request: bytes, *, timeout_s: float, max_reply_bytes: int) -> tuple[Child, Reply]:
+        """One call in a fresh child. The caller finishes the child when it has time to wait."""
+        child = self._take()
+        try:
+            return child, child.call(
+                request, timeout_s=timeout_s, max_reply_bytes=max_reply_bytes
+            )
+        except BaseException:
+            child.discard()
+            raise
+
+    def ask(self, request: bytes, *, timeout_s: float, max_reply_bytes: int) -> Reply:
+        """`call` and `finish` in one."""
+        child, reply = self.call(request, timeout_s=timeout_s, max_reply_bytes=max_reply_bytes)
+        child.finish()
+        self.refill()
+        return reply
+
+    def refill(self) -> None:
+        """Order what is missing; returns at once. Best called when a call is over, not during."""
+        with self._lock:
+            self._ensure_started()
+            while len(self._idle) < self._wanted:
+                self._idle.append(self._order())
+
+    def _take(self) -> Child:
+        with self._lock:
+            self._ensure_started()
+            return self._idle.popleft() if self._idle else self._order()
+
+    def _order(self) -> Child:
+        control, their_control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        data, their_data = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        rights = array.array("i", [their_control.fileno(), their_data.fileno()])
+        assert self._server is not None
+        try:
+            self._server.sendmsg([b"child"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+        except (BrokenPipeError, ConnectionResetError) as error:
+            control.close()
+            data.close()
+            raise _zygote_gone() from error
+        finally:
+            their_control.close()
+            their_data.close()
+        return Child(control, data)
+
+    def _ensure_started(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            return
+        self._discard()
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        around = self._surroundings
+        descriptor, layout = str(theirs.fileno()), "1" if around.fixed_layout else "0"
+        self._process = subprocess.Popen(
+            [os.path.realpath(sys.executable), "-s", "-S", "-P", "-c", _BOOT]
+            + [_SOURCE, descriptor, layout],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            pass_fds=[theirs.fileno()],
+            env={
+                "PYTHONHASHSEED": str(around.hash_seed),
+                "TZ": around.time_zone,
+                "LC_ALL": around.locale,
+            },
+            cwd="/",
+            start_new_session=True,
+        )
+        theirs.close()
+        self._server = ours
+        said = ours.recv(1024)
+        if not said:
+            _out, text = self._process.communicate()
+            last = text.decode(errors="replace").strip().splitlines()[-1:]
+            self._discard()
+            raise SandboxUnavailable(
+                f"The executors' fork server could not set itself up: {''.join(last)}.",
+                remedy="`actum doctor` tells what this host lacks.",
+            )
+        self._walls = tuple(json.loads(said))
+
+    def _discard(self) -> None:
+        while self._idle:
+            self._idle.popleft().discard()
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        if self._process is not None:
+            self._process.wait()
+            if self._process.stderr is not None:
+                self._process.stderr.close()
+            self._process = None
+
+    def close(self) -> None:
+        """Hang up; the zygote ends, and the kernel ends everything in its namespace with it."""
+        with self._lock:
+            self._discard()

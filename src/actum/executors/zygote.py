@@ -1,0 +1,271 @@
+"""The executors' fork server: a small process without a world, which clones one-shot children.
+
+It is the first process of its own namespaces (when it dies, so does every child), has an identity
+that maps to nobody, an empty root directory, no network, no environment, a fixed hash seed and
+address layout, and a clock that the filter closes. It never sees a request and never runs an
+executor's code: it hands a fresh child two descriptors and reports how the child ended.
+
+Not started with `-I`: that would ignore PYTHONHASHSEED, which the host sets in an otherwise empty
+environment.
+"""
+
+# ruff: noqa: E402 -- what executors may import comes first, so that the rest can be hidden
+
+from __future__ import annotations
+
+import sys
+
+from actum.executors import modules
+
+modules.load()
+_VISIBLE = frozenset(name for name in sys.modules if name.split(".")[0] != "actum")
+
+import array
+import ctypes
+import errno
+import gc
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import time
+
+from actum import kernel
+from actum.executors import child, frames, vdso
+from actum.executors.filter import DESCRIPTOR, Filter, compile_filter
+from actum.sandbox import landlock
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
+
+#: As root: an identity next to the jail's, equally mapped to nobody.
+EXECUTOR_ID = 1_900_000_002
+
+#: What one call may use beyond what the zygote itself has mapped.
+MEMORY_BYTES = 256 << 20
+#: A last line behind the host's own deadline, in seconds of processor time.
+_CPU_S = 660
+
+_NAMESPACES = (
+    kernel.CLONE_NEWPID
+    | kernel.CLONE_NEWNS
+    | kernel.CLONE_NEWNET
+    | kernel.CLONE_NEWIPC
+    | kernel.CLONE_NEWUTS
+)
+_ADDR_NO_RANDOMIZE = 0x0040000
+_SYS_CAPSET, _SYS_CLOSE_RANGE = 126, 436
+_CAPABILITIES_V3 = 0x20080522
+
+
+class _NoEnvironment:
+    """Stands where `os.environ` was: to look at it is an error, not an empty answer."""
+
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
+        raise PermissionError(errno.EPERM, "an executor has no environment; use the payload")
+
+    __getitem__ = __setitem__ = __delitem__ = __contains__ = __iter__ = __len__ = _refuse
+    get = keys = values = items = pop = setdefault = update = copy = clear = _refuse
+
+
+def _no_clock() -> NoReturn:
+    raise PermissionError(errno.EPERM, "an executor has no clock; pass times in the payload")
+
+
+def main(descriptor: int, *, fixed_layout: bool) -> None:
+    """Serve until the host hangs up."""
+    if fixed_layout and not _layout_is_fixed():
+        _start_again_with_fixed_layout()
+    walls = ["seccomp", "rlimits"]
+    server = socket.socket(fileno=descriptor)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the host's to handle
+    _close_clock_and_entropy()
+    address_space = _mapped_bytes() + MEMORY_BYTES
+    if _enter_namespaces(server):
+        _lose_the_file_system()
+        walls += ["namespaces", "empty root"]
+    _lose_privileges()
+    # After the mounts: Landlock forbids making any.
+    if abi := kernel.landlock_abi():
+        landlock.restrict_self(landlock.ruleset([], abi))
+        walls.append("landlock")
+    walls += ["identity"] if os.getuid() == EXECUTOR_ID else []
+    program = Filter(compile_filter())
+    _forget_the_surroundings()
+    gc.collect()
+    gc.freeze()
+    server.send(json.dumps(walls).encode())
+    _serve(server, program, address_space)
+
+
+def _layout_is_fixed() -> bool:
+    ask_only = 0xFFFFFFFF
+    return bool(kernel.syscall(135, "personality", ctypes.c_ulong(ask_only)) & _ADDR_NO_RANDOMIZE)
+
+
+def _start_again_with_fixed_layout() -> NoReturn:
+    kernel.syscall(135, "personality", ctypes.c_ulong(_ADDR_NO_RANDOMIZE))
+    os.execve(sys.orig_argv[0], sys.orig_argv, dict(os.environ))
+
+
+def _close_clock_and_entropy() -> None:
+    if not vdso.close_clock():
+        raise OSError("no vDSO was found, so the clock cannot be closed")
+    vdso.forget_random_bytes()
+
+
+def _enter_namespaces(server: socket.socket) -> bool:
+    """Become the first process of an empty world; the one that stays outside waits for our end."""
+    if os.geteuid() != 0:
+        uid, gid = os.getuid(), os.getgid()
+        try:
+            kernel.unshare(kernel.CLONE_NEWUSER)
+            for name, text in (
+                ("setgroups", "deny"),
+                ("uid_map", f"{EXECUTOR_ID} {uid} 1"),
+                ("gid_map", f"{EXECUTOR_ID} {gid} 1"),
+            ):
+                with open(f"/proc/self/{name}", "w") as file:
+                    file.write(text)
+        except OSError as error:
+            # A host may forbid this to users. The filter alone already permits nothing but
+            # computing, so going on is no loss of a promise; the host is told.
+            if error.errno not in (errno.EPERM, errno.ENOSPC, errno.EUSERS, errno.ENOSYS):
+                raise
+            kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
+            return False
+    pid, pidfd = kernel.clone_process(_NAMESPACES)
+    if pid:
+        server.close()
+        os.close(pidfd)
+        _pid, status = os.waitpid(pid, 0)
+        os._exit(os.waitstatus_to_exitcode(status) & 0x7F)
+    kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
+    return True
+
+
+def _lose_the_file_system() -> None:
+    """An empty, read-only root; the old one is gone for everything in this namespace."""
+    somewhere = "/sys"
+    kernel.mount("", "/", "", kernel.MS_REC | kernel.MS_PRIVATE)
+    flags = kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC
+    kernel.mount("tmpfs", somewhere, "tmpfs", flags, "size=4k,mode=555")
+    os.chdir(somewhere)
+    kernel.pivot_root(".", ".")
+    kernel.umount_detach(".")
+    os.chdir("/")
+    kernel.mount("", "/", "", flags | kernel.MS_REMOUNT | kernel.MS_RDONLY)
+
+
+def _lose_privileges() -> None:
+    if os.geteuid() == 0:
+        os.setgroups([])
+        os.setresgid(EXECUTOR_ID, EXECUTOR_ID, EXECUTOR_ID)
+        os.setresuid(EXECUTOR_ID, EXECUTOR_ID, EXECUTOR_ID)
+    header = (ctypes.c_uint32 * 2)(_CAPABILITIES_V3, 0)
+    nothing = (ctypes.c_uint32 * 6)()
+    kernel.syscall(_SYS_CAPSET, "capset", header, nothing)
+    kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
+    kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
+
+
+def _forget_the_surroundings() -> None:
+    """Nothing of this process tells an executor where or by whom it was started."""
+    import posix
+
+    blank: Any = _NoEnvironment()
+    # Below, libc keeps what the host set: the same fixed words on every machine.
+    os.environ = os.environb = posix.environ = blank  # type: ignore[attr-defined]  # noqa: B003
+    sys.argv, sys.orig_argv, sys.path = [""], [], []
+    sys.executable = sys.prefix = sys.base_prefix = sys.exec_prefix = sys.base_exec_prefix = ""
+    sys.stdin = sys.stdout = sys.stderr = None  # type: ignore[assignment]
+    sys.__stdin__ = sys.__stdout__ = sys.__stderr__ = None  # type: ignore[misc]
+    # Built-in and frozen modules need no file; a path finder would only die looking for one.
+    sys.meta_path = [finder for finder in sys.meta_path if "Path" not in finder.__name__]  # type: ignore[attr-defined]
+    sys.path_importer_cache.clear()
+    sys.path_hooks.clear()
+    # The kernel would answer these with "no" and the interpreter would turn that into 0.0.
+    for name in ("monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns"):
+        setattr(time, name, _no_clock)
+
+
+def _serve(server: socket.socket, program: Filter, address_space: int) -> None:
+    poller = select.poll()
+    poller.register(server, select.POLLIN)
+    children: dict[int, tuple[int, socket.socket]] = {}  # pidfd -> (pid, its control socket)
+    while True:
+        for descriptor, _events in poller.poll():
+            if descriptor == server.fileno():
+                order, descriptors = _receive(server)
+                if not order:
+                    return
+                pid, pidfd = kernel.clone_process(0)
+                if pid == 0:
+                    _become_child(descriptors[frames.DATA], program, address_space)
+                os.close(descriptors[frames.DATA])
+                control = socket.socket(fileno=descriptors[frames.CONTROL])
+                children[pidfd] = (pid, control)
+                poller.register(pidfd, select.POLLIN)
+                _say(control, b"up", pidfd)
+            else:
+                pid, control = children.pop(descriptor)
+                poller.unregister(descriptor)
+                os.close(descriptor)
+                _pid, status = os.waitpid(pid, 0)
+                _say(control, b"%d" % status)
+                control.close()
+
+
+def _receive(server: socket.socket) -> tuple[bytes, list[int]]:
+    rights = array.array("i")
+    packet, ancillary, _flags, _address = server.recvmsg(
+        64, socket.CMSG_SPACE(2 * rights.itemsize), socket.MSG_CMSG_CLOEXEC
+    )
+    for _level, _kind, data in ancillary:
+        rights.frombytes(data)
+    return packet, list(rights)
+
+
+def _say(control: socket.socket, word: bytes, descriptor: int | None = None) -> None:
+    ancillary = []
+    if descriptor is not None:
+        rights = array.array("i", [descriptor])
+        ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)]
+    try:
+        control.sendmsg([word], ancillary)
+    except (BrokenPipeError, ConnectionResetError):
+        return  # the host has let go of this child
+
+
+def _become_child(data: int, program: Filter, address_space: int) -> NoReturn:
+    """From the clone to the filter. After the last line here only computing is left."""
+    try:
+        kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
+        os.dup2(data, DESCRIPTOR, inheritable=False)
+        kernel.syscall(
+            _SYS_CLOSE_RANGE, "close_range", ctypes.c_uint(1), ctypes.c_uint(0xFFFFFFFF), 0
+        )
+        for limit, value in (
+            (resource.RLIMIT_AS, address_space),
+            (resource.RLIMIT_CPU, _CPU_S),
+            (resource.RLIMIT_NPROC, 0),
+            (resource.RLIMIT_NOFILE, 0),
+            (resource.RLIMIT_FSIZE, 0),
+            (resource.RLIMIT_CORE, 0),
+            (resource.RLIMIT_MEMLOCK, 0),
+        ):
+            resource.setrlimit(limit, (value, value))
+        for name in set(sys.modules) - _VISIBLE:
+            del sys.modules[name]
+        program.install()
+        child.serve()
+    finally:
+        os._exit(1)
+
+
+def _mapped_bytes() -> int:
+    with open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[0]) * resource.getpagesize()
