@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 _BOOT = (
     "import sys; sys.path.insert(0, sys.argv[1]); from actum.sandbox.spawner import main; "
-    "main(int(sys.argv[2]))"
+    "main(int(sys.argv[2]), int(sys.argv[3]))"
 )
 
 
@@ -114,7 +114,8 @@ class Sandbox:
 class Spawner:
     """One spawner process, started on first use, shared by all threads."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, pool_size: int = 0) -> None:
+        self._pool_size = pool_size
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
@@ -132,7 +133,11 @@ class Spawner:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         interpreter = os.path.realpath(sys.executable)
         self._process = subprocess.Popen(
-            [interpreter, "-I", "-S", "-c", _BOOT, _SOURCE, str(theirs.fileno())],
+            [
+                interpreter,
+                *("-I", "-S", "-c", _BOOT, _SOURCE),
+                *(str(theirs.fileno()), str(self._pool_size)),
+            ],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,

@@ -65,18 +65,33 @@ class Template:
         self.gid = gid
 
 
-def main(template: Template, descriptors: list[int], idmap: int) -> NoReturn:
-    """Run one sandbox to its end. Never returns."""
-    control = socket.socket(fileno=descriptors[wire.CONTROL])
+def main(template: Template, channel: socket.socket) -> NoReturn:
+    """Prepare, wait for one order, carry it out. Never returns."""
     # The spawner ignores it, and an ignored SIGCHLD would lose the tool's status.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    # The spawner's death must not leave a sandbox behind.
+    kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
+    kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
+    _close_all_but({0, 1, 2, channel.fileno()})
+    trouble: OSError | None = None
     try:
-        # The spawner's death must not leave a sandbox behind.
-        kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
-        kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
-        _close_all_but({0, 1, 2, idmap, *descriptors})
+        new_root = root.prepare(template.folder)
+        kernel.sethostname(_HOSTNAME)
+        _raise_loopback()
+    except OSError as error:
+        trouble = error  # to be told to whoever gives the order
+    packet, descriptors = receive(channel)
+    if not packet:
+        os._exit(0)  # never needed
+    idmap = descriptors.pop() if packet == wire.WITH_IDMAP else -1
+    control = socket.socket(fileno=descriptors[wire.CONTROL])
+    try:
+        if trouble is not None:
+            raise trouble
         request = _read_request(descriptors[wire.REQUEST])
-        rules = _build_walls(request, template, idmap)
+        root.furnish(new_root, request, template.folder, idmap)
+        root.enter(new_root, request["working_directory"])
+        rules = _rules(request, template)
         _open_doors(control, request)
         tool, listener = _start_tool(request, template, descriptors, rules)
     except root.PathChanged as error:
@@ -92,6 +107,20 @@ def main(template: Template, descriptors: list[int], idmap: int) -> NoReturn:
             os.close(descriptor)
     tasks = Tasks(request["max_children"], descriptors[wire.TASK_LIMIT])
     _supervise(control, tasks, tool, listener)
+
+
+def receive(channel: socket.socket) -> tuple[bytes, list[int]]:
+    """A packet and the descriptors that came with it."""
+    rights = array.array("i")
+    packet, ancillary, _flags, _address = channel.recvmsg(
+        wire.MAX_PACKET,
+        socket.CMSG_SPACE(wire.MAX_DESCRIPTORS * rights.itemsize),
+        # Without this the tool would inherit them, the status socket included.
+        socket.MSG_CMSG_CLOEXEC,
+    )
+    for _level, _kind, data in ancillary:
+        rights.frombytes(data[: len(data) - len(data) % rights.itemsize])
+    return packet, list(rights)
 
 
 def _fail(control: socket.socket, reason: str, message: str) -> NoReturn:
@@ -127,12 +156,8 @@ def _read_request(descriptor: int) -> Request:
     return request
 
 
-def _build_walls(request: Request, template: Template, idmap: int) -> int:
-    """Mounts, names and addresses; returns the Landlock ruleset for the tool."""
-    new_root = root.build(request, template.folder, idmap)
-    root.enter(new_root, request["working_directory"])
-    kernel.sethostname(_HOSTNAME)
-    _raise_loopback()
+def _rules(request: Request, template: Template) -> int:
+    """The Landlock ruleset for the tool, from inside its own root."""
     found = os.stat(request["executable"])
     if (found.st_dev, found.st_ino) != (
         request["executable_device"],
@@ -265,6 +290,9 @@ def _become_tool(
         os.umask(0o022)
         if not template.rootless:  # in a user's own namespace there is no such call
             os.setgroups([])
+            # So that /dev/stdout and /dev/stderr can be opened, as scripts do.
+            for descriptor in descriptors[wire.STDOUT : wire.STDERR + 1]:
+                os.fchown(descriptor, template.uid, template.gid)
         os.setresgid(template.gid, template.gid, template.gid)
         os.setresuid(template.uid, template.uid, template.uid)
         # After setresuid, which clears it.
@@ -348,6 +376,12 @@ class _Supervisor:
             if error.errno != errno.ENOENT:
                 raise
 
+    def settle(self) -> None:
+        """Children that took the place of ended threads do not stay."""
+        for pid in self.tasks.settle():
+            self._deny("fork", "child beyond max_children")
+            os.kill(pid, signal.SIGKILL)  # ours to reap, or its parent's, so the pid is not reused
+
     def _deny(self, kind: str, target: str) -> None:
         self.denials_total += 1
         if len(self.denials) < wire.MAX_DENIALS:
@@ -368,8 +402,9 @@ def _supervise(control: socket.socket, tasks: Tasks, tool: int, listener: int) -
     supervisor.reap()  # the tool may have ended before the handler stood
     while supervisor.wait_status is None:
         ready = poll.poll(PERIOD_MS if tasks.threads else None)
-        if not ready:
-            tasks.settle()
+        # By the clock: a tool can keep us busy, so that a quiet moment never comes.
+        if tasks.is_due():
+            supervisor.settle()
         for descriptor, event in ready:
             if descriptor == wake_read:
                 os.read(wake_read, 512)

@@ -49,6 +49,14 @@ ARTIFACT_INODES = 1_024
 _READ_ONLY = kernel.MOUNT_ATTR_RDONLY | kernel.MOUNT_ATTR_NOSUID | kernel.MOUNT_ATTR_NODEV
 _WRITABLE = kernel.MOUNT_ATTR_NOSUID | kernel.MOUNT_ATTR_NODEV
 
+_MOUNT_FLAGS = kernel.MS_NOSUID | kernel.MS_NODEV
+#: (name, mode, flags) of the private tmpfs mounts. Nobody may list the artifacts.
+_SCRATCH = (
+    ("tmp", "1777", _MOUNT_FLAGS),
+    ("dev/shm", "1777", _MOUNT_FLAGS | kernel.MS_NOEXEC),
+    ("artifacts", "1773", _MOUNT_FLAGS | kernel.MS_NOEXEC),
+)
+
 
 class PathChanged(Exception):
     """A granted path is no longer the file that was judged."""
@@ -133,12 +141,10 @@ def open_grants(request: Request, idmap: int) -> list[tuple[str, int]]:
     return trees
 
 
-def build(request: Request, template: str, idmap: int) -> str:
-    """Assemble the new root at a private mount and return its path; not yet pivoted into."""
+def prepare(template: str) -> str:
+    """All of a root that does not depend on the order; a warm sandbox has it before it is asked."""
     root = f"{template}/root"
     kernel.mount("tmpfs", root, "tmpfs", _MOUNT_FLAGS, "mode=755,size=4m,nr_inodes=4096")
-    grants = open_grants(request, idmap)
-
     for name in ("usr", "etc", "dev", "proc", "tmp", "var", "run", "artifacts"):
         os.mkdir(f"{root}/{name}")
     os.symlink("/tmp", f"{root}/var/tmp")
@@ -150,21 +156,10 @@ def build(request: Request, template: str, idmap: int) -> str:
             os.mkdir(f"{root}/{name}")
             _attach(_tree_of(f"/{name}", _READ_ONLY), f"{root}/{name}")
     _attach(_tree_of(f"{template}/etc", _READ_ONLY), f"{root}/etc")
-    for name, text in request["etc"].items():
-        _own_file(root, name, text)
     # Devices stay devices: MOUNT_ATTR_NODEV would make /dev/null unopenable.
     _attach(_tree_of(f"{template}/dev", kernel.MOUNT_ATTR_NOSUID), f"{root}/dev")
-
-    scratch = f"mode=1777,size={request['scratch_bytes']},nr_inodes={SCRATCH_INODES}"
-    kernel.mount("tmpfs", f"{root}/tmp", "tmpfs", _MOUNT_FLAGS, scratch)
-    kernel.mount("tmpfs", f"{root}/dev/shm", "tmpfs", _MOUNT_FLAGS | kernel.MS_NOEXEC, scratch)
-    kernel.mount(
-        "tmpfs",
-        f"{root}{ARTIFACTS}",
-        "tmpfs",
-        _MOUNT_FLAGS | kernel.MS_NOEXEC,
-        f"mode=1773,size={request['artifacts_bytes']},nr_inodes={ARTIFACT_INODES}",
-    )
+    for name, mode, flags in _SCRATCH:
+        kernel.mount("tmpfs", f"{root}/{name}", "tmpfs", flags, f"mode={mode},size=1m,nr_inodes=64")
     # Mounted while a fully visible /proc still exists: in a user namespace the kernel insists.
     kernel.mount(
         "proc",
@@ -173,15 +168,27 @@ def build(request: Request, template: str, idmap: int) -> str:
         _MOUNT_FLAGS | kernel.MS_NOEXEC | kernel.MS_RDONLY,
         "hidepid=invisible",
     )
+    return root
 
-    for path, tree in grants:
+
+def furnish(root: str, request: Request, template: str, idmap: int) -> None:
+    """What this one order adds: sizes, files of its own, granted paths, and what covers them."""
+    for name, _mode, flags in _SCRATCH:
+        size, inodes = request["scratch_bytes"], SCRATCH_INODES
+        if f"/{name}" == ARTIFACTS:
+            size, inodes = request["artifacts_bytes"], ARTIFACT_INODES
+        kernel.mount(
+            "", f"{root}/{name}", "", flags | kernel.MS_REMOUNT, f"size={size},nr_inodes={inodes}"
+        )
+    for name, text in request["etc"].items():
+        _own_file(root, name, text)
+    for path, tree in open_grants(request, idmap):
         _make_mount_point(root, path, tree)
         _attach_inside(root, path, tree)
     for path in request["protect"]:
         _protect(root, path)
     for path in request["deny"]:
         _hide(root, path, template)
-    return root
 
 
 def _own_file(root: str, name: str, text: str) -> None:
@@ -191,9 +198,6 @@ def _own_file(root: str, name: str, text: str) -> None:
         file.write(text)
     if os.path.exists(f"{root}/etc/{name}"):
         _attach(_tree_of(own, _READ_ONLY), f"{root}/etc/{name}")
-
-
-_MOUNT_FLAGS = kernel.MS_NOSUID | kernel.MS_NODEV
 
 
 def _make_mount_point(root: str, path: str, tree: int) -> None:

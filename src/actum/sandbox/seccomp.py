@@ -114,6 +114,15 @@ _SOCKET_FAMILIES = (2, 10, 16)  # AF_INET, AF_INET6, AF_NETLINK
 _AF_UNIX = 1
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
 
+#: Calls that set the mode of a file, by the argument that holds it. A set-uid file that a tool
+#: leaves in a granted directory belongs to the caller on the host, root included.
+_SET_MODE = {"chmod": (90, 1), "fchmod": (91, 1), "fchmodat": (268, 2), "fchmodat2": (452, 2)}
+_SET_MODE |= {"creat": (85, 1), "mknod": (133, 1), "mknodat": (259, 2)}
+_SET_ID_BITS = 0o6000
+_CREATES = 0o100 | 0o20000000  # O_CREAT, O_TMPFILE: only with these is there a mode
+#: Huge pages come from a pool of the host that the memory cgroup does not count.
+_HUGE = {"mmap": (9, 3, 0x40000), "memfd_create": (319, 1, 0x4), "shmget": (29, 2, 0o4000)}
+
 # Instructions, by (code, jump if true, jump if false, constant).
 Instruction = tuple[int, int, int, int]
 LOAD, JUMP, JEQ, JGE, JSET, RETURN = 0x20, 0x05, 0x15, 0x35, 0x45, 0x06
@@ -146,6 +155,26 @@ def one_of(index: int, values: tuple[int, ...], inside: int, outside: int) -> li
     return [*code, (RETURN, 0, 0, outside), (RETURN, 0, 0, inside)]
 
 
+def _without(index: int, bits: int) -> list[Instruction]:
+    """Any value of an argument but one with any of `bits`."""
+    return [
+        argument(index),
+        (JSET, 0, 1, bits),
+        (RETURN, 0, 0, errno_of(errno.EPERM)),
+        (RETURN, 0, 0, ALLOW),
+    ]
+
+
+def _open(flags: int) -> list[Instruction]:
+    """open and openat: no set-id bits in the mode that follows `flags`, where it counts."""
+    return [
+        argument(flags),
+        (JSET, 1, 0, _CREATES),
+        (RETURN, 0, 0, ALLOW),
+        *_without(flags + 1, _SET_ID_BITS),
+    ]
+
+
 def _rules(fork: int) -> dict[int, list[Instruction]]:
     rules = {number: give(errno_of(errno.EPERM)) for number in QUIET.values()}
     rules |= {number: give(NOTIFY) for number in (*REPORTED.values(), *VIOLATION.values())}
@@ -161,6 +190,14 @@ def _rules(fork: int) -> dict[int, list[Instruction]]:
     ]
     rules[16] = one_of(1, (_TIOCSTI, _TIOCLINUX), errno_of(errno.EPERM), ALLOW)
     rules[135] = one_of(0, (0, 0xFFFFFFFF), ALLOW, errno_of(errno.EPERM))  # personality
+    rules |= {number: _without(index, _SET_ID_BITS) for number, index in _SET_MODE.values()}
+    rules[2], rules[257] = _open(1), _open(2)
+    # openat2 takes its mode by pointer; programs fall back to openat.
+    rules[437] = give(errno_of(errno.ENOSYS))
+    rules |= {number: _without(index, bits) for number, index, bits in _HUGE.values()}
+    # prlimit64 of another process: an ordinary user's init has the tool's uid, and a limit of no
+    # open files or no time would be its end.
+    rules[302] = one_of(0, (0,), ALLOW, errno_of(errno.EPERM))
     return rules
 
 

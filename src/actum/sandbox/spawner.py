@@ -9,9 +9,11 @@ receives descriptors, clones, passes on a pidfd, and forgets.
 from __future__ import annotations
 
 import array
+import contextlib
 import gc
 import json
 import os
+import select
 import signal
 import socket
 
@@ -41,7 +43,63 @@ _NAMESPACES = (
 FOLDER = "/sys"
 
 
-def main(descriptor: int) -> None:
+class _Member:
+    """A sandbox that is prepared and waits for its one order, or carries it out."""
+
+    def __init__(self, pid: int, pidfd: int, channel: socket.socket) -> None:
+        self.pid = pid
+        self.pidfd = pidfd
+        self.channel = channel
+
+
+class _Pool:
+    """Warm members, each used once. Refilled when a sandbox has ended: a refill at the time of an
+    order would compete with it for the processor."""
+
+    def __init__(self, template: init.Template, limit: int) -> None:
+        self._template = template
+        self._limit = limit
+        self._wanted = min(limit, 2)
+        self._warm: list[_Member] = []
+        self.running: dict[int, _Member] = {}  # by pidfd, which tells when it has ended
+
+    def take(self) -> _Member:
+        while self._warm:
+            member = self._warm.pop(0)
+            if not select.select([member.pidfd], [], [], 0)[0]:
+                return member
+            _forget(member)  # killed by someone while it waited
+        return self._make()
+
+    def started(self, member: _Member) -> None:
+        self.running[member.pidfd] = member
+        self._wanted = min(self._limit, max(self._wanted, len(self.running)))
+
+    def ended(self, pidfd: int) -> None:
+        _forget(self.running.pop(pidfd))
+
+    @property
+    def hungry(self) -> bool:
+        return len(self._warm) < self._wanted
+
+    def refill(self) -> None:
+        self._warm.append(self._make())
+
+    def _make(self) -> _Member:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        pid, pidfd = kernel.clone_process(_NAMESPACES)
+        if pid == 0:
+            init.main(self._template, theirs)
+        theirs.close()
+        return _Member(pid, pidfd, ours)
+
+
+def _forget(member: _Member) -> None:
+    os.close(member.pidfd)
+    member.channel.close()
+
+
+def main(descriptor: int, pool_size: int) -> None:
     """Serve until the host hangs up."""
     server = socket.socket(fileno=descriptor)
     # Nothing of the host process's environment or terminal is of use here.
@@ -49,18 +107,41 @@ def main(descriptor: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the host's to handle
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps; an init is never waited for
     template = _prepare()
-    idmaps: dict[tuple[int, int], int] = {}
     gc.freeze()
     server.send(b"ready")
+    pool = _Pool(template, pool_size)
+    idmaps: dict[tuple[int, int], int] = {}
+    poll = select.poll()
+    poll.register(server, select.POLLIN)
+    refill = False
     while True:
-        packet, descriptors = _receive(server)
-        if not packet:
-            return
-        order: Order = json.loads(packet)
-        owner = (order["owner_uid"], order["owner_gid"])
-        if owner != (template.uid, template.gid) and owner not in idmaps:
-            idmaps[owner] = _idmap(*owner)
-        _spawn(template, descriptors, idmaps.get(owner, -1))
+        ready = {descriptor for descriptor, _event in poll.poll(0 if refill else None)}
+        for pidfd in ready & pool.running.keys():
+            poll.unregister(pidfd)
+            pool.ended(pidfd)
+            refill = pool.hungry
+        if server.fileno() in ready:
+            packet, descriptors = init.receive(server)
+            if not packet:
+                return
+            order: Order = json.loads(packet)
+            member = pool.take()
+            _hand_over(member, descriptors, _idmap_for(order, template, idmaps))
+            pool.started(member)
+            poll.register(member.pidfd, select.POLLIN)
+        elif refill:
+            pool.refill()
+            refill = pool.hungry
+
+
+def _idmap_for(order: Order, template: init.Template, idmaps: dict[tuple[int, int], int]) -> int:
+    """A user namespace that shows the owner's files as the tool's; -1 where they are already."""
+    owner = (order["owner_uid"], order["owner_gid"])
+    if owner == (template.uid, template.gid):
+        return -1
+    if owner not in idmaps:
+        idmaps[owner] = _idmap(*owner)
+    return idmaps[owner]
 
 
 def _prepare() -> init.Template:
@@ -89,34 +170,24 @@ def _write(path: str, text: str) -> None:
         file.write(text)
 
 
-def _receive(server: socket.socket) -> tuple[bytes, list[int]]:
-    rights = array.array("i")
-    packet, ancillary, _flags, _address = server.recvmsg(
-        wire.MAX_PACKET,
-        socket.CMSG_SPACE(wire.MAX_DESCRIPTORS * rights.itemsize),
-        # Without this the tool would inherit them, the status socket included.
-        socket.MSG_CMSG_CLOEXEC,
-    )
-    for _level, _kind, data in ancillary:
-        rights.frombytes(data[: len(data) - len(data) % rights.itemsize])
-    return packet, list(rights)
-
-
-def _spawn(template: init.Template, descriptors: list[int], idmap: int) -> None:
-    pid, pidfd = kernel.clone_process(_NAMESPACES)
-    if pid == 0:
-        init.main(template, descriptors, idmap)
+def _hand_over(member: _Member, descriptors: list[int], idmap: int) -> None:
+    """Give a member its order, and the host the means to kill it."""
+    passed = [*descriptors, idmap] if idmap >= 0 else descriptors
+    what = wire.WITH_IDMAP if idmap >= 0 else wire.WITHOUT_IDMAP
+    # If it died this instant, the host learns it from the control socket.
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        _send(member.channel, what, passed)
     control = socket.socket(fileno=descriptors[wire.CONTROL])
-    rights = array.array("i", [pidfd])
-    control.sendmsg(
-        [json.dumps({"kind": "pid", "pid": pid}).encode()],
-        [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)],
-    )
+    _send(control, json.dumps({"kind": "pid", "pid": member.pid}).encode(), [member.pidfd])
     control.close()
-    os.close(pidfd)
     # At once: a copy of the tool's stdout kept here would keep the host waiting for its end.
     for descriptor in descriptors[wire.CONTROL + 1 :]:
         os.close(descriptor)
+
+
+def _send(channel: socket.socket, packet: bytes, descriptors: list[int]) -> None:
+    rights = array.array("i", descriptors)
+    channel.sendmsg([packet], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
 
 
 def _idmap(uid: int, gid: int) -> int:

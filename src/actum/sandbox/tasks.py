@@ -6,13 +6,15 @@ ceiling of its own; forks are refused by the kernel itself, with its own counter
 
 Why threads ask and not forks: a system call that waits for an answer can be interrupted by a
 signal, and no program expects fork() to fail with EINTR. Thread libraries block all signals
-around the call. When threads end the limit is lowered again, at most `PERIOD_MS` later; what a
-tool could win by that is a few children for a moment, never tasks beyond the ceiling.
+around the call. When threads end the limit is lowered again, at most `PERIOD_MS` later; children
+that slipped in meanwhile are named by `settle` and killed, the youngest first. Proved by
+tests/security/resources/test_children.py.
 """
 
 from __future__ import annotations
 
 import os
+import time
 
 #: Threads beyond one per process, over the whole tree.
 THREADS = 256
@@ -26,6 +28,7 @@ class Tasks:
         self._processes = 1 + max_children
         self._descriptor = limit_descriptor
         self._threads = 0
+        self._settled = 0.0
 
     @property
     def threads(self) -> int:
@@ -39,9 +42,15 @@ class Tasks:
         self._set(alive + 1)
         return True
 
-    def settle(self) -> None:
-        """Take back the room of threads that have ended."""
+    def is_due(self) -> bool:
+        return self._threads > 0 and time.monotonic() - self._settled >= PERIOD_MS / 1000
+
+    def settle(self) -> list[int]:
+        """Take back the room of threads that have ended; returns children that are too many."""
         self._set(_count_threads())
+        # After the limit is lowered, so that none can be added behind our back.
+        self._settled = time.monotonic()
+        return _by_age()[self._processes :]
 
     def _set(self, threads: int) -> None:
         if threads != self._threads:
@@ -49,12 +58,28 @@ class Tasks:
             os.pwrite(self._descriptor, str(self._processes + threads).encode(), 0)
 
 
+def _processes() -> list[str]:
+    return [name for name in os.listdir("/proc") if name.isdigit() and name != "1"]
+
+
 def _count_threads() -> int:
     extra = 0
-    for name in os.listdir("/proc"):
-        if name.isdigit() and name != "1":
-            try:
-                extra += len(os.listdir(f"/proc/{name}/task")) - 1
-            except (FileNotFoundError, ProcessLookupError):
-                continue  # it ended while we counted
+    for name in _processes():
+        try:
+            extra += len(os.listdir(f"/proc/{name}/task")) - 1
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # it ended while we counted
     return extra
+
+
+def _by_age() -> list[int]:
+    """Every process but us, oldest first."""
+    found = []
+    for name in _processes():
+        try:
+            with open(f"/proc/{name}/stat", "rb") as file:
+                started = int(file.read().rpartition(b")")[2].split()[19])
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        found.append((started, int(name)))
+    return [pid for _started, pid in sorted(found)]

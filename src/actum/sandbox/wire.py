@@ -56,6 +56,9 @@ if TYPE_CHECKING:
         message: str
 
 
+#: Spawner -> member: here is your order; the last descriptor is an idmap, or there is none.
+WITH_IDMAP, WITHOUT_IDMAP = b"I", b"O"
+
 #: Host -> init: SIGTERM to everything inside. Closing the socket means: you may go.
 TERMINATE = b"T"
 
