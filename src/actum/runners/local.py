@@ -305,7 +305,13 @@ def _grant(path: str, *, write: bool) -> Grant:
 def _protected(policy: EffectivePolicy) -> list[str]:
     """What stays read-only inside writable paths. A name that does not exist cannot be covered."""
     result: list[str] = []
-    for path in policy.protect:
+    for path in dict.fromkeys(_whole_git(path) for path in policy.protect):
+        if os.path.realpath(path) != path:
+            raise Refused(
+                "CONTROL_FILE_LINKED",
+                f"{path} is reached through a symbolic link, which the tool could lead elsewhere.",
+                remedy="Put the file itself there, or work in a subdirectory.",
+            )
         if os.path.lexists(path):
             result.append(path)
         elif os.path.basename(path) in _CONTROL_FILES:
@@ -315,10 +321,14 @@ def _protected(policy: EffectivePolicy) -> list[str]:
                 remedy="Run `actum init` again (it only adds what is missing), or work in a"
                 " subdirectory.",
             )
-        elif os.path.isdir(os.path.dirname(path)):
-            # A .git without hooks or config: closed as a whole.
-            result.append(os.path.dirname(path))
-    return list(dict.fromkeys(result))
+    return result
+
+
+def _whole_git(path: str) -> str:
+    """A .git is closed as a whole, and as a file too: a renamed .git, a `commondir` beside the
+    configuration, or another gitdir would each make git on the host obey the tool."""
+    holder = os.path.dirname(path)
+    return holder if os.path.basename(holder) == ".git" else path
 
 
 def _ending(attended: Attended, usage: Usage) -> Ending:
