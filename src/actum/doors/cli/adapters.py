@@ -78,6 +78,9 @@ def _listed(level: int, wanted: Callable[[Json], bool]) -> int:
     if words.wants_json():
         say.document({"adapters": found})
         return exit_codes.SUCCESS
+    if not found:
+        say.line("There is none. `actum adapters list` shows what there is.")
+        return exit_codes.SUCCESS
     heads = ["ID", "NAME", "TOOL", "TYPE"] + (["DOES"] if level else [])
     say.table(
         heads,

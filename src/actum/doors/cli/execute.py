@@ -92,7 +92,7 @@ def cancelled_by_signals() -> Iterator[Cancel]:
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = {number: signal.getsignal(number) for number in numbers}
     for number in numbers:
-        if before[number] is not signal.SIG_IGN:  # nohup stays nohup
+        if number != signal.SIGHUP or before[number] is not signal.SIG_IGN:  # nohup stays nohup
             signal.signal(number, lambda *_: cancel.cancel())
     try:
         yield cancel

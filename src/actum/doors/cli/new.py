@@ -57,8 +57,9 @@ def new_tool(name: str, tool_id: str | None) -> int:
         "RUNNER": runners[0] if runners else "docker",
         "ADAPTER_ID": _free("ADP", adapters),
         "ADAPTER": name,
-        "PROGRAM": "echo",
-        "MAPPING": '{text: "{text}"}',
+        "PROGRAM": "wc",
+        "BASE_ARGS": '["-l"]',
+        "MAPPING": '{file: "{file}"}',
         "STATUS": "active",
     }
     files = {
@@ -85,6 +86,7 @@ def new_adapter(tool: str, name: str) -> int:
         "ADAPTER_ID": _free("ADP", taken),
         "ADAPTER": name,
         "PROGRAM": _program(found),
+        "BASE_ARGS": "[]",
         "MAPPING": "{}",
         "STATUS": "experimental",
     }

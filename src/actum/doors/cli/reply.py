@@ -30,7 +30,9 @@ def error_document(error: ActumError) -> dict[str, Json]:
 def error_lines(error: ActumError) -> Iterator[str]:
     if isinstance(error, ContractInvalid):
         # One problem a line, in the form that editors jump to.
-        yield from (str(problem) for problem in error.problems)
+        for problem in error.problems:
+            whole_file = problem.file and not problem.line
+            yield f"{problem.file}: {problem}" if whole_file else str(problem)
         return
     yield f"actum: {error.code}: {error.message}"
     if error.remedy:

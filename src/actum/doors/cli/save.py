@@ -6,6 +6,7 @@ with them in it, running the file a second time would answer with the first resu
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -30,7 +31,17 @@ def _text(writer: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
     return writer.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 
+def _section(writer: yaml.SafeDumper, section: dict[str, Json]) -> yaml.MappingNode:
+    node = yaml.MappingNode("tag:yaml.org,2002:map", [], flow_style=False)
+    for name, value in section.items():
+        plain = re.fullmatch(r"[a-z]+(_[a-z]+)*", name) and name not in ("null", "true", "false")
+        key = writer.represent_scalar("tag:yaml.org,2002:str", name, style=None if plain else '"')
+        node.value.append((key, writer.represent_data(value)))
+    return node
+
+
 _Writer.add_representer(str, _text)
+_Writer.add_representer(dict, _section)
 
 
 def contract_yaml(document: Mapping[str, Json]) -> str:

@@ -42,17 +42,17 @@ def command(target: str | None, everything: bool, key: Path | None) -> int:
     if words.wants_json():
         say.document({"verified": not broken, "findings": [asdict(each) for each in findings]})
     else:
-        _tell(findings, broken)
+        _tell(findings, broken, target or "")
     return exit_codes.FAILED if broken else exit_codes.SUCCESS
 
 
-def _tell(findings: tuple[Finding, ...], broken: list[Finding]) -> None:
+def _tell(findings: tuple[Finding, ...], broken: list[Finding], target: str) -> None:
     for each in findings:
         mark = "ok    " if each.passed else "BROKEN"
         say.line(f"{mark} {each.subject}: {each.check}{f': {each.detail}' if each.detail else ''}")
     if broken:
         subjects = ", ".join(dict.fromkeys(finding.subject for finding in broken))
-        say.line(f"NOT verified: {subjects}")
+        say.line(f"NOT verified: {f'{target}: ' if target else ''}{subjects}")
     else:
         say.line(f"Verified: {len(findings)} checks passed.")
 

@@ -1,0 +1,183 @@
+"""What a tool says and leaves behind reaches the caller exactly, or visibly not at all."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+
+import pytest
+
+from .terminal import Terminal
+
+pytestmark = pytest.mark.sandbox
+
+
+def test_output_passes_through_byte_for_byte_with_one_line_of_summary(project: Terminal):
+    script = rb"printf 'out\377\000'; printf 'err\376' >&2"
+    answer = project.actum("exec", "shell", "--stdin", "-", stdin=script)
+    assert answer.code == 0
+    assert answer.stdout == b"out\xff\0"
+    said, summary = answer.stderr.split(b"actum: ")
+    assert said == b"err\xfe"
+    assert summary.startswith(b"SUCCEEDED")
+    assert summary.count(b"\n") == 1
+
+
+def test_output_that_is_not_utf8_is_exact_in_base64(project: Terminal):
+    answer = project.shell(rb"printf '\377\000x'").json
+    assert answer["streams"]["stdout"]["encoding"] == "base64"
+    assert base64.b64decode(answer["result"]["stdout"]) == b"\xff\0x"
+    assert answer["streams"]["stdout"]["sha256"] == hashlib.sha256(b"\xff\0x").hexdigest()
+
+
+@pytest.mark.req("000-73", "000-74", "000-78")
+def test_too_much_output_is_drained_counted_and_cut(project: Terminal):
+    answer = project.shell("head -c 3000000 /dev/zero; head -c 500000 /dev/zero >&2; echo end >&2")
+    streams = answer.json["streams"]
+    assert answer.json["outcome"] == "SUCCEEDED"
+    assert streams["stdout"] | {"sha256": ""} == {
+        "bytes": 3_000_000,
+        "kept": 1_048_576,
+        "truncated": True,
+        "sha256": "",
+        "encoding": "utf-8",
+    }
+    assert streams["stdout"]["sha256"] == hashlib.sha256(bytes(3_000_000)).hexdigest()
+    assert (streams["stderr"]["bytes"], streams["stderr"]["kept"]) == (500_004, 262_144)
+    assert len(answer.json["result"]["stdout"]) == 1_048_576
+
+
+@pytest.mark.req("000-24")
+def test_another_exit_code_than_the_declared_one_is_invalid_output(project: Terminal):
+    declared = ("--set", "outputs.exit_code=3")
+    assert project.shell("exit 3", *declared).code == 0
+    answer = project.shell("exit 0", *declared)
+    assert (answer.code, answer.json["outcome"]) == (1, "OUTPUT_INVALID")
+    assert answer.violations == [("OUTPUT_INVALID", "outputs.exit_code")]
+
+
+@pytest.mark.req("000-25", "000-76")
+def test_declared_files_are_collected_and_a_missing_one_is_reported(project: Terminal):
+    declared = ("--set", 'outputs.output_files=["made.txt"]')
+    kept = project.shell("echo content > made.txt", *declared).json["result"]["artifacts"]
+    assert [(each["path"], each["size"]) for each in kept] == [("made.txt", 8)]
+    answer = project.shell("rm made.txt", *declared)
+    assert (answer.code, answer.json["outcome"]) == (1, "OUTPUT_INVALID")
+    assert answer.violations == [("OUTPUT_INVALID", "outputs.output_files")]
+
+
+@pytest.mark.req("000-26", "000-77")
+def test_an_artifact_comes_back_as_a_record(project: Terminal):
+    spec = '[{"name": "report", "path": "r.json", "type": "json"}]'
+    answer = project.shell(
+        'echo {} > "$ACTUM_ARTIFACTS/r.json"', "--set", f"outputs.artifacts={spec}"
+    )
+    (record,) = answer.json["result"]["artifacts"]
+    assert (record["path"], record["size"]) == ("r.json", 3)
+    assert record["sha256"] == hashlib.sha256(b"{}\n").hexdigest()
+    assert record["trace_id"] == answer.json["trace_id"]
+
+
+@pytest.mark.req("000-79")
+def test_files_over_the_total_fail_visibly_by_name_and_size(project: Terminal):
+    script = "head -c 6000000 /dev/zero > one; head -c 6000000 /dev/zero > two"
+    answer = project.shell(script, "--set", 'outputs.output_files=["one", "two"]')
+    assert (answer.code, answer.json["outcome"]) == (1, "OUTPUT_INVALID")
+    assert "two (6000000 bytes)" in answer.json["violations"][0]["message"]
+
+
+def test_files_written_in_the_working_directory_belong_to_the_caller(project: Terminal):
+    answer = project.shell("id -u; echo mine > owned.txt; mkdir owned; ln -s owned.txt owned-link")
+    assert answer.code == 0
+    for name in ("owned.txt", "owned", "owned-link"):
+        found = os.stat(project.folder / name, follow_symlinks=False)
+        assert (found.st_uid, found.st_gid) == (os.geteuid(), os.getegid())
+
+
+@pytest.mark.req("000-10")
+def test_stdin_is_what_was_given_and_never_our_own(project: Terminal):
+    (project.folder / "program.py").write_bytes(b"import sys; print(sys.stdin.read())")
+    given = project.json("exec", "python", "--stdin", "program.py", stdin=b"not for the tool")
+    assert given.json["result"]["stdout"] == "\n"
+    none = project.json("exec", "shell", stdin=b"echo not for the tool")
+    assert none.json["result"]["stdout"] == ""
+
+
+@pytest.mark.req("000-2")
+def test_the_same_id_again_is_answered_from_the_record(project: Terminal):
+    contract = """
+        execution_id: 0e3d9b54-6f0c-4f6e-9d31-7f3f1d7c0c11
+        tool_id: TL-010
+        inputs: {command: sh, stdin: "echo ran >> ran.txt"}
+    """
+    first, second = project.contract(contract), project.contract(contract)
+    assert (first.json["replayed"], second.json["replayed"]) == (False, True)
+    assert second.json["receipt_id"] == first.json["receipt_id"]
+    other = project.contract(contract.replace("ran.txt", "other.txt"))
+    assert (other.code, other.violations) == (3, [("EXECUTION_ID_REUSED", "")])
+    assert (project.folder / "ran.txt").read_text() == "ran\n"
+    assert not (project.folder / "other.txt").exists()
+
+
+def test_a_reader_that_leaves_ends_the_tool(project: Terminal):
+    running = project.start("exec", "shell", "--stdin", "-")
+    assert running.stdin
+    assert running.stdout
+    running.stdin.write(b"yes")
+    running.stdin.close()
+    assert running.stdout.readline() == b"y\n"
+    running.stdout.close()
+    assert running.wait(timeout=60) == 130
+    assert running.stderr
+    assert b"CANCELLED" in running.stderr.read()
+    running.stderr.close()
+
+
+@pytest.mark.req("000-128", "000-129", "000-130", "000-134", "000-136", "000-137")
+def test_ripgrep_takes_a_regex_and_gives_a_list(project: Terminal):
+    (project.folder / "poem").mkdir()
+    (project.folder / "poem/one.txt").write_text("Rose; (red)\nnothing\nrose & (blue)\n")
+    search = ("exec", "ripgrep", "-p", r"pattern=^rose [;&] \((red|blue)\)$", "-p", "path=poem")
+    answer = project.json(*search)
+    assert answer.json["adapter_id"] == "ADP-001"
+    matches = [each for each in answer.json["output"] if each["type"] == "match"]
+    assert [each["data"]["lines"]["text"] for each in matches] == ["rose & (blue)\n"]
+    limits = {row["limit"]: row["requested"] for row in answer.json["enforcement"]}
+    assert (limits["timeout_ms"], limits["memory_mb"], limits["network"]) == (
+        "60000",
+        "256",
+        "none",
+    )
+
+
+@pytest.mark.req("000-131", "000-132")
+def test_ripgrep_options_follow_their_parameters(project: Terminal):
+    folder = project.folder / "options"
+    folder.mkdir()
+    (folder / "a.txt").write_text("Rose\nrose\nROSE\n")
+    search = ("exec", "ripgrep", "-p", "pattern=rose", "-p", "path=options")
+
+    def found(*more: str) -> list[int]:
+        output = project.json(*search, *more).json["output"]
+        return [each["data"]["line_number"] for each in output if each["type"] == "match"]
+
+    assert found() == [2]
+    assert found("-p", "ignore_case=false") == [2]
+    assert found("-p", "ignore_case=true") == [1, 2, 3]
+    assert found("-p", "ignore_case=true", "-p", "max_count=2") == [1, 2]
+
+
+def test_the_json_document_has_the_promised_keys(project: Terminal):
+    promised = {
+        *("execution_id", "trace_id", "session", "tool_id", "adapter_id", "runner_type"),
+        *("attempts", "replayed", "outcome", "reason_codes", "violations", "result", "output"),
+        *("streams", "enforcement", "denials", "receipt_id", "receipt_path"),
+    }
+    ran, refused = project.shell("true").json, project.json("exec", "nosuch").json
+    assert promised <= set(ran)
+    assert set(ran) == set(refused)
+    assert set(ran["result"]) == {
+        *("status", "exit_code", "stdout", "stderr", "artifacts", "duration_ms", "error_reason"),
+    }
+    assert refused["result"] is None
