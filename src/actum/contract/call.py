@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import lru_cache
 
 from actum.contract.canonical import sha256_bytes, sha256_json
 from actum.contract.limits import Limits
@@ -169,7 +170,12 @@ class EffectivePolicy:
 
     @property
     def sha256(self) -> str:
-        return sha256_json(self.document())
+        return _policy_sha256(self)
+
+
+@lru_cache(maxsize=64)
+def _policy_sha256(policy: EffectivePolicy) -> str:
+    return sha256_json(policy.document())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

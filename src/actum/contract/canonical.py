@@ -28,45 +28,59 @@ class NotCanonical(ActumError):
 
 def canonical(value: Any) -> bytes:
     """Encode `value`; equal values give equal bytes on every machine."""
-    if _plain(value, "$"):
-        text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-        return text.encode()
+    if _simple(value):
+        return _dumps(value).encode()
+    _require_json(value, "$")
     # Floats and keys beyond ASCII need RFC 8785's number format and UTF-16 ordering.
     import rfc8785
 
     return rfc8785.dumps(value)
 
 
-def _plain(value: Any, where: str) -> bool:
-    """Refuse what is not JSON; say whether `json.dumps` alone is exact for this value."""
+_dumps = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode
+
+
+def _simple(value: Any) -> bool:
+    """Whether `json.dumps` alone is exact: every digest takes this way, so it is short."""
+    kind = type(value)
+    if kind is str:
+        return bool(value.isascii()) or not _SURROGATE.search(value)
+    if kind is dict:
+        for key, item in value.items():
+            if type(key) is not str or not key.isascii() or not _simple(item):
+                return False
+        return True
+    if kind is list or kind is tuple:
+        return False not in map(_simple, value)
+    if kind is int:
+        return bool(-_SAFE < value < _SAFE)
+    return value is None or kind is bool
+
+
+def _require_json(value: Any, where: str) -> None:
+    """Refuse what is not JSON, and say where."""
     if value is None or isinstance(value, bool):
-        return True
+        return
     if isinstance(value, str):
-        if not value.isascii() and _SURROGATE.search(value):
+        if _SURROGATE.search(value):
             raise NotCanonical(f"{where}: a lone surrogate is not text.")
-        return True
-    if isinstance(value, int):
+    elif isinstance(value, int):
         if not -_SAFE < value < _SAFE:
             raise NotCanonical(f"{where}: {value} is beyond 2^53; write it as a string.")
-        return True
-    if isinstance(value, float):
+    elif isinstance(value, float):
         if value != value or value in (float("inf"), float("-inf")):
             raise NotCanonical(f"{where}: {value} is not a JSON number.")
-        return False
-    if isinstance(value, (list, tuple)):
-        plain = True
-        for index, item in enumerate(value):  # no short cut: every item must be looked at
-            plain &= _plain(item, f"{where}[{index}]")
-        return plain
-    if isinstance(value, dict):
-        plain = True
+    elif isinstance(value, (list, tuple)):
+        for index, item in enumerate(value):
+            _require_json(item, f"{where}[{index}]")
+    elif isinstance(value, dict):
         for key, item in value.items():
             if not isinstance(key, str):
                 raise NotCanonical(f"{where}: the key {key!r} is not a string.")
-            plain &= _plain(key, where) and key.isascii()
-            plain &= _plain(item, f"{where}.{key}")
-        return plain
-    raise NotCanonical(f"{where}: {type(value).__name__} has no JSON form.")
+            _require_json(key, where)
+            _require_json(item, f"{where}.{key}")
+    else:
+        raise NotCanonical(f"{where}: {type(value).__name__} has no JSON form.")
 
 
 def sha256_bytes(data: bytes) -> str:

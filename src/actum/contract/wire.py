@@ -41,19 +41,25 @@ def schema(name: str) -> dict[str, Json]:
 
 def contract_sha256(contract: Contract) -> str:
     """The digest of the whole contract, filled fields included: what a receipt binds."""
-    return sha256_json(contract_document(contract))
+    return digests(contract)[0]
 
 
 def identity_sha256(contract: Contract) -> str:
     """The digest of what the asker wrote: equal when the same thing is asked for again."""
+    return digests(contract)[1]
+
+
+def digests(contract: Contract) -> tuple[str, str]:
+    """(contract, identity), for one encoding of the document."""
     document = contract_document(contract)
+    whole = sha256_json(document)
     for name in contract.filled:
         *sections, key = name.split(".")
         section = document
         for step in sections:
             section = section[step]
         section.pop(key, None)
-    return sha256_json(document)
+    return whole, sha256_json(document)
 
 
 def contract_document(contract: Contract) -> dict[str, Json]:

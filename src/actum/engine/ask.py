@@ -14,7 +14,7 @@ from typing import Any
 
 from actum.contract.model import Json
 from actum.errors import ContractInvalid, Problem, Refused
-from actum.registry.model import AdapterKind
+from actum.registry.model import AdapterStatus
 from actum.registry.registry import Registry
 
 _DURATION = re.compile(r"(\d+)(ms|s|m)?")
@@ -84,17 +84,18 @@ def _resolve(
 ) -> tuple[str, str, list[str]]:
     """(tool id, command, leading arguments). For a program, an operation is its subcommand."""
     try:
-        tool = registry.find_tool(name)
-        adapters = {adapter.adapter_id: adapter for adapter in registry.adapters(tool)}
-        adapter = (
-            adapters[adapter_id]
-            if adapter_id in adapters
-            else registry.entry(tool.tool_id, None).adapter
-        )
+        recalled = registry.recall(name)
+        if recalled is None:
+            tool = registry.find_tool(name)
+            recalled = tool, registry.adapters(tool)
+        tool, adapters = recalled
+        active = [item for item in adapters if item.status is AdapterStatus.ACTIVE]
+        named = [item for item in adapters if item.adapter_id == adapter_id]
+        adapter = next(iter((*named, *active, *adapters)), None)
     except (Refused, ContractInvalid):
         # Whatever is wrong with the tool, the pipeline will find it and put it on record.
         return name, operation or name, []
-    if adapter.kind is AdapterKind.CLI and adapter.cli is not None:
+    if adapter is not None and adapter.cli is not None:
         return tool.tool_id, adapter.cli.executable, [operation] if operation else []
     return tool.tool_id, operation or tool.name, []
 

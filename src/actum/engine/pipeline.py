@@ -23,7 +23,7 @@ from actum.contract.call import Check, EffectivePolicy, Plan, TraceContext
 from actum.contract.canonical import sha256_json
 from actum.contract.model import Contract, Json
 from actum.contract.outcome import PROJECTIONS, Outcome, ToolRunStatus
-from actum.contract.wire import contract_sha256, identity_sha256
+from actum.contract.wire import digests, identity_sha256
 from actum.engine import plan as planning
 from actum.engine.replay import answer_again
 from actum.engine.result import ArtifactRef, Result, ToolRunResult, encoded
@@ -150,10 +150,11 @@ class _Steps:
         self.trace = Trace()
         self.stage = Stage.GATE
         self.opened: Opened | None = None
+        whole, identity = digests(contract)
         self.intent = Intent(
             contract=contract,
-            contract_sha256=contract_sha256(contract),
-            identity_sha256=identity_sha256(contract),
+            contract_sha256=whole,
+            identity_sha256=identity,
             trace_id=trace_id,
             session=contract.session or rooms.session,
             input_digest=planning.asked_digest(contract),

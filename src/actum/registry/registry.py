@@ -88,6 +88,15 @@ class Registry:
             raise self._unknown(id_or_name)
         return matching[0]
 
+    def recall(self, id_or_name: str) -> tuple[Tool, tuple[Adapter, ...]] | None:
+        """A tool as it was last read, for naming things: gives no right, and may be out of date."""
+        with self._guard:
+            loaded = [known for _snapshot, known in self._loaded.values()]
+        for known in loaded:
+            if id_or_name in (known.tool.tool_id, known.tool.name):
+                return known.tool, known.adapters
+        return None
+
     def adapters(self, tool: Tool) -> tuple[Adapter, ...]:
         return self._load(Path(tool.folder)).adapters
 
