@@ -80,6 +80,7 @@ def main(template: Template, channel: socket.socket) -> NoReturn:
         _raise_loopback()
     except OSError as error:
         trouble = error  # to be told to whoever gives the order
+    ahead = _fork_ahead(template)
     packet, descriptors = receive(channel)
     if not packet:
         os._exit(0)  # never needed
@@ -93,7 +94,7 @@ def main(template: Template, channel: socket.socket) -> NoReturn:
         root.enter(new_root, request["working_directory"])
         rules = _rules(request, template)
         _open_doors(control, request)
-        tool, listener = _start_tool(request, template, descriptors, rules)
+        tool, listener = _start_tool(request, template, descriptors, rules, ahead)
     except root.PathChanged as error:
         _fail(control, "PATH_CHANGED", f"{error} is no longer the file that was checked")
     except CannotJoin as error:
@@ -224,16 +225,53 @@ def _pass_on(control: socket.socket, report: Report, sockets: list[socket.socket
         passed.close()
 
 
-def _start_tool(
-    request: Request, template: Template, descriptors: list[int], rules: int
-) -> tuple[int, int]:
-    """Fork the tool's process; (pid, listener of its filter) once it has become the tool."""
+class _Ahead:
+    """A process forked before it was needed, which becomes the tool when it is told how."""
+
+    def __init__(self, pid: int, channel: socket.socket) -> None:
+        self.pid = pid
+        self.channel = channel
+
+
+def _fork_ahead(template: Template) -> _Ahead:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    tool = _fork_tool(descriptors[wire.FIXED_DESCRIPTORS :])
-    if tool == 0:
+    pid = os.fork()
+    if pid == 0:
         ours.close()
-        _become_tool(request, template, descriptors, rules, theirs)
+        packet, descriptors = receive(theirs)
+        if not packet:
+            os._exit(0)
+        request = _read_request(descriptors[0])
+        _become_tool(request, template, descriptors[2:5], descriptors[5:], descriptors[1], theirs)
     theirs.close()
+    return _Ahead(pid, ours)
+
+
+def _start_tool(
+    request: Request, template: Template, descriptors: list[int], rules: int, ahead: _Ahead
+) -> tuple[int, int]:
+    """Turn a process into the tool; (its pid, listener of its filter) once it is."""
+    streams = descriptors[wire.STDIN : wire.STDERR + 1]
+    doors = descriptors[wire.FIXED_DESCRIPTORS :]
+    born_inside = [door for door in doors if stat.S_ISDIR(os.fstat(door).st_mode)]
+    if born_inside:
+        # Version 2 of the cgroups: moving a process in would wait for a global lock (11 ms on an
+        # idle host), so the one that was forked ahead is of no use.
+        ahead.channel.close()
+        os.waitpid(ahead.pid, 0)
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            tool = kernel.clone_into_cgroup(born_inside[0])
+        except OSError as error:
+            raise CannotJoin(error.strerror) from error
+        if tool == 0:
+            ours.close()
+            _become_tool(request, template, streams, [], rules, theirs)
+        theirs.close()
+    else:
+        tool, ours = ahead.pid, ahead.channel
+        rights = array.array("i", [descriptors[wire.REQUEST], rules, *streams, *doors])
+        ours.sendmsg([b"go"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
     os.close(rules)
     message, ancillary, _flags, _address = ours.recvmsg(
         64, socket.CMSG_SPACE(4), socket.MSG_CMSG_CLOEXEC
@@ -248,35 +286,22 @@ def _start_tool(
     return tool, listener
 
 
-def _fork_tool(doors: list[int]) -> int:
-    """A child of our own; in version 2 of the cgroups it is born inside, and this process is not.
-
-    Moving it there afterwards would wait for a global lock (11 ms on an idle host).
-    """
-    try:
-        for door in doors:
-            if stat.S_ISDIR(os.fstat(door).st_mode):
-                return kernel.clone_into_cgroup(door)
-    except OSError as error:
-        raise CannotJoin(error.strerror) from error
-    return os.fork()
-
-
 def _become_tool(
     request: Request,
     template: Template,
-    descriptors: list[int],
+    streams: list[int],
+    doors: list[int],
     rules: int,
     report: socket.socket,
 ) -> NoReturn:
     """Between fork and exec. The order matters; each line says why it stands where it stands."""
     try:
         os.setsid()
+        os.chdir(request["working_directory"])
         # Before anything of the tool exists: a child forked first would escape the limit. "0" in
         # `tasks` moves this one thread and spares the global lock that cgroup.procs takes.
-        for door in descriptors[wire.FIXED_DESCRIPTORS :]:
-            if not stat.S_ISDIR(os.fstat(door).st_mode):
-                os.write(door, b"0")
+        for door in doors:
+            os.write(door, b"0")
         # After joining, so that the tool sees itself at the root of its cgroups.
         kernel.unshare(kernel.CLONE_NEWCGROUP)
         for limit, value in (
@@ -290,16 +315,13 @@ def _become_tool(
         os.umask(0o022)
         if not template.rootless:  # in a user's own namespace there is no such call
             os.setgroups([])
-            # So that /dev/stdout and /dev/stderr can be opened, as scripts do.
-            for descriptor in descriptors[wire.STDOUT : wire.STDERR + 1]:
-                os.fchown(descriptor, template.uid, template.gid)
         os.setresgid(template.gid, template.gid, template.gid)
         os.setresuid(template.uid, template.uid, template.uid)
         # After setresuid, which clears it.
         kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
         kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
         landlock.restrict_self(rules)
-        for target, source in enumerate(descriptors[wire.STDIN : wire.STDERR + 1]):
+        for target, source in enumerate(streams):
             os.dup2(source, target, inheritable=True)
         for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT):
             signal.signal(number, signal.SIG_DFL)  # Python ignores these, and exec would keep that
