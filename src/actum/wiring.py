@@ -61,7 +61,7 @@ class Runtime:
         home = settings.home
         self.keyring = Keyring.open(home, trust=settings.trusted_keys)
         self.database = Database.open(home)
-        self.blobs = BlobStore(home)
+        self.blobs = BlobStore(home, self.database)
         self.rooms = Rooms(
             registry=Registry(settings.root, self.keyring.trusted),
             policy=PolicySettings(

@@ -1,16 +1,13 @@
-"""Audit records: closed fields, exact bytes, one RFC 6962 leaf each.
+"""Audit records: closed fields, exact bytes, one leaf of the log's tree each.
 
 There is no field into which text of a caller, a tool or an operating system could flow: only
 identifiers, words of closed sets, numbers and digests. Paths, arguments, output, environment and
-error texts are deliberately absent. Only the ledger writes them, and always inside a transaction.
+error texts are deliberately absent. How they are kept and proven is `evidence.log`'s business.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
-import sqlite3
 from dataclasses import dataclass, fields
 from datetime import datetime
 from enum import StrEnum
@@ -18,7 +15,6 @@ from enum import StrEnum
 from actum.contract.canonical import sha256_bytes
 from actum.contract.model import Json
 from actum.contract.outcome import PROJECTIONS, ActionStatus, Outcome
-from actum.evidence.encoding import encoded
 from actum.evidence.facts import ACTUM_VERSION, ExecutionFacts, Intent, policy_sha256
 from actum.evidence.trace import rfc3339
 
@@ -30,6 +26,8 @@ class Kind(StrEnum):
     PENDING = "PENDING"
     FINAL = "FINAL"
     MALFORMED = "MALFORMED"
+    KEY_ROTATE = "KEY_ROTATE"  #: another key signs from here on
+    ADOPTED = "ADOPTED"  #: records from before there were checkpoints are signed from here on
 
 
 class Decision(StrEnum):
@@ -41,7 +39,7 @@ class Decision(StrEnum):
 class Audit:
     """One record; `document` is all of it."""
 
-    v: int = 1
+    v: int = 2
     kind: Kind
     ts: str
     execution_id: str | None
@@ -59,12 +57,19 @@ class Audit:
     policy_sha256: str | None
     contract_sha256: str | None
     receipt_sha256: str | None = None
+    opening_sha256: str | None = None  #: of PENDING: what recovery would be based on
     duration_ms: int = 0
 
     @classmethod
-    def pending(cls, intent: Intent) -> Audit:
+    def pending(cls, intent: Intent, opening_sha256: str) -> Audit:
         """An attempt is about to begin."""
-        return _record(intent, Kind.PENDING, ActionStatus.PENDING, ("EXECUTION_ATTEMPT",))
+        return _record(
+            intent,
+            Kind.PENDING,
+            ActionStatus.PENDING,
+            ("EXECUTION_ATTEMPT",),
+            opening_sha256=opening_sha256,
+        )
 
     @classmethod
     def allowed(cls, intent: Intent) -> Audit:
@@ -117,29 +122,16 @@ class Audit:
 _FIELDS = tuple(field.name for field in fields(Audit))
 
 
-def append(cursor: sqlite3.Cursor, record: Audit) -> int:
-    """Add one record to the log and return its number, counted from 1 without gaps."""
-    return append_document(cursor, record.document())
-
-
-def append_document(cursor: sqlite3.Cursor, document: dict[str, Json]) -> int:
-    """`append`, for a record that continues one already in the log."""
-    record = encoded(document)
-    cursor.execute(
-        "INSERT INTO audit (record, leaf_hash) VALUES (?, ?)", (record, leaf_hash(record))
-    )
-    return int(cursor.lastrowid or 0)
-
-
-def read(cursor: sqlite3.Cursor, seq: int) -> dict[str, Json]:
-    row = cursor.execute("SELECT record FROM audit WHERE seq = ?", (seq,)).fetchone()
-    document: dict[str, Json] = json.loads(row[0])
-    return document
-
-
-def leaf_hash(record: bytes) -> str:
-    """RFC 6962: the zero byte keeps a leaf from ever being taken for an inner node."""
-    return hashlib.sha256(b"\x00" + record).hexdigest()
+def adopted(records: int, root: bytes, at: datetime) -> dict[str, Json]:
+    """The record that `records` older ones, of this root, were taken over unsigned."""
+    return {
+        "v": 1,
+        "kind": Kind.ADOPTED,
+        "ts": rfc3339(at),
+        "versions": {"actum": ACTUM_VERSION},
+        "records": records,
+        "root": root.hex(),
+    }
 
 
 def closed(name: str | None) -> str | None:
@@ -160,6 +152,7 @@ def _record(
     outcome: Outcome | None = None,
     output_digest: str | None = None,
     receipt_sha256: str | None = None,
+    opening_sha256: str | None = None,
     duration_ms: int = 0,
 ) -> Audit:
     return Audit(
@@ -184,5 +177,6 @@ def _record(
         policy_sha256=policy_sha256(intent.policy) if intent.policy else None,
         contract_sha256=intent.contract_sha256,
         receipt_sha256=receipt_sha256,
+        opening_sha256=opening_sha256,
         duration_ms=duration_ms,
     )

@@ -10,11 +10,13 @@ import json
 import sqlite3
 from dataclasses import dataclass
 
+from actum.contract.canonical import sha256_bytes
 from actum.contract.model import Json
 from actum.contract.outcome import PROJECTIONS, Outcome
 from actum.errors import EvidenceUnavailable, Refused
+from actum.evidence.audit import closed
 from actum.evidence.facts import ExecutionFacts, Intent
-from actum.evidence.owner import current_owner, is_alive
+from actum.evidence.owner import is_alive
 from actum.evidence.trace import rfc3339
 from actum.store.database import Database
 
@@ -100,8 +102,20 @@ class Executions:
         )
 
 
-def open_row(cursor: sqlite3.Cursor, intent: Intent, opening: str) -> None:
-    """Make an id PENDING. Of two that start one id at once, the second is refused here."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opening:
+    """What recovery would be based on: who runs it, and what holds if they never come back."""
+
+    owner: str
+    document: str
+
+    @property
+    def sha256(self) -> str:
+        return sha256_bytes(f"{self.owner}\n{self.document}".encode())
+
+
+def require_startable(cursor: sqlite3.Cursor, intent: Intent) -> None:
+    """Of two that start one id at once, the second is refused here."""
     found = _found(cursor, intent.execution_id)
     if found and found.may_have_run:
         raise Refused(
@@ -109,15 +123,24 @@ def open_row(cursor: sqlite3.Cursor, intent: Intent, opening: str) -> None:
             f"execution_id: {intent.execution_id} has been started already.",
             remedy="Ask for its result, or use a new execution_id.",
         )
-    _write(cursor, intent, state="PENDING", owner=current_owner(), opening=opening)
 
 
-def reopen_row(cursor: sqlite3.Cursor, intent: Intent, opening: str) -> None:
-    """Keep an id PENDING for its next attempt."""
+def require_open(cursor: sqlite3.Cursor, intent: Intent) -> None:
     found = _found(cursor, intent.execution_id)
     if not (found and found.open):
         raise not_open(intent.execution_id)
-    _write(cursor, intent, state="PENDING", owner=current_owner(), opening=opening)
+
+
+def open_row(cursor: sqlite3.Cursor, intent: Intent, opening: Opening, pending_seq: int) -> None:
+    """Make an id PENDING, or keep it so for its next attempt."""
+    _write(
+        cursor,
+        intent,
+        state="PENDING",
+        owner=opening.owner,
+        opening=opening.document,
+        pending_seq=pending_seq,
+    )
 
 
 def close_row(cursor: sqlite3.Cursor, facts: ExecutionFacts, result: str | None) -> None:
@@ -167,15 +190,17 @@ FROM executions
 
 _UPSERT = """
 INSERT INTO executions (execution_id, identity_sha256, contract_sha256, trace_id, session, tool_id,
-    state, outcome, result_json, receipt_id, started_at, ended_at, owner, opening)
+    state, outcome, result_json, receipt_id, started_at, ended_at, owner, opening, pending_seq)
 VALUES (:execution_id, :identity_sha256, :contract_sha256, :trace_id, :session, :tool_id,
-    :state, :outcome, :result_json, :receipt_id, :started_at, :ended_at, :owner, :opening)
+    :state, :outcome, :result_json, :receipt_id, :started_at, :ended_at, :owner, :opening,
+    :pending_seq)
 ON CONFLICT (execution_id) DO UPDATE SET identity_sha256 = excluded.identity_sha256,
     contract_sha256 = excluded.contract_sha256, trace_id = excluded.trace_id,
     session = excluded.session, tool_id = excluded.tool_id, state = excluded.state,
     outcome = excluded.outcome, result_json = excluded.result_json,
     receipt_id = excluded.receipt_id, started_at = excluded.started_at,
-    ended_at = excluded.ended_at, owner = excluded.owner, opening = excluded.opening
+    ended_at = excluded.ended_at, owner = excluded.owner, opening = excluded.opening,
+    pending_seq = excluded.pending_seq
 """
 
 
@@ -199,6 +224,7 @@ def _write(
     ended_at: str | None = None,
     owner: str | None = None,
     opening: str | None = None,
+    pending_seq: int | None = None,
 ) -> None:
     cursor.execute(
         _UPSERT,
@@ -208,7 +234,8 @@ def _write(
             "contract_sha256": intent.contract_sha256,
             "trace_id": intent.trace_id,
             "session": intent.session,
-            "tool_id": intent.contract.tool_id,
+            # As in the receipt, which will be held against this row.
+            "tool_id": intent.tool.tool_id if intent.tool else closed(intent.contract.tool_id),
             "state": state,
             "outcome": outcome,
             "result_json": result_json,
@@ -217,5 +244,6 @@ def _write(
             "ended_at": ended_at,
             "owner": owner,
             "opening": opening,
+            "pending_seq": pending_seq,
         },
     )

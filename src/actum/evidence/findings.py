@@ -13,12 +13,16 @@ from dataclasses import dataclass
 from actum.contract.canonical import sha256_bytes
 from actum.contract.model import Json
 from actum.errors import EvidenceUnavailable, VerificationFailed
-from actum.evidence.audit import Kind, closed, leaf_hash
+from actum.evidence.audit import Kind, closed
 from actum.evidence.encoding import encoded
+from actum.evidence.log import node_reader
 from actum.evidence.receipts import KeptReceipt
 from actum.evidence.traces import Traces
+from actum.store import note
 from actum.store.blobs import BlobStore
 from actum.store.database import Database
+from actum.store.keys import PublicKey
+from actum.store.merkle import included, inclusion_proof, leaf_hash
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,42 +44,76 @@ def store_findings(
 ) -> Iterator[Finding]:
     """Everything the store holds about the receipt `kept`, measured by its signed statement."""
     predicate = statement["predicate"]
+    yield _filed(predicate, kept)
     yield from _audit_record(predicate, kept, database)
     yield from _evidence_record(predicate, statement["subject"], database, blobs)
     yield _trace(predicate, database)
-    yield from _execution(predicate, database)
 
 
-def audit_findings(database: Database) -> Iterator[Finding]:
-    """The log itself: numbers without gaps, true leaves, and a receipt for each that names one."""
-    kept = dict(database.rows("SELECT final_seq, sha256 FROM receipts"))
-    expected = 1
-    for seq, record, leaf in database.rows("SELECT seq, record, leaf_hash FROM audit ORDER BY seq"):
-        subject = f"audit record {seq}"
-        if seq != expected:
-            yield Finding(subject, "order", False, f"records {expected} to {seq - 1} are missing")
-        expected = seq + 1
-        if leaf_hash(record) != leaf:
-            yield Finding(subject, "leaf hash", False, "its bytes are not those that were logged")
-            continue
-        named = json.loads(record)["receipt_sha256"]
-        if named != kept.pop(seq, None):
-            yield Finding(subject, "receipt", False, f"the receipt {named} it names is not there")
-    for seq in kept:
-        yield Finding(f"audit record {seq}", "present", False, "a receipt rests on it; it is gone")
-    yield Finding("audit log", "read to its end", True, f"{expected - 1} records")
+def _filed(predicate: Mapping[str, Json], kept: KeptReceipt) -> Finding:
+    filed = (kept.receipt_id, kept.execution_id, kept.evidence_id)
+    signed = (
+        predicate["receipt_id"],
+        predicate["execution_id"],
+        predicate["evidence"]["evidence_id"],
+    )
+    wrong = f"it is filed under {', '.join(filed)}"
+    return judged(f"receipt {predicate['receipt_id']}", "place", filed == signed, wrong)
+
+
+def place_findings(
+    kept: KeptReceipt, database: Database, trusted: Mapping[str, PublicKey]
+) -> Iterator[Finding]:
+    """That one receipt's record is in the log under a signed checkpoint, without reading it all."""
+    subject = f"audit record {kept.final_seq}"
+    row = database.row(
+        "SELECT note FROM checkpoints WHERE size >= ? ORDER BY size LIMIT 1", (kept.final_seq,)
+    )
+    leaf = database.row("SELECT record FROM audit WHERE seq = ?", (kept.final_seq,))
+    if row is None or leaf is None:
+        yield Finding(subject, "checkpoint", False, "no signed checkpoint covers it")
+        return
+    try:
+        found = note.parse(row[0])
+        signed_by = note.verify(found, trusted.values())
+        checkpoint, read = found.checkpoint, node_reader(database)
+        path = inclusion_proof(kept.final_seq - 1, checkpoint.size, read)
+    except VerificationFailed as error:
+        yield Finding(subject, "checkpoint", False, error.message)
+        return
+    leads = included(leaf_hash(leaf[0]), kept.final_seq - 1, checkpoint.size, path, checkpoint.root)
+    yield judged(
+        subject,
+        "checkpoint",
+        leads,
+        f"it is not the record that checkpoint {checkpoint.size} was signed over",
+    )
+    yield signer_finding(kept, signed_by[0])
+
+
+def signer_finding(kept: KeptReceipt, in_turn: str | None) -> Finding:
+    """A key that was retired by then may not have signed the receipt."""
+    found = [signature.get("keyid") for signature in kept.envelope.get("signatures", ())]
+    return judged(
+        f"receipt {kept.receipt_id}",
+        "signer",
+        found == [in_turn],
+        f"signed by {', '.join(map(str, found))}; the key at audit record {kept.final_seq} was"
+        f" {in_turn}",
+    )
 
 
 def _audit_record(
     predicate: Mapping[str, Json], kept: KeptReceipt, database: Database
 ) -> Iterator[Finding]:
     subject = f"audit record {kept.final_seq}"
-    row = database.row("SELECT record, leaf_hash FROM audit WHERE seq = ?", (kept.final_seq,))
+    row = database.row("SELECT record, nodes FROM audit WHERE seq = ?", (kept.final_seq,))
     if row is None:
         yield Finding(subject, "present", False, "the FINAL record of the receipt is gone")
         return
-    record, leaf = row
-    if leaf_hash(record) != leaf:
+    record, nodes = row
+    leaf = leaf_hash(record)
+    if nodes[: len(leaf)] != leaf:
         yield Finding(subject, "leaf hash", False, "its bytes are not those that were logged")
         return
     yield Finding(subject, "leaf hash", True)
@@ -109,7 +147,8 @@ def _evidence_record(
     evidence = predicate["evidence"]
     subject = f"evidence record {evidence['evidence_id']}"
     row = database.row(
-        "SELECT document FROM evidence_records WHERE evidence_id = ?", (evidence["evidence_id"],)
+        "SELECT document, execution_id, evidence_ref FROM evidence_records WHERE evidence_id = ?",
+        (evidence["evidence_id"],),
     )
     if row is None:
         yield Finding(subject, "present", False, "the receipt signs it; it is gone")
@@ -118,7 +157,10 @@ def _evidence_record(
         yield Finding(subject, "digest", False, "it is not the record that was signed")
         return
     yield Finding(subject, "digest", True)
-    files = json.loads(row[0])["files"]
+    document = json.loads(row[0])
+    place = (document["execution_id"], document["evidence_ref"])
+    yield judged(subject, "place", row[1:] == place, f"it is filed under {', '.join(row[1:])}")
+    files = document["files"]
     listed = {f"{file['kind']}/{file['path']}": file["sha256"] for file in files}
     for entry in subjects[1:]:
         if listed.get(entry["name"]) != entry["digest"]["sha256"]:
@@ -145,35 +187,4 @@ def _trace(predicate: Mapping[str, Json], database: Database) -> Finding:
         "events",
         same,
         "they are not those that were signed",
-    )
-
-
-def _execution(predicate: Mapping[str, Json], database: Database) -> Iterator[Finding]:
-    # Only the receipt that the row names can judge it: an id may have been refused before it ran.
-    row = database.row(
-        "SELECT outcome, result_json, contract_sha256, identity_sha256 FROM executions"
-        " WHERE execution_id = ? AND receipt_id = ?",
-        (predicate["execution_id"], predicate["receipt_id"]),
-    )
-    if row is None:
-        return
-    outcome, result, contract, identity = row
-    found = {
-        "outcome": outcome,
-        "result": None if result is None else sha256_bytes(result.encode()),
-        "contract_sha256": contract,
-        "identity_sha256": identity,
-    }
-    signed = {
-        "outcome": predicate["outcome"],
-        "result": predicate["result_sha256"],
-        "contract_sha256": predicate["contract"]["sha256"],
-        "identity_sha256": predicate["contract"]["identity_sha256"],
-    }
-    differing = sorted(name for name, value in signed.items() if found[name] != value)
-    yield judged(
-        f"execution {predicate['execution_id']}",
-        "recorded result",
-        not differing,
-        f"other {', '.join(differing)}",
     )

@@ -13,16 +13,23 @@ from datetime import datetime
 
 from actum.contract.canonical import sha256_bytes
 from actum.contract.model import Json
-from actum.evidence.audit import Audit, append
+from actum.evidence import recovery
+from actum.evidence.audit import Audit
 from actum.evidence.encoding import encoded
-from actum.evidence.executions import close_row, open_row, reopen_row
+from actum.evidence.executions import (
+    Opening,
+    close_row,
+    open_row,
+    require_open,
+    require_startable,
+)
 from actum.evidence.facts import ExecutionFacts, Intent, Opened
+from actum.evidence.log import Log, Page
 from actum.evidence.receipt import Receipt, build_statement, sign_receipt
 from actum.evidence.receipts import insert_receipt
 from actum.evidence.record import Redact, build_record, insert_record
-from actum.evidence.recovery import close_interrupted, opening
 from actum.evidence.traces import insert_events
-from actum.store.blobs import BlobStore
+from actum.store.blobs import BlobStore, insert_small
 from actum.store.database import Database
 from actum.store.keys import Signer
 
@@ -33,43 +40,45 @@ class Ledger:
     ) -> None:
         self._database = database
         self._blobs = blobs
-        self._signer = signer
         self._redact = redact
+        self.log = Log(database, signer)
+        self.log.adopt()
 
     def write_ahead(self, intent: Intent) -> Opened:
         """Record that `intent` is allowed and about to start; raises if it must not start."""
         self._blobs.prepare()
-        with self._database.transaction() as cursor:
-            append(cursor, Audit.allowed(intent))
-            opened = Opened(pending_seq=append(cursor, Audit.pending(intent)))
-            open_row(cursor, intent, opening(intent, opened))
-        return opened
+        opening = recovery.opening(intent)
+        with self.log.page() as page:
+            require_startable(page.cursor, intent)
+            page.append(Audit.allowed(intent).document())
+            return _opened(page, intent, opening)
 
     def another_attempt(self, intent: Intent) -> Opened:
         """Record that a retry or fallback of an open execution is about to start."""
-        with self._database.transaction() as cursor:
-            opened = Opened(pending_seq=append(cursor, Audit.pending(intent)))
-            reopen_row(cursor, intent, opening(intent, opened))
-        return opened
+        opening = recovery.opening(intent)
+        with self.log.page() as page:
+            require_open(page.cursor, intent)
+            return _opened(page, intent, opening)
 
     def seal(self, facts: ExecutionFacts, result: Mapping[str, Json] | None) -> Receipt:
         """Close an execution, or record a refusal. `result` must hold no raw output."""
-        # Files first: once the commit says that they are there, they are.
-        collected = facts.capture.collected if facts.capture else ()
-        stored = {self._blobs.put(file.content) for file in collected}
+        files = [file.content for file in facts.capture.collected] if facts.capture else []
+        small = self._blobs.small(files)
+        # Large files first: once the commit says that they are there, they are.
+        stored = self._blobs.put_large(files) | set(small)
         record = encoded(build_record(facts, stored, self._redact))
         answer = None if result is None else encoded(result)
-        receipt = sign_receipt(
-            build_statement(
-                facts, sha256_bytes(record), None if answer is None else sha256_bytes(answer)
-            ),
-            self._signer,
+        statement = build_statement(
+            facts, sha256_bytes(record), None if answer is None else sha256_bytes(answer)
         )
-        with self._database.transaction() as cursor:
+        with self.log.page() as page:
+            cursor = page.cursor
+            # Signed in here: only now is it certain whose turn it is to sign.
+            receipt = sign_receipt(statement, page.signer)
             close_row(cursor, facts, None if answer is None else answer.decode())
             if facts.refused_at is not None and facts.opened is None:
-                append(cursor, Audit.denied(facts))
-            final_seq = append(cursor, Audit.final(facts, receipt.sha256))
+                page.append(Audit.denied(facts).document())
+            final_seq = page.append(Audit.final(facts, receipt.sha256).document())
             insert_receipt(
                 cursor,
                 receipt,
@@ -85,13 +94,20 @@ class Ledger:
                 evidence_ref=facts.evidence_ref,
             )
             insert_events(cursor, receipt.receipt_id, facts.events)
+            insert_small(cursor, small)
         return receipt
 
     def close_interrupted(self, execution_id: str) -> Receipt:
         """Seal an execution whose process is gone."""
-        return close_interrupted(self._database, self._signer, execution_id)
+        return recovery.close_interrupted(self.log, execution_id)
 
     def malformed(self, body: bytes, at: datetime) -> int:
         """Record that something came which is no contract. It gets no receipt."""
-        with self._database.transaction() as cursor:
-            return append(cursor, Audit.malformed(body, at))
+        with self.log.page() as page:
+            return page.append(Audit.malformed(body, at).document())
+
+
+def _opened(page: Page, intent: Intent, opening: Opening) -> Opened:
+    opened = Opened(pending_seq=page.append(Audit.pending(intent, opening.sha256).document()))
+    open_row(page.cursor, intent, opening, opened.pending_seq)
+    return opened

@@ -8,29 +8,31 @@ says only what is known: it was about to start, and its end was not seen.
 from __future__ import annotations
 
 import json
+import sqlite3
 from dataclasses import fields
 from datetime import UTC, datetime
 
 from actum.contract.canonical import sha256_bytes
 from actum.contract.model import Json
 from actum.contract.outcome import PROJECTIONS, Outcome
-from actum.evidence.audit import Kind, append_document, read
+from actum.errors import EvidenceUnavailable
+from actum.evidence.audit import Kind, closed
 from actum.evidence.encoding import encoded
-from actum.evidence.executions import not_open
+from actum.evidence.executions import Opening, not_open
 from actum.evidence.facts import ExecutionFacts, Intent, Opened
-from actum.evidence.owner import is_alive
+from actum.evidence.log import Log
+from actum.evidence.owner import current_owner, is_alive
 from actum.evidence.receipt import Receipt, build_statement, sign_receipt
 from actum.evidence.receipts import insert_receipt
 from actum.evidence.record import build_record, insert_record
 from actum.evidence.trace import rfc3339
-from actum.store.database import Database
-from actum.store.keys import Signer
 
 INTERRUPTED = "INTERRUPTED"
+OPENED = Opened(pending_seq=0)  # some number: whoever reads the opening finds the record itself
 _OUTCOME = Outcome.EXCEPTION
 
 
-def opening(intent: Intent, opened: Opened) -> str:
+def opening(intent: Intent) -> Opening:
     """What `close_interrupted` will need; holds no value of the environment and no stdin."""
     lost = ExecutionFacts(
         **{field.name: getattr(intent, field.name) for field in fields(Intent)},
@@ -38,63 +40,83 @@ def opening(intent: Intent, opened: Opened) -> str:
         reason_codes=(INTERRUPTED,),
         ended_at=intent.started_at,
         duration_ms=0,
-        opened=opened,
+        opened=OPENED,
     )
     record = build_record(lost, stored=(), redact=bytes)
     statement = build_statement(lost, record_sha256="", result_sha256=None)
-    return encoded(
-        {"pending_seq": opened.pending_seq, "record": record, "statement": statement}
-    ).decode()
+    document = encoded({"record": record, "statement": statement}).decode()
+    return Opening(owner=current_owner(), document=document)
 
 
-def close_interrupted(database: Database, signer: Signer, execution_id: str) -> Receipt:
+def close_interrupted(log: Log, execution_id: str) -> Receipt:
     """Seal one execution whose process is gone; raises if it is closed or its process lives."""
     ended_at = rfc3339(datetime.now(UTC))
-    with database.transaction() as cursor:
-        found = cursor.execute(
-            "SELECT opening, owner FROM executions WHERE execution_id = ? AND state = 'PENDING'",
+    with log.page() as page:
+        found = page.cursor.execute(
+            "SELECT opening, owner, pending_seq FROM executions"
+            " WHERE execution_id = ? AND state = 'PENDING'",
             (execution_id,),
         ).fetchone()
         if found is None or is_alive(found[1]):
             raise not_open(execution_id)
         left = json.loads(found[0])
+        pending = _pending(page.cursor, execution_id, Opening(owner=found[1], document=found[0]))
         record = encoded({**left["record"], "ended_at": ended_at})
         receipt = sign_receipt(
-            _completed(left["statement"], ended_at, sha256_bytes(record)), signer
+            _completed(left["statement"], ended_at, sha256_bytes(record)), page.signer
         )
-        final_seq = append_document(
-            cursor,
+        final_seq = page.append(
             {
-                **read(cursor, left["pending_seq"]),
+                **pending,
                 "kind": Kind.FINAL,
                 "ts": ended_at,
                 "status": PROJECTIONS[_OUTCOME].action,
                 "outcome": _OUTCOME,
                 "reason_codes": [INTERRUPTED],
                 "receipt_sha256": receipt.sha256,
+                "opening_sha256": None,
             },
         )
-        cursor.execute(
+        page.cursor.execute(
             "UPDATE executions SET state = 'FINAL', outcome = ?, receipt_id = ?, ended_at = ?,"
-            " owner = NULL, opening = NULL WHERE execution_id = ?",
+            " owner = NULL, opening = NULL, pending_seq = NULL WHERE execution_id = ?",
             (_OUTCOME.value, receipt.receipt_id, ended_at, execution_id),
         )
         evidence_id = left["record"]["evidence_id"]
         insert_receipt(
-            cursor,
+            page.cursor,
             receipt,
             execution_id=execution_id,
             evidence_id=evidence_id,
             final_seq=final_seq,
         )
         insert_record(
-            cursor,
+            page.cursor,
             record,
             evidence_id=evidence_id,
             execution_id=execution_id,
             evidence_ref=left["record"]["evidence_ref"],
         )
     return receipt
+
+
+def _pending(cursor: sqlite3.Cursor, execution_id: str, opening: Opening) -> dict[str, Json]:
+    """The logged record of the start. What would be signed now must be what it announced."""
+    row = cursor.execute(
+        "SELECT record FROM audit WHERE seq ="
+        " (SELECT pending_seq FROM executions WHERE execution_id = ?)",
+        (execution_id,),
+    ).fetchone()
+    pending: dict[str, Json] = json.loads(row[0]) if row else {}
+    # Records of version 1 had no such digest.
+    announced = pending.get("opening_sha256") if pending.get("v") != 1 else opening.sha256
+    if pending.get("execution_id") != closed(execution_id) or announced != opening.sha256:
+        raise EvidenceUnavailable(
+            f"What was written down before execution {execution_id} started was changed since, so"
+            " its end cannot be signed.",
+            remedy="`actum verify --all` names what differs; restore the home from a backup.",
+        )
+    return pending
 
 
 def _completed(statement: dict[str, Json], ended_at: str, record_sha256: str) -> dict[str, Json]:

@@ -14,11 +14,25 @@ from pathlib import Path
 
 from actum.contract.canonical import sha256_bytes
 from actum.contract.model import Json
-from actum.errors import VerificationFailed
-from actum.evidence.findings import Finding, audit_findings, judged, store_findings
+from actum.errors import EvidenceUnavailable, VerificationFailed
+from actum.evidence.findings import (
+    Finding,
+    judged,
+    place_findings,
+    signer_finding,
+    store_findings,
+)
+from actum.evidence.log_findings import checkpoint_findings, read_log
 from actum.evidence.receipt import MANIFEST, PAYLOAD_TYPE, PREDICATE_TYPE, STATEMENT_TYPE
 from actum.evidence.receipts import KeptReceipt, Receipts
-from actum.store import dsse
+from actum.evidence.row_findings import (
+    Answers,
+    execution_findings,
+    file_findings,
+    one_execution,
+    stray_findings,
+)
+from actum.store import dsse, note
 from actum.store.blobs import BlobStore
 from actum.store.database import Database
 from actum.store.keys import PublicKey
@@ -68,26 +82,70 @@ class Verifier:
         self._trusted = trusted
 
     def verify_execution(self, receipt_id: str) -> tuple[Finding, ...]:
-        """One kept receipt and all that hangs on it."""
-        return tuple(self._kept_findings(self._receipts.find(receipt_id)))
+        """One kept receipt, all that hangs on it, and its place in the log."""
+        kept = self._receipts.find(receipt_id)
+        statement, findings = self._kept_findings(kept)
+        if statement is None:
+            return tuple(findings)
+        return (
+            *findings,
+            *place_findings(kept, self._database, self._trusted),
+            *one_execution(statement["predicate"], self._database),
+        )
 
-    def verify_all(self) -> tuple[Finding, ...]:
-        """Every kept receipt, every audit record, and that neither is without the other."""
-        findings = list(audit_findings(self._database))
-        for (receipt_id,) in self._database.rows("SELECT receipt_id FROM receipts ORDER BY rowid"):
-            findings += self._kept_findings(self._receipts.find(receipt_id))
+    def verify_all(self, checkpoint: tuple[str, str] | None = None) -> tuple[Finding, ...]:
+        """Everything this home holds. `checkpoint` is one kept elsewhere: its text and its name.
+
+        Each thing is looked at once, so that this takes twice as long for twice as much.
+        """
+        findings: list[Finding] = []
+        try:
+            findings += file_findings(self._database)
+            self._verify_all(findings, checkpoint)
+        except EvidenceUnavailable as error:
+            # A damaged page: what was found so far is worth more than an abort.
+            findings.append(Finding("database", "readable", False, error.message))
         return tuple(findings)
 
-    def _kept_findings(self, kept: KeptReceipt) -> Iterator[Finding]:
+    def verify_log(self, checkpoint: tuple[str, str]) -> tuple[Finding, ...]:
+        """The audit log alone, against a checkpoint kept elsewhere."""
+        reading = read_log(self._database, self._trusted, _size_of(checkpoint[0]))
+        kept = checkpoint_findings(checkpoint[0], reading, self._trusted, checkpoint[1])
+        return (*reading.findings, *kept)
+
+    def _verify_all(self, findings: list[Finding], checkpoint: tuple[str, str] | None) -> None:
+        wanted = _size_of(checkpoint[0]) if checkpoint else None
+        reading = read_log(self._database, self._trusted, wanted)
+        findings += reading.findings
+        if checkpoint:
+            text, where = checkpoint
+            findings += checkpoint_findings(text, reading, self._trusted, where)
+        answers = Answers({})
+        for (receipt_id,) in self._database.rows(
+            "SELECT receipt_id FROM receipts ORDER BY final_seq, rowid"
+        ):
+            kept = self._receipts.find(receipt_id)
+            statement, found = self._kept_findings(kept)
+            findings += found
+            if statement is not None:
+                answers.add(statement["predicate"])
+                findings.append(signer_finding(kept, reading.signer_at(kept.final_seq)))
+        findings += execution_findings(self._database, answers, reading.unclosed)
+        findings += stray_findings(self._database)
+
+    def _kept_findings(self, kept: KeptReceipt) -> tuple[dict[str, Json] | None, list[Finding]]:
         subject = f"receipt {kept.receipt_id}"
         intact = sha256_bytes(kept.encoded) == kept.sha256
-        yield judged(subject, "stored bytes", intact, "they are not those that were stored")
+        stored = judged(subject, "stored bytes", intact, "they are not those that were stored")
         try:
             envelope = kept.envelope
         except ValueError:
-            yield Finding(subject, "shape", False, "it is not JSON")
-            return
-        yield from _receipt_findings(envelope, self._trusted, self._database, self._blobs, subject)
+            return None, [stored, Finding(subject, "shape", False, "it is not JSON")]
+        statement, signed = _signed_statement(envelope, self._trusted, subject)
+        findings = [stored, *signed]
+        if statement is not None:
+            findings += store_findings(statement, kept, self._database, self._blobs)
+        return statement, findings
 
 
 def _receipt_findings(
@@ -108,6 +166,16 @@ def _receipt_findings(
         return
     yield judged(named, "known here", _same(envelope, kept), "the copy kept here is another one")
     yield from store_findings(statement, kept, database, blobs)
+    yield from place_findings(kept, database, trusted)
+    yield from one_execution(statement["predicate"], database)
+
+
+def _size_of(checkpoint: str) -> int | None:
+    """How many records a checkpoint claims; ``None`` for something that is none."""
+    try:
+        return note.parse(checkpoint).checkpoint.size
+    except VerificationFailed:
+        return None
 
 
 def _same(envelope: Mapping[str, Json], kept: KeptReceipt) -> bool:

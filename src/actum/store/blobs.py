@@ -1,30 +1,41 @@
-"""Collected files, addressed by their BLAKE3: `.actum/evidence/<first two>/<all 64>`.
+"""Collected files, addressed by their BLAKE3.
 
-A file appears under its name only when all of it is on the disk. The same content is stored once.
-What is read is checked on the way out, so that a changed file is never handed on as evidence.
+Small ones are rows of the database, so that they share the one sync of the record that names them.
+Larger ones are files, `.actum/evidence/<first two>/<all 64>`, each with a sync of its own before
+that record is written: a file appears under its name only when all of it is on the disk. The same
+content is stored once. What is read is checked on the way out, so that changed content is never
+handed on as evidence.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import sqlite3
 import tempfile
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from actum.contract.canonical import blake3_bytes
 from actum.errors import EvidenceUnavailable, VerificationFailed
+from actum.store.database import Database
+
+#: Content up to this size goes into the database.
+SMALL_BYTES = 262_144
 
 _NAME = re.compile(r"[0-9a-f]{64}")
 
 
 class BlobStore:
-    def __init__(self, home: str | os.PathLike[str]) -> None:
+    def __init__(self, home: str | os.PathLike[str], database: Database | None = None) -> None:
         self.root = Path(home) / "evidence"
+        self._database = database
 
     def prepare(self) -> None:
         """Make sure that files could be kept now; raises before anything depends on it."""
         try:
-            self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if not os.path.isdir(self.root):
+                self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise _cannot_keep(self.root, error) from error
         if not os.access(self.root, os.W_OK | os.X_OK):
@@ -38,6 +49,24 @@ class BlobStore:
 
     def put(self, content: bytes) -> str:
         """Keep `content` durably and return its address. A damaged copy is replaced."""
+        if self._database is not None and self._takes(content):
+            with self._database.transaction() as cursor:
+                insert_small(cursor, small := self.small([content]))
+                return next(iter(small))
+        return self._put_file(content)
+
+    def put_large(self, contents: Iterable[bytes]) -> set[str]:
+        """Keep what is too large for the database; the rest is for `insert_small`."""
+        return {self._put_file(each) for each in contents if not self._takes(each)}
+
+    def small(self, contents: Iterable[bytes]) -> dict[str, bytes]:
+        """What the database takes, by address."""
+        return {blake3_bytes(each): each for each in contents if self._takes(each)}
+
+    def _takes(self, content: bytes) -> bool:
+        return self._database is not None and len(content) <= SMALL_BYTES
+
+    def _put_file(self, content: bytes) -> str:
         blake3 = blake3_bytes(content)
         path = self.path(blake3)
         try:
@@ -50,11 +79,22 @@ class BlobStore:
     def read(self, blake3: str) -> bytes:
         """The content of an address, proven to be what was stored."""
         path = self.path(blake3)
+        row = None
+        if self._database is not None:
+            row = self._database.row("SELECT content FROM blobs WHERE blake3 = ?", (blake3,))
+        if row is not None:
+            if blake3_bytes(row[0]) != blake3:
+                raise VerificationFailed(
+                    f"The evidence {blake3} in the database does not have the content it was"
+                    " stored with.",
+                    remedy="Restore it from a backup.",
+                )
+            return bytes(row[0])
         try:
             content = path.read_bytes()
         except FileNotFoundError as error:
             raise VerificationFailed(
-                f"The evidence file {path} is missing.", remedy="Restore it from a backup."
+                f"The evidence file {blake3} is missing.", remedy="Restore it from a backup."
             ) from error
         except OSError as error:
             raise EvidenceUnavailable(
@@ -67,6 +107,15 @@ class BlobStore:
                 remedy="Restore it from a backup.",
             )
         return content
+
+
+def insert_small(cursor: sqlite3.Cursor, contents: Mapping[str, bytes]) -> None:
+    """Keep `contents` with the transaction of `cursor`. A damaged copy is replaced."""
+    cursor.executemany(
+        "INSERT INTO blobs (blake3, content) VALUES (?, ?) ON CONFLICT (blake3)"
+        " DO UPDATE SET content = excluded.content WHERE content <> excluded.content",
+        contents.items(),
+    )
 
 
 def _holds(path: Path, blake3: str) -> bool:

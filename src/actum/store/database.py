@@ -11,13 +11,14 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from actum.errors import EvidenceUnavailable
-from actum.store.migrations import MIGRATIONS
+from actum.store.migrations import MIGRATIONS, Part
 
 FILE_NAME = "actum.db"
 BUSY_TIMEOUT_S = 10.0
@@ -130,13 +131,12 @@ class Database:
         return int(self._connection.execute("PRAGMA user_version").fetchone()[0])
 
     def _migrate(self) -> None:
-        for number, script in enumerate(MIGRATIONS, start=1):
+        for number, step in enumerate(MIGRATIONS, start=1):
             with self.transaction() as cursor:
                 # Looked at again under the write lock: another process may have been faster.
                 if self._version() >= number:
                     continue
-                for statement in _statements(script):
-                    cursor.execute(statement)
+                _apply(cursor, step)
                 cursor.execute(f"PRAGMA user_version = {number}")
 
     @contextmanager
@@ -145,6 +145,34 @@ class Database:
             yield
         except sqlite3.Error as error:
             raise _fault(error, self.path) from error
+
+
+@cache
+def expected_schema() -> Mapping[str, str]:
+    """Every table, index and trigger that this version's file has, and how it is declared."""
+    connection = sqlite3.connect(":memory:")
+    try:
+        for step in MIGRATIONS:
+            _apply(connection.cursor(), step)
+        return schema_of(connection.execute(SCHEMA).fetchall())
+    finally:
+        connection.close()
+
+
+SCHEMA = "SELECT type || ' ' || name, coalesce(sql, '') FROM sqlite_master"
+
+
+def schema_of(rows: list[tuple[str, str]]) -> dict[str, str]:
+    return {name: sql for name, sql in rows if "sqlite_" not in name}
+
+
+def _apply(cursor: sqlite3.Cursor, step: tuple[Part, ...]) -> None:
+    for part in step:
+        if callable(part):
+            part(cursor)
+            continue
+        for statement in _statements(part):
+            cursor.execute(statement)
 
 
 def _statements(script: str) -> Iterator[str]:

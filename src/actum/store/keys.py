@@ -6,10 +6,12 @@ beside each other:
     <keyid>.key   private, PKCS8 PEM, mode 0600
     <keyid>.pub   public, SubjectPublicKeyInfo PEM, to be handed out
     current       the keyid that signs now
+    next.key      a key that a rotation has made and not yet switched to
 
 The keyid is the SHA-256, in hex, of the raw 32-byte public key. Every `.pub` file in the directory
 is trusted, and so are the keys named in `actum.toml [trust]`. A private key that someone else may
 read is refused: what it signed would prove nothing. Nothing here ever returns private bytes.
+When a key may be switched is for `evidence.rotation` to say; here is only how.
 """
 
 from __future__ import annotations
@@ -18,16 +20,20 @@ import fcntl
 import hashlib
 import os
 import stat
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from actum.errors import Refused
 
 if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import (
+        Ed25519PrivateKey,
+        Ed25519PublicKey,
+    )
 
 _KEY_FILE_BYTES = 16_384  # a PEM of an Ed25519 key has about 120
 
@@ -68,13 +74,19 @@ class PublicKey:
 
     def verifies(self, message: bytes, signature: bytes) -> bool:
         from cryptography.exceptions import InvalidSignature
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
         try:
-            Ed25519PublicKey.from_public_bytes(self.raw).verify(signature, message)
+            _loaded(self.raw).verify(signature, message)
         except InvalidSignature:
             return False
         return True
+
+
+@lru_cache(maxsize=64)
+def _loaded(raw: bytes) -> Ed25519PublicKey:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+    return Ed25519PublicKey.from_public_bytes(raw)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +95,29 @@ class Signer:
 
     keyid: str
     sign: Callable[[bytes], bytes] = field(repr=False)
+    public: PublicKey = field(repr=False)
+
+
+class _Trusted(Mapping[str, PublicKey]):
+    """Believed keys by id. One that a rotation has added since is found when it is asked for."""
+
+    def __init__(self, directory: Path, keys: Iterable[PublicKey]) -> None:
+        self._directory = directory
+        self._keys = {key.keyid: key for key in keys}
+
+    def __getitem__(self, keyid: str) -> PublicKey:
+        if keyid not in self._keys and _is_keyid(keyid):
+            path = self._directory / f"{keyid}.pub"
+            if not path.exists():
+                raise KeyError(keyid)
+            self._keys = {**self._keys, keyid: _read_public(path)}
+        return self._keys[keyid]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._keys)
+
+    def __len__(self) -> int:
+        return len(self._keys)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,13 +136,13 @@ class Keyring:
         signer = _signer(directory)
         own = [_read_public(path) for path in sorted(directory.glob("*.pub"))]
         given = [PublicKey.from_pem(pem, where="actum.toml [trust]") for pem in trust]
-        trusted = {key.keyid: key for key in (*own, *given)}
+        trusted = _Trusted(directory, (*own, *given))
         if signer.keyid not in trusted:
             raise _unusable(
                 str(directory / f"{signer.keyid}.pub"),
                 "the public half of the signing key is missing",
             )
-        return cls(signer=signer, trusted=MappingProxyType(trusted))
+        return cls(signer=signer, trusted=trusted)
 
     def public(self, keyid: str) -> PublicKey:
         key = self.trusted.get(keyid)
@@ -128,14 +163,31 @@ def _signer(directory: Path) -> Signer:
             f"There is no signing key in {directory}.",
             remedy="Run `actum init` to create one.",
         )
-    keyid = _read(current).decode("ascii", "replace").strip()
-    if len(keyid) != 64 or not set(keyid) <= set("0123456789abcdef"):
-        raise _unusable(str(current), "it does not hold a keyid")
+    keyid = _current(directory)
     path = directory / f"{keyid}.key"
+    if not path.exists() and _current(directory) != keyid:
+        return _signer(directory)  # a rotation ended between the two looks
+    return _signer_of(path, keyid)
+
+
+def _current(directory: Path) -> str:
+    current = directory / "current"
+    keyid = _read(current).decode("ascii", "replace").strip()
+    if not _is_keyid(keyid):
+        raise _unusable(str(current), "it does not hold a keyid")
+    return keyid
+
+
+def _is_keyid(text: str) -> bool:
+    return len(text) == 64 and set(text) <= set("0123456789abcdef")
+
+
+def _signer_of(path: Path, keyid: str | None = None) -> Signer:
     private = _parse_private(_read(path, private=True), path)
-    if PublicKey.from_raw(private.public_key().public_bytes_raw()).keyid != keyid:
+    public = PublicKey.from_raw(private.public_key().public_bytes_raw())
+    if keyid not in (None, public.keyid):
         raise _unusable(str(path), "it holds another key than its name says")
-    return Signer(keyid, private.sign)
+    return Signer(public.keyid, private.sign, public)
 
 
 def _parse_private(pem: bytes, path: Path) -> Ed25519PrivateKey:
@@ -185,19 +237,77 @@ def _read(path: Path, *, private: bool = False) -> bytes:
         return file.read(_KEY_FILE_BYTES)
 
 
+def private_keys(home: Path) -> Iterator[Signer]:
+    """Every private key that lies here, whether it signs or not."""
+    return map(_signer_of, sorted((home / "keys").glob("*.key")))
+
+
+def prepare_next(home: Path) -> Signer:
+    """The key that a rotation may switch to: made, or found where a former one stopped."""
+    directory = home / "keys"
+    with _alone(directory):
+        path = directory / "next.key"
+        if not path.exists():
+            _replace(path, _generated(), 0o600)
+        return _signer_of(path)
+
+
+def switch_to_next(home: Path, keyid: str) -> Signer:
+    """Make the prepared key the one that signs. May be repeated after a crash at any point."""
+    directory = home / "keys"
+    with _alone(directory) as synced:
+        path = directory / f"{keyid}.key"
+        if not path.exists():
+            prepared = directory / "next.key"
+            _signer_of(prepared, keyid)
+            prepared.rename(path)
+            synced()
+        signer = _signer_of(path, keyid)
+        _replace(directory / f"{keyid}.pub", signer.public.pem.encode(), 0o644)
+        synced()
+        # `current` last: whoever finds it finds both halves complete.
+        _replace(directory / "current", f"{keyid}\n".encode(), 0o644)
+        synced()
+    return signer
+
+
+def forget_retired(home: Path) -> None:
+    """Remove the private halves that sign no more. Their public halves stay."""
+    directory = home / "keys"
+    with _alone(directory) as synced:
+        kept = {f"{_current(directory)}.key", "next.key"}
+        for path in directory.glob("*.key"):
+            if path.name not in kept:
+                path.unlink()
+        synced()
+
+
 def _create(directory: Path) -> None:
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with _alone(directory) as synced:  # of two that create at once, the second finds it
+        if (directory / "current").exists():
+            return
+        pem = _generated()
+        public = PublicKey.from_raw(_parse_private(pem, directory).public_key().public_bytes_raw())
+        _replace(directory / f"{public.keyid}.key", pem, 0o600)
+        _replace(directory / f"{public.keyid}.pub", public.pem.encode(), 0o644)
+        synced()
+        _replace(directory / "current", f"{public.keyid}\n".encode(), 0o644)
+        synced()
+
+
+@contextmanager
+def _alone(directory: Path) -> Iterator[Callable[[], None]]:
+    """Hold the directory against other processes; the value makes its names durable."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)  # of two that create at once, the second finds it
-        if not (directory / "current").exists():
-            _write_pair(directory)
-            os.fsync(descriptor)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield lambda: os.fsync(descriptor)
     finally:
         os.close(descriptor)
 
 
-def _write_pair(directory: Path) -> None:
+def _generated() -> bytes:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import (
         Encoding,
@@ -206,23 +316,20 @@ def _write_pair(directory: Path) -> None:
     )
 
     private = Ed25519PrivateKey.generate()
-    public = PublicKey.from_raw(private.public_key().public_bytes_raw())
-    pem = private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    _write_new(directory / f"{public.keyid}.key", pem, 0o600)
-    _write_new(directory / f"{public.keyid}.pub", public.pem.encode(), 0o644)
-    # `current` last: whoever finds it finds both halves complete.
-    pending = directory / f"current.{public.keyid}"
-    _write_new(pending, f"{public.keyid}\n".encode(), 0o644)
-    pending.rename(directory / "current")
+    return private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
-def _write_new(path: Path, content: bytes, mode: int) -> None:
-    # The mode is given to open, not set afterwards: there is no moment with wider permission.
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-    with os.fdopen(descriptor, "wb") as file:
+def _replace(path: Path, content: bytes, mode: int) -> None:
+    # Under another name first: after a crash a file is whole or not there. The mode is given to
+    # open, not set afterwards: there is no moment with wider permission.
+    pending = path.with_name(f".new-{path.name}")
+    pending.unlink(missing_ok=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with os.fdopen(os.open(pending, flags, mode), "wb") as file:
         file.write(content)
         file.flush()
-        os.fsync(descriptor)
+        os.fsync(file.fileno())
+    pending.rename(path)
 
 
 def _unusable(where: str, why: str) -> Refused:

@@ -1,11 +1,20 @@
 """The schema of `.actum/actum.db`, as the list of steps that lead to it.
 
-Step N brings a file from version N-1 to N. A step that has shipped is never edited: a change is a
-new step at the end. Audit records and receipts have no way to be changed or removed through SQL;
-that is a seat belt against our own mistakes, the proof against others is the signature.
+Step N brings a file from version N-1 to N: statements, and what they cannot say as a function. A
+step that has shipped is never edited: a change is a new step at the end. Audit records and
+receipts have no way to be changed or removed through SQL; that is a seat belt against our own
+mistakes, the proof against others is the signature.
 """
 
 from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+
+from actum.store.merkle import Edge
+
+#: Statements, or a function that runs inside the step's transaction.
+Part = str | Callable[[sqlite3.Cursor], None]
 
 _FIRST = """
 CREATE TABLE executions (
@@ -114,4 +123,57 @@ CREATE TRIGGER executor_reviews_are_never_removed BEFORE DELETE ON executor_revi
 END;
 """
 
-MIGRATIONS: tuple[str, ...] = (_FIRST, _EXECUTORS)
+_TREE = """
+ALTER TABLE audit ADD COLUMN nodes BLOB NOT NULL DEFAULT x'';
+DROP TRIGGER audit_is_never_changed;
+"""
+
+
+def _grow_tree(cursor: sqlite3.Cursor) -> None:
+    """Build the tree over the leaves there are; a checkpoint without a note says: not signed."""
+    edge = Edge()
+    for (seq,) in cursor.execute("SELECT seq FROM audit ORDER BY seq").fetchall():
+        leaf = cursor.execute("SELECT leaf_hash FROM audit WHERE seq = ?", (seq,)).fetchone()[0]
+        edge, nodes = edge.grown(bytes.fromhex(leaf))
+        cursor.execute("UPDATE audit SET nodes = ? WHERE seq = ?", (nodes, seq))
+    if edge.size:
+        cursor.execute("INSERT INTO checkpoints (size, note) VALUES (?, '')", (edge.size,))
+
+
+_CHECKPOINTS = """
+CREATE TABLE checkpoints (
+    size INTEGER PRIMARY KEY,
+    note TEXT NOT NULL
+) STRICT;
+"""
+
+_TREE_GROWN = """
+ALTER TABLE audit DROP COLUMN leaf_hash;
+CREATE TRIGGER audit_is_never_changed BEFORE UPDATE ON audit BEGIN
+    SELECT RAISE(ABORT, 'audit records are append-only');
+END;
+CREATE TRIGGER checkpoints_are_never_changed BEFORE UPDATE ON checkpoints BEGIN
+    SELECT RAISE(ABORT, 'checkpoints are append-only');
+END;
+CREATE TRIGGER checkpoints_are_never_removed BEFORE DELETE ON checkpoints WHEN OLD.note <> '' BEGIN
+    SELECT RAISE(ABORT, 'checkpoints are append-only');
+END;
+CREATE TRIGGER trace_is_never_removed BEFORE DELETE ON trace_events BEGIN
+    SELECT RAISE(ABORT, 'trace events are append-only');
+END;
+
+ALTER TABLE executions ADD COLUMN pending_seq INTEGER;
+UPDATE executions SET pending_seq = json_extract(opening, '$.pending_seq')
+WHERE opening IS NOT NULL;
+
+CREATE TABLE blobs (
+    blake3  TEXT PRIMARY KEY,
+    content BLOB NOT NULL
+) STRICT;
+"""
+
+MIGRATIONS: tuple[tuple[Part, ...], ...] = (
+    (_FIRST,),
+    (_TREE, _CHECKPOINTS, _grow_tree, _TREE_GROWN),
+    (_EXECUTORS,),
+)

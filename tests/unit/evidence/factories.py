@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -27,6 +28,7 @@ from actum.contract.model import Contract, Inputs, Metadata, RunnerKind
 from actum.contract.outcome import Outcome, TraceOutcome
 from actum.evidence.executions import Executions
 from actum.evidence.facts import ExecutionFacts, Intent, Opened, Stage
+from actum.evidence.findings import Finding
 from actum.evidence.ledger import Ledger
 from actum.evidence.receipts import Receipts
 from actum.evidence.record import EvidenceRecords
@@ -56,7 +58,7 @@ class House:
     @classmethod
     def open(cls, home: Path) -> House:
         database = Database.open(home)
-        blobs = BlobStore(home)
+        blobs = BlobStore(home, database)
         keyring = Keyring.open(home, create=True)
         receipts = Receipts(database, home)
         return cls(
@@ -85,6 +87,25 @@ class House:
         facts = make_facts(intent, opened=opened, **changes)
         self.ledger.seal(facts, RESULT)
         return facts
+
+
+def tamper(house: House, statement: str, *values: Any) -> None:
+    """What someone with the file and a SQLite shell can do who then tidies up."""
+    connection = house.database._connection
+    triggers = connection.execute(
+        "SELECT name, sql FROM sqlite_master WHERE type = 'trigger'"
+    ).fetchall()
+    for name, _ in triggers:
+        connection.execute(f"DROP TRIGGER {name}")
+    connection.execute("PRAGMA foreign_keys = OFF")
+    changed = connection.execute(statement, values).rowcount
+    for _, sql in triggers:
+        connection.execute(sql)
+    assert changed > 0
+
+
+def bad(findings: Iterable[Finding]) -> list[tuple[str, str]]:
+    return [(finding.subject, finding.check) for finding in findings if not finding.passed]
 
 
 RESULT = {"outcome": "SUCCEEDED", "result": {"exit_code": 0}}

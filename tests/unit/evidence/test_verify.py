@@ -11,14 +11,23 @@ from typing import Any
 import pytest
 
 from actum.errors import VerificationFailed
-from actum.evidence.findings import Finding
 from actum.evidence.ledger import Ledger
 from actum.evidence.receipt import PAYLOAD_TYPE, sign_receipt
 from actum.evidence.verify import verify_file, verify_receipt
 from actum.store import dsse
+from actum.store.blobs import SMALL_BYTES
 from actum.store.keys import Keyring
 
-from .factories import House, make_capture, make_facts, make_file, make_intent, make_refusal
+from .factories import (
+    House,
+    bad,
+    make_capture,
+    make_facts,
+    make_file,
+    make_intent,
+    make_refusal,
+    tamper,
+)
 
 FILES = (make_file("report.json", b'{"ok":true}'), make_file("log.txt", b"hello", "output_file"))
 
@@ -28,23 +37,8 @@ def sealed(house: House) -> Any:
     return house.execute(capture=make_capture(collected=FILES))
 
 
-def bad(findings: tuple[Finding, ...]) -> list[tuple[str, str]]:
-    return [(finding.subject, finding.check) for finding in findings if not finding.passed]
-
-
 def check(house: House, envelope: dict[str, Any]) -> list[tuple[str, str]]:
     return bad(verify_receipt(envelope, house.keyring.trusted, house.database, house.blobs))
-
-
-def tamper(house: House, statement: str, *values: Any) -> None:
-    """What someone with the file and a SQLite shell can do."""
-    connection = house.database._connection
-    for (trigger,) in connection.execute(
-        "SELECT name FROM sqlite_master WHERE type = 'trigger'"
-    ).fetchall():
-        connection.execute(f"DROP TRIGGER {trigger}")
-    connection.execute("PRAGMA foreign_keys = OFF")
-    assert connection.execute(statement, values).rowcount > 0
 
 
 def test_an_untouched_home_verifies_and_says_what_was_looked_at(house: House, sealed: Any) -> None:
@@ -190,20 +184,37 @@ def test_a_receipt_signed_again_with_our_key_is_not_the_one_that_was_logged(
 
 @pytest.mark.parametrize("position", [0, 5, -1])
 def test_a_changed_artifact_is_named(house: House, sealed: Any, position: int) -> None:
-    path = house.blobs.path(FILES[0].blake3)
+    content = bytearray(FILES[0].content)
+    content[position] ^= 1
+    tamper(house, "UPDATE blobs SET content = ? WHERE blake3 = ?", bytes(content), FILES[0].blake3)
+    findings = house.verifier.verify_execution(sealed.receipt_id)
+    assert bad(findings) == [("file artifact/report.json", "content")]
+    (finding,) = [finding for finding in findings if not finding.passed]
+    assert FILES[0].blake3 in finding.detail
+
+
+def test_a_missing_artifact_is_named(house: House, sealed: Any) -> None:
+    tamper(house, "DELETE FROM blobs WHERE blake3 = ?", FILES[1].blake3)
+    found = bad(house.verifier.verify_all())
+    assert found == [("file output_file/log.txt", "content")]
+
+
+@pytest.mark.parametrize("position", [0, 5, -1])
+def test_a_changed_or_missing_large_artifact_is_named_with_its_path(
+    house: House, position: int
+) -> None:
+    large = make_file("large.bin", b"x" * (SMALL_BYTES + 1))
+    sealed = house.execute(capture=make_capture(collected=(large,)))
+    path = house.blobs.path(large.blake3)
     content = bytearray(path.read_bytes())
     content[position] ^= 1
     path.write_bytes(content)
     findings = house.verifier.verify_execution(sealed.receipt_id)
-    assert bad(findings) == [("file artifact/report.json", "content")]
+    assert bad(findings) == [("file artifact/large.bin", "content")]
     (finding,) = [finding for finding in findings if not finding.passed]
     assert str(path) in finding.detail
-
-
-def test_a_missing_artifact_is_named(house: House, sealed: Any) -> None:
-    house.blobs.path(FILES[1].blake3).unlink()
-    found = bad(house.verifier.verify_all())
-    assert found == [("file output_file/log.txt", "content")]
+    path.unlink()
+    assert bad(house.verifier.verify_all()) == [("file artifact/large.bin", "content")]
 
 
 def test_every_byte_of_the_evidence_record_counts(house: House, sealed: Any) -> None:
@@ -234,7 +245,9 @@ def test_every_byte_of_an_audit_record_counts(house: House, sealed: Any) -> None
 def test_a_removed_audit_record_or_receipt_is_named(house: House, sealed: Any) -> None:
     house.execute()
     tamper(house, "DELETE FROM audit WHERE seq = 2")
-    assert bad(house.verifier.verify_all()) == [("audit record 3", "order")]
+    found = house.verifier.verify_all()
+    assert bad(found)[0] == ("audit record 3", "order")
+    assert "record 2 is due" in found[[each.passed for each in found].index(False)].detail
     tamper(house, "DELETE FROM receipts WHERE receipt_id = ?", sealed.receipt_id)
     assert ("audit record 3", "receipt") in bad(house.verifier.verify_all())
 
@@ -242,8 +255,10 @@ def test_a_removed_audit_record_or_receipt_is_named(house: House, sealed: Any) -
 def test_a_receipt_whose_audit_record_is_cut_off_is_named(house: House, sealed: Any) -> None:
     tamper(house, "DELETE FROM audit WHERE seq = 3")
     assert bad(house.verifier.verify_all()) == [
+        ("audit records 3 to 3", "present"),
         ("audit record 3", "present"),
         ("audit record 3", "present"),
+        (f"execution {sealed.execution_id}", "recorded start"),
     ]
 
 

@@ -17,7 +17,7 @@ from actum.errors import EvidenceUnavailable
 from actum.store.database import Database
 from actum.store.migrations import MIGRATIONS
 
-AUDIT = "INSERT INTO audit (record, leaf_hash) VALUES (?, '')"
+AUDIT = "INSERT INTO audit (record, nodes) VALUES (?, x'')"
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def _write(home: Path, number: int) -> None:
         with database.transaction() as cursor:
             seen = cursor.execute("SELECT coalesce(max(seq), 0) FROM audit").fetchone()[0]
             cursor.execute(
-                "INSERT INTO audit (seq, record, leaf_hash) VALUES (?, ?, '')",
+                "INSERT INTO audit (seq, record, nodes) VALUES (?, ?, x'')",
                 (seen + 1, b"%d" % number),
             )
     database.close()
@@ -151,7 +151,7 @@ def test_a_file_of_a_newer_actum_is_left_alone_and_the_remedy_named(home: Path) 
 def test_a_step_that_fails_leaves_the_version_before_it(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    broken = (*MIGRATIONS, "CREATE TABLE extra (a);\nCREATE TABLE extra (a);\n")
+    broken = (*MIGRATIONS, ("CREATE TABLE extra (a);\nCREATE TABLE extra (a);\n",))
     monkeypatch.setattr("actum.store.database.MIGRATIONS", broken)
     with pytest.raises(EvidenceUnavailable):
         Database.open(home)

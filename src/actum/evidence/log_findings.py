@@ -1,0 +1,206 @@
+"""Reads the whole audit log once, front to back, and names whatever is not as it was signed.
+
+The tree is worked out again from the records alone. Every checkpoint is measured by it, and every
+signature by the key whose turn it was: the first checkpoint's key, and after it those that a
+KEY_ROTATE record in the log itself introduces. Because there is a checkpoint per commit, a change
+is pinned down to the records of one commit even if its author has worked out all hashes again.
+"""
+
+from __future__ import annotations
+
+import bisect
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from actum.contract.model import Json
+from actum.errors import VerificationFailed
+from actum.evidence.audit import Decision, Kind
+from actum.evidence.findings import Finding, judged
+from actum.evidence.rotation import rotation_problem
+from actum.store import note
+from actum.store.database import Database
+from actum.store.keys import PublicKey
+from actum.store.merkle import HASH_BYTES, Edge, leaf_hash
+
+_CHUNK = 2_000
+
+
+@dataclass(slots=True)
+class LogReading:
+    """What the log was found to say."""
+
+    findings: list[Finding] = field(default_factory=list)
+    edge: Edge = field(default_factory=Edge)
+    origin: str | None = None
+    #: From which record on which key signs: ``(first record, keyid)``, ascending.
+    turns: list[tuple[int, str]] = field(default_factory=list)
+    #: Executions that were opened and not closed: id -> number of their last PENDING record.
+    unclosed: dict[str, int] = field(default_factory=dict)
+    wanted: bytes | None = None  #: root over as many records as were asked for
+
+    def signer_at(self, seq: int) -> str | None:
+        at = bisect.bisect_right(self.turns, (seq, "~")) - 1
+        return self.turns[at][1] if at >= 0 else None
+
+
+def read_log(
+    database: Database, trusted: Mapping[str, PublicKey], wanted_size: int | None = None
+) -> LogReading:
+    """Walk the log. `wanted_size` asks for the root over that many records as well."""
+    return _Walk(database, trusted, wanted_size).read()
+
+
+class _Walk:
+    def __init__(
+        self, database: Database, trusted: Mapping[str, PublicKey], wanted_size: int | None
+    ) -> None:
+        self._database = database
+        self._trusted = trusted
+        self._wanted_size = wanted_size
+        self._reading = LogReading()
+        self._checkpoints = _paged(database, "SELECT size, note FROM checkpoints", "size")
+        self._next = next(self._checkpoints, None)
+        self._kept: dict[int, str] = dict(database.rows("SELECT final_seq, sha256 FROM receipts"))
+        self._good_to = 0  # the newest record under a checkpoint that held
+        self._denied: str | None = None
+        self._due = 1
+        self._diverged = False  # from the first missing record or wrong root on, all roots differ
+
+    def read(self) -> LogReading:
+        reading = self._reading
+        if self._wanted_size == 0:
+            reading.wanted = reading.edge.root
+        for seq, record, nodes in _paged(
+            self._database, "SELECT seq, record, nodes FROM audit", "seq"
+        ):
+            self._record(seq, record, nodes)
+        while self._next is not None:
+            self._checkpoint(*self._next)
+        size = reading.edge.size
+        if self._good_to < size and all(each.passed for each in reading.findings):
+            self._bad(f"audit records {self._good_to + 1} to {size}", "checkpoint", "not signed")
+        for seq in self._kept:
+            self._bad(f"audit record {seq}", "present", "a receipt rests on it; it is gone")
+        reading.findings.append(Finding("audit log", "read to its end", True, f"{size} records"))
+        return reading
+
+    def _bad(self, subject: str, check: str, detail: str) -> None:
+        self._reading.findings.append(Finding(subject, check, False, detail))
+
+    def _record(self, seq: int, record: bytes, nodes: bytes) -> None:
+        reading, subject = self._reading, f"audit record {seq}"
+        if seq != self._due:
+            missing = f"record {self._due} is due here"
+            self._bad(subject, "order", missing)
+            self._diverged = True
+        self._due = seq + 1
+        leaf = leaf_hash(record)
+        logged = nodes[:HASH_BYTES]
+        if logged != leaf:
+            self._bad(subject, "leaf hash", "its bytes are not those that were logged")
+            # Go on with what was logged: if the next root fits, nothing else was changed.
+            leaf = logged if len(logged) == HASH_BYTES else leaf
+        reading.edge, expected = reading.edge.grown(leaf)
+        if nodes != expected and not self._diverged:
+            self._bad(subject, "tree", "the hashes kept beside it are not those of the records")
+        if reading.edge.size == self._wanted_size:
+            reading.wanted = reading.edge.root
+        self._content(seq, record, subject)
+        while self._next is not None and self._next[0] <= seq:
+            self._checkpoint(*self._next)
+
+    def _content(self, seq: int, record: bytes, subject: str) -> None:
+        try:
+            document = json.loads(record)
+        except ValueError:
+            self._bad(subject, "shape", "it is not JSON")
+            return
+        named = document.get("receipt_sha256")
+        if named != self._kept.pop(seq, None):
+            self._bad(subject, "receipt", f"the receipt {named} it names is not there")
+        kind, execution = document.get("kind"), document.get("execution_id")
+        if kind == Kind.PENDING:
+            self._reading.unclosed[execution] = seq
+        elif kind == Kind.FINAL and self._denied != execution:
+            self._reading.unclosed.pop(execution, None)
+        elif kind == Kind.KEY_ROTATE:
+            self._rotation(seq, document, subject)
+        elif kind == Kind.ADOPTED:
+            detail = f"records 1 to {document.get('records')} were signed from {subject} on only"
+            self._reading.findings.append(Finding(subject, "adopted", True, detail))
+        # A refusal of an id that is running closes nothing: it is a decision and its own end.
+        refused = kind == Kind.DECISION and document.get("decision") == Decision.DENY
+        self._denied = execution if refused else None
+
+    def _rotation(self, seq: int, document: dict[str, Json], subject: str) -> None:
+        problem = rotation_problem(document, self._reading.signer_at(seq), self._trusted)
+        self._reading.findings.append(judged(subject, "key rotation", not problem, problem))
+        if not problem:
+            self._reading.turns.append((seq + 1, document["keyid"]))
+
+    def _checkpoint(self, size: int, text: str) -> None:
+        reading, subject = self._reading, f"checkpoint {size}"
+        self._next = next(self._checkpoints, None)
+        try:
+            found = note.parse(text)
+            signed_by = note.verify(found, self._trusted.values())
+        except VerificationFailed as error:
+            self._bad(subject, "signature", error.message)
+            return
+        checkpoint = found.checkpoint
+        if not reading.turns:
+            reading.turns.append((1, signed_by[0]))
+            reading.origin = checkpoint.origin
+        if checkpoint.origin != reading.origin or checkpoint.size != size:
+            self._bad(subject, "name", "it is of another log or another size than its place says")
+        expected = reading.signer_at(size)
+        if signed_by[0] != expected:
+            self._bad(subject, "signer", f"signed by {signed_by[0]}; the key then was {expected}")
+        if size >= self._due:
+            cut = f"audit records {self._due} to {size}"
+            self._bad(cut, "present", f"{subject} was signed over them; they are gone")
+        elif self._diverged:
+            return
+        elif checkpoint.root != reading.edge.root:
+            self._diverged = True
+            changed = f"audit records {self._good_to + 1} to {size}"
+            self._bad(changed, "root", f"they are not the records that {subject} was signed over")
+        else:
+            self._good_to = size
+
+
+def checkpoint_findings(
+    text: str, reading: LogReading, trusted: Mapping[str, PublicKey], where: str
+) -> Iterator[Finding]:
+    """A checkpoint kept elsewhere, against the log as `read_log` found it."""
+    subject = f"kept checkpoint {where}"
+    try:
+        checkpoint = note.parse(text).checkpoint
+        note.verify(note.parse(text), trusted.values())
+    except VerificationFailed as error:
+        yield Finding(subject, "signature", False, error.message)
+        return
+    yield Finding(subject, "signature", True)
+    yield judged(
+        subject,
+        "origin",
+        checkpoint.origin == reading.origin,
+        f"it is of the log {checkpoint.origin}; this one is {reading.origin or 'empty'}",
+    )
+    size = reading.edge.size
+    if checkpoint.size > size:
+        cut = f"the log has {size} records and had {checkpoint.size}: its end was cut off"
+        yield Finding(subject, "consistency", False, cut)
+        return
+    changed = f"records 1 to {checkpoint.size} are not those it was signed over: edited or forked"
+    same = reading.wanted == checkpoint.root
+    yield judged(subject, "consistency", same, changed)
+
+
+def _paged(database: Database, select: str, key: str) -> Iterator[tuple[Json, ...]]:
+    """Rows in the order of `key`, a chunk at a time: a log may be larger than memory."""
+    last = -(2**63)
+    while rows := database.rows(f"{select} WHERE {key} > ? ORDER BY {key} LIMIT {_CHUNK}", (last,)):
+        yield from rows
+        last = rows[-1][0]
