@@ -135,3 +135,6 @@ class Capture:
     connections: tuple[Connection, ...] = ()
     duration_ms: int
     container_id: str | None = None
+    #: What was still there after the runner had cleaned up and looked: ``()`` is "nothing",
+    #: ``None`` is "nobody looked".
+    leftovers: tuple[str, ...] | None = None

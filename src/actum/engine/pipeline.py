@@ -29,6 +29,7 @@ from actum.engine.replay import answer_again
 from actum.engine.result import ArtifactRef, Result, ToolRunResult, encoded
 from actum.engine.rooms import Rooms
 from actum.errors import Fault, Refused, Violation
+from actum.evidence.executions import KnownExecution
 from actum.evidence.facts import ExecutionFacts, Intent, Opened, Stage
 from actum.evidence.trace import Trace
 from actum.registry.model import Adapter, Entry
@@ -54,8 +55,7 @@ def execute(
 
     steps = _Steps(contract, rooms, trace_id or str(uuid.uuid4()))
     try:
-        if known is not None and known.may_have_run:
-            raise _reused(contract)
+        _require_unused(known, contract)
         ready = _prepare(contract, rooms, steps)
         steps.stage = Stage.WRITE_AHEAD
         steps.opened = rooms.ledger.write_ahead(steps.intent)
@@ -66,6 +66,11 @@ def execute(
     except Fault as fault:
         if steps.opened is not None:
             steps.seal_fault(fault)
+        raise
+    except BaseException as error:
+        # Not foreseen, or Ctrl-C without a `cancel`: whatever it is, the record is closed.
+        if steps.opened is not None:
+            steps.seal_broken(error)
         raise
     return steps.seal(ready.plan, ready.adapter, capture)
 
@@ -127,12 +132,13 @@ class Forecast:
     enforcement: tuple[Enforced, ...]
 
 
-def _reused(contract: Contract) -> Refused:
-    return Refused(
-        "EXECUTION_ID_REUSED",
-        f"execution_id: {contract.execution_id} was used for another request.",
-        remedy="Use a new execution_id, or leave it out.",
-    )
+def _require_unused(known: KnownExecution | None, contract: Contract) -> None:
+    if known is not None and known.may_have_run:
+        raise Refused(
+            "EXECUTION_ID_REUSED",
+            f"execution_id: {contract.execution_id} was used for another request.",
+            remedy="Use a new execution_id, or leave it out.",
+        )
 
 
 def _require_supported(entry: Entry) -> None:
@@ -221,6 +227,13 @@ class _Steps:
         facts = self._facts(Outcome.EXCEPTION, reasons)
         self.rooms.ledger.seal(facts, self._result(Outcome.EXCEPTION, reasons).without_output())
 
+    def seal_broken(self, error: BaseException) -> None:
+        """As `seal_fault`, for what is no fault of ours to name. The sandbox is gone already."""
+        outcome = Outcome.EXCEPTION if isinstance(error, Exception) else Outcome.CANCELLED
+        reasons = (PROJECTIONS[outcome].reason or "",)
+        facts = self._facts(outcome, reasons)
+        self.rooms.ledger.seal(facts, self._result(outcome, reasons).without_output())
+
     def seal(self, plan: Plan, adapter: Adapter, capture: Capture) -> Result:
         """Interpret what came back and close the record; only then is there a result."""
         contract = self.intent.contract
@@ -260,8 +273,7 @@ class _Steps:
             capture=capture,
             exit_code=verdict.exit_code,
             output_digest=_output_digest(capture, verdict.exit_code),
-            # The runner waited for the last process and removed the groups, or raised.
-            leftovers=(),
+            leftovers=capture.leftovers,
         )
         self.rooms.sessions.put(
             self.intent.session, contract.execution_id, capture.stdout.kept, capture.stderr.kept

@@ -51,6 +51,9 @@ class Attended:
     violation: str
     denials: tuple[tuple[str, str, int], ...]
     denials_total: int
+    scratch_bytes: int | None  #: None: the init was killed and could not say
+    artifacts_bytes: int | None
+    full: tuple[str, ...]  #: limits of scratch space that were reached
 
 
 class _Attendant:
@@ -197,12 +200,12 @@ def _conclude(attendant: _Attendant) -> Attended:
     sandbox.await_pid()
     # Hang up: the init leaves. Then wait for it, so that nothing of the tree is alive on return.
     sandbox.control.shutdown(2)
-    if sandbox.pidfd >= 0 and not select.select([sandbox.pidfd], [], [], _DEATH_S)[0]:
+    if sandbox.pidfd >= 0 and not _readable([sandbox.pidfd], _DEATH_S):
         raise _stuck()
     # Every writer is dead, so both streams end; the bound is against what we cannot imagine.
     until = time.monotonic() + _DEATH_S
     while attendant.open and time.monotonic() < until:
-        for descriptor in select.select([*attendant.open], [], [], 1.0)[0]:
+        for descriptor in _readable([*attendant.open], 1.0):
             attendant.take(descriptor)
     ended: Report = attendant.ended or {}
     streams = {name: keeper.finish() for name, keeper in attendant.keepers.values()}
@@ -214,7 +217,17 @@ def _conclude(attendant: _Attendant) -> Attended:
         violation=ended.get("violation", ""),
         denials=tuple((kind, target, ms) for kind, target, ms in ended.get("denials", [])),
         denials_total=ended.get("denials_total", 0),
+        scratch_bytes=ended.get("scratch_bytes"),
+        artifacts_bytes=ended.get("artifacts_bytes"),
+        full=tuple(ended.get("full", ())),
     )
+
+
+def _readable(descriptors: list[int], wait_s: float) -> list[int]:
+    poll = select.poll()  # not select(), which knows no descriptor beyond 1023
+    for descriptor in descriptors:
+        poll.register(descriptor, select.POLLIN)
+    return [descriptor for descriptor, _event in poll.poll(wait_s * 1000)]
 
 
 def _stuck() -> SandboxUnavailable:

@@ -36,7 +36,9 @@ class Cancel:
 
     @property
     def requested(self) -> bool:
-        return bool(select.select([self._descriptor], [], [], 0)[0])
+        poll = select.poll()  # select() knows no descriptor beyond 1023
+        poll.register(self._descriptor, select.POLLIN)
+        return bool(poll.poll(0))
 
     def close(self) -> None:
         os.close(self._descriptor)

@@ -30,6 +30,7 @@ from actum.capture.model import (
     PolicyBroken,
     Signalled,
 )
+from actum.capture.streams import StreamKeeper
 from actum.contract.call import EffectivePolicy, Plan
 from actum.contract.levels import is_within
 from actum.contract.limits import ARTIFACTS_BYTES, OUTPUT_FILES_BYTES, Limits
@@ -43,6 +44,7 @@ from actum.runners.attend import Attended, Stop, attend
 from actum.runners.base import Cancel, Capability, OnOutput
 from actum.runners.lifecycle import Lifecycle
 from actum.runners.outside import Outside
+from actum.runners.places import Places
 from actum.sandbox import probe
 from actum.sandbox.cgroup import Cgroup, CgroupsUnavailable, Usage, fresh_name
 from actum.sandbox.host import Sandbox, Spawner
@@ -63,8 +65,13 @@ class LocalRunner:
     kind = RunnerKind.LOCAL
 
     def __init__(
-        self, *, resolve: Mapping[str, str] | None = None, ca_file: str | None = None
+        self,
+        *,
+        resolve: Mapping[str, str] | None = None,
+        ca_file: str | None = None,
+        max_concurrent: int | None = None,
     ) -> None:
+        self._places = Places(max_concurrent or 2 * (os.cpu_count() or 1))
         self._resolve = resolve or {}
         self._relay: Relay | None = None
         self._ca_file = ca_file
@@ -107,6 +114,22 @@ class LocalRunner:
         request, owner = _request(plan)
         outside = Outside.of(plan.policy, self._ca_file)
         outside.describe(request)
+        with self._places.one(cancel) as may_start:
+            if not may_start:
+                return self._never_started(plan, emit, foreseen)
+            return self._carry_out(plan, emit, on_output, cancel, foreseen, request, owner, outside)
+
+    def _carry_out(
+        self,
+        plan: Plan,
+        emit: Emit,
+        on_output: OnOutput | None,
+        cancel: Cancel | None,
+        foreseen: tuple[Enforced, ...],
+        request: Request,
+        owner: tuple[int, int],
+        outside: Outside,
+    ) -> Capture:
         lifecycle = Lifecycle(plan, self.kind, emit)
         lifecycle.reached(EventType.TOOL_RUN_START, {"attempt": plan.trace.attempt})
         try:
@@ -136,7 +159,7 @@ class LocalRunner:
                     connections = outside.end()
                     sandbox.close()
             finally:
-                cgroup.remove()
+                leftovers = _remove(cgroup)
         except BaseException:
             lifecycle.abort()
             raise
@@ -152,6 +175,7 @@ class LocalRunner:
             denials=_denials(attended, connections),
             connections=connections,
             duration_ms=duration_ms,
+            leftovers=leftovers,
         )
         for connection in connections:
             lifecycle.note(EventType.EGRESS, asdict(connection))
@@ -170,6 +194,26 @@ class LocalRunner:
             _trace_outcome(capture.ending),
         )
         return capture
+
+    def _never_started(self, plan: Plan, emit: Emit, foreseen: tuple[Enforced, ...]) -> Capture:
+        """Cancelled while it waited for a place: nothing ran, so nothing was to be cleaned up."""
+        lifecycle = Lifecycle(plan, self.kind, emit)
+        lifecycle.reached(EventType.TOOL_RUN_START, {"attempt": plan.trace.attempt})
+        nothing = StreamKeeper(0).finish()
+        ending = Cancelled(0)
+        lifecycle.reached(
+            EventType.TOOL_RUN_END,
+            {"ending": type(ending).__name__, "denials": 0},
+            _trace_outcome(ending),
+        )
+        return Capture(
+            ending=ending,
+            stdout=nothing,
+            stderr=nothing,
+            enforcement=foreseen,
+            duration_ms=lifecycle.elapsed_ms(),
+            leftovers=(),
+        )
 
     def _cgroup(self, limits: Limits) -> Cgroup:
         """A fresh group with every limit set."""
@@ -222,6 +266,16 @@ class LocalRunner:
 
                 self._relay = Relay(self._resolve)
             return self._relay
+
+
+def _remove(cgroup: Cgroup) -> tuple[str, ...]:
+    """What cannot be removed. That it goes is the proof: the kernel keeps a group that holds a
+    process, and the init's end was waited for before."""
+    try:
+        cgroup.remove()
+    except OSError as error:
+        return (f"cgroup {error.filename}: {error.strerror}",)
+    return ()
 
 
 def _require_proof(plan: Plan) -> None:

@@ -123,6 +123,12 @@ def measured(
         "allow_fork": (None, fork_denied and not policy.limits.allow_fork),
         "system_calls": (None, bool(attended.violation) or attended.denials_total > 0),
         "network": (outside.figures["connections"], outside.tripped),
+        "scratch_bytes": (attended.scratch_bytes, "scratch_bytes" in attended.full),
+        # Its tmpfs has room for more than may be collected.
+        "artifacts_bytes": (
+            attended.artifacts_bytes,
+            "artifacts_bytes" in attended.full or (attended.artifacts_bytes or 0) > ARTIFACTS_BYTES,
+        ),
         "stdout_bytes": (attended.stdout.total_bytes, attended.stdout.truncated),
         "stderr_bytes": (attended.stderr.total_bytes, attended.stderr.truncated),
     }

@@ -41,9 +41,9 @@ class Outside:
         request["addresses"] = [OWN_ADDRESS, *self.doors.literals]
         request["listen"] = [(address, port) for address, port, _ in self.doors.listeners]
         request["etc"]["hosts"] = self.doors.hosts_file
-        if self.doors.plan.patterns:
-            request["resolver"] = RESOLVER
-            request["etc"]["resolv.conf"] = f"nameserver {RESOLVER}\noptions timeout:5 attempts:1\n"
+        # Also where every name is in the hosts file: a name that is refused is on record.
+        request["resolver"] = RESOLVER
+        request["etc"]["resolv.conf"] = f"nameserver {RESOLVER}\noptions timeout:5 attempts:1\n"
         if self.ca_file is not None:
             request["etc"]["ca.pem"] = _bundle(self.ca_file)
 

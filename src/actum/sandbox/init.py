@@ -63,6 +63,7 @@ class Template:
         self.abi = abi
         self.uid = uid
         self.gid = gid
+        self.spawner = os.pidfd_open(os.getpid())  #: readable once the spawner is dead
 
 
 def main(template: Template, channel: socket.socket) -> NoReturn:
@@ -71,6 +72,9 @@ def main(template: Template, channel: socket.socket) -> NoReturn:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     # The spawner's death must not leave a sandbox behind.
     kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
+    # A spawner that died before the line above sends no signal any more.
+    if select.select([template.spawner], [], [], 0)[0]:
+        os._exit(1)
     kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
     _close_all_but({0, 1, 2, channel.fileno()})
     trouble: OSError | None = None
@@ -342,6 +346,12 @@ def _become_tool(
 
 _NOTIFY_RECEIVE, _NOTIFY_SEND = 0xC0502100, 0xC0182101
 _NOTIFY_CONTINUE = 1
+#: Limit -> where it shows; /tmp and /dev/shm have the same size each.
+_SCRATCH = (
+    ("scratch_bytes", "/tmp"),
+    ("scratch_bytes", "/dev/shm"),
+    ("artifacts_bytes", root.ARTIFACTS),
+)
 
 
 class _Supervisor:
@@ -356,6 +366,17 @@ class _Supervisor:
         self.violation = ""
         self.denials: list[tuple[str, str, int]] = []
         self.denials_total = 0
+        self.used = {"scratch_bytes": 0, "artifacts_bytes": 0}
+        self.full: set[str] = set()
+
+    def measure(self) -> None:
+        """How much of the scratch space is taken. The kernel keeps no peak, so we look."""
+        for limit, path in _SCRATCH:
+            found = os.statvfs(path)
+            used = (found.f_blocks - found.f_bfree) * found.f_frsize
+            self.used[limit] = max(self.used[limit], used)
+            if found.f_bfree == 0 or found.f_ffree == 0:
+                self.full.add(limit)
 
     def reap(self) -> None:
         """Collect every dead process; orphans are re-parented to us."""
@@ -423,7 +444,9 @@ def _supervise(control: socket.socket, tasks: Tasks, tool: int, listener: int) -
         poll.register(descriptor, select.POLLIN)
     supervisor.reap()  # the tool may have ended before the handler stood
     while supervisor.wait_status is None:
-        ready = poll.poll(PERIOD_MS if tasks.threads else None)
+        ready = poll.poll(PERIOD_MS)
+        if not ready:
+            supervisor.measure()
         # By the clock: a tool can keep us busy, so that a quiet moment never comes.
         if tasks.is_due():
             supervisor.settle()
@@ -452,8 +475,15 @@ def _obey(control: socket.socket) -> None:
         return
     wanted = json.loads(order)
     address, ports = wanted["address"], wanted["ports"]
-    report: Report = {"kind": "listening", "address": address, "ports": ports}
-    _pass_on(control, report, [_listener(address, port) for port in ports])
+    bound = {}
+    for port in ports:
+        try:
+            bound[port] = _listener(address, port)
+        except OSError:
+            # The tool listens there itself. That is its own affair, and no end of the sandbox.
+            continue
+    report: Report = {"kind": "listening", "address": address, "ports": list(bound)}
+    _pass_on(control, report, list(bound.values()))
 
 
 def _end(control: socket.socket, supervisor: _Supervisor) -> NoReturn:
@@ -464,6 +494,7 @@ def _end(control: socket.socket, supervisor: _Supervisor) -> NoReturn:
             os.waitpid(-1, 0)
     except (ProcessLookupError, ChildProcessError):
         pass  # nobody left
+    supervisor.measure()
     _send(
         control,
         {
@@ -472,6 +503,9 @@ def _end(control: socket.socket, supervisor: _Supervisor) -> NoReturn:
             "violation": supervisor.violation,
             "denials": supervisor.denials,
             "denials_total": supervisor.denials_total,
+            "scratch_bytes": supervisor.used["scratch_bytes"],
+            "artifacts_bytes": supervisor.used["artifacts_bytes"],
+            "full": sorted(supervisor.full),
         },
     )
     control.recv(1)  # until the host has read it and hangs up

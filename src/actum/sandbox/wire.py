@@ -52,6 +52,9 @@ if TYPE_CHECKING:
         violation: str
         denials: list[tuple[str, str, int]]
         denials_total: int
+        scratch_bytes: int  #: most that was seen taken of /tmp or /dev/shm
+        artifacts_bytes: int
+        full: list[str]  #: which of the two was seen without room
         reason: str
         message: str
 

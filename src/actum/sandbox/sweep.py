@@ -1,0 +1,151 @@
+"""What crashed processes left behind, found by name and removed by whoever comes next.
+
+Everything that an execution owns outside of its own processes bears the mark of the process it
+belongs to in its *name*, so that there is no moment in which it exists and is nobody's: control
+groups, throwaway homes, the folders of sessions without a name. Processes need no record, they
+die with their spawner; mounts need none, they die with their namespace.
+
+Nothing is judged by its age, and nothing is touched whose owner may be alive.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from actum.errors import Refused
+from actum.evidence.owner import current_owner, is_alive
+from actum.sandbox import cgroup_v1, cgroup_v2
+from actum.sandbox.cgroup import PARENT, CgroupsUnavailable, Layout, read, sweep_folder
+
+_MARK = re.compile(r"([0-9a-f]{8})-([0-9]+)-([0-9]+)-([0-9]+)-[0-9a-f]{16}")
+_SESSION = "s-"
+
+
+def marked_name() -> str:
+    """A fresh name that tells which process it belongs to: boot, pid namespace, pid, start."""
+    boot, namespace, pid, start = current_owner().split(" ")
+    return f"{boot[:8]}-{_number(namespace)}-{pid}-{start}-{secrets.token_hex(8)}"
+
+
+def session_name() -> str:
+    """The name of a session that ends with this process at the latest."""
+    return f"{_SESSION}{marked_name()}"
+
+
+def make_home() -> Path:
+    """A throwaway folder of this process; `remove_home` takes it away, or the next sweep."""
+    folder = _homes()
+    while True:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        if not _is_ours(folder):
+            raise Refused(
+                "TEMPORARY_NOT_OURS",
+                f"{folder} is not a folder of this user.",
+                remedy="Set TMPDIR to a directory of your own.",
+            )
+        home = folder / marked_name()
+        try:
+            home.mkdir(mode=0o700)
+        except FileNotFoundError:
+            continue  # who left last has just taken the folder along
+        return home
+
+
+def remove_home(home: Path) -> None:
+    shutil.rmtree(home, ignore_errors=True)
+    _remove_if_empty(home.parent)
+
+
+def sweep_homes() -> None:
+    """Remove throwaway homes of this user's processes that are gone.
+
+    Only of this boot: a temporary directory may be shared with machines we cannot see.
+    """
+    folder = _homes()
+    if not _is_ours(folder):
+        return
+    for name in os.listdir(folder):
+        mark = _MARK.fullmatch(name)
+        if mark and mark[1] == _boot()[:8] and not _lives(mark):
+            shutil.rmtree(folder / name, ignore_errors=True)
+    _remove_if_empty(folder)
+
+
+def sweep_sessions(sessions: Path) -> None:
+    """Remove what the unnamed sessions of processes that are gone have kept."""
+    for name in _listed(sessions):
+        mark = _MARK.fullmatch(name.removeprefix(_SESSION))
+        if mark and name.startswith(_SESSION) and not _lives(mark):
+            shutil.rmtree(sessions / name, ignore_errors=True)
+
+
+def sweep_groups() -> None:
+    """Remove the control groups of processes that are gone, with whatever still lives in them."""
+    for parent in _group_parents():
+        sweep_folder(parent)
+
+
+def _group_parents() -> Iterator[str]:
+    """Where this user's groups are made, if they can be made at all."""
+    try:
+        layout = Layout.of_host()
+        version = layout.version()
+    except CgroupsUnavailable:
+        return  # no groups, so none left behind
+    uid = os.geteuid()
+    if version == 1:
+        yield from dict.fromkeys(cgroup_v1.Hierarchies.of(layout).parents(uid).values())
+    elif uid == 0 and cgroup_v2.is_true_root(layout.v2):
+        yield f"{layout.v2}/{PARENT}"
+    else:
+        own = next(line[3:] for line in read("/proc/self/cgroup").splitlines() if line[:3] == "0::")
+        folder = os.path.normpath(f"{layout.v2}/{own.lstrip('/')}")
+        yield os.path.dirname(folder) if os.path.basename(folder) == cgroup_v2.LEAF else folder
+
+
+def _homes() -> Path:
+    return Path(tempfile.gettempdir(), f"actum-{os.geteuid()}")
+
+
+def _is_ours(folder: Path) -> bool:
+    # Others can make this name first, where everybody may write.
+    try:
+        found = folder.stat(follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return found.st_uid == os.geteuid() and (found.st_mode & 0o170022) == 0o040000
+
+
+def _remove_if_empty(folder: Path) -> None:
+    try:
+        folder.rmdir()
+    except OSError:
+        return  # in use, or gone already
+
+
+def _listed(folder: Path) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except FileNotFoundError:
+        return []
+
+
+def _boot() -> str:
+    return current_owner().split(" ")[0]
+
+
+def _number(namespace: str) -> str:
+    return namespace.removeprefix("pid:[").removesuffix("]")
+
+
+def _lives(mark: re.Match[str]) -> bool:
+    boot = _boot()
+    if mark[1] != boot[:8]:
+        return False
+    return is_alive(f"{boot} pid:[{mark[2]}] {mark[3]} {mark[4]}")
