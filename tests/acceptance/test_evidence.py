@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -66,15 +67,17 @@ def test_a_receipt_file_with_any_byte_flipped_fails_and_is_named(
         assert path.stem in answer.text + answer.aside
 
 
-@pytest.mark.parametrize("name", ["artifact/r.json", "output_file/out.txt"])
-def test_a_kept_file_with_a_byte_flipped_fails_and_is_named(fresh: Terminal, name: str):
-    done = run_with_files(fresh)
-    content = {"artifact/r.json": b"{}\n", "output_file/out.txt": b"text\n"}[name]
-    evidence = fresh.folder / ".actum/evidence"
-    (kept,) = [
-        each for each in evidence.rglob("*") if each.is_file() and each.read_bytes() == content
-    ]
-    flip(kept, 0)
+@pytest.mark.parametrize("size", [1, 300_000], ids=["small", "large"])
+@pytest.mark.parametrize("name", ["artifact/f", "output_file/f"])
+def test_a_kept_file_with_a_byte_flipped_fails_and_is_named(fresh: Terminal, name: str, size: int):
+    kind = name.partition("/")[0]
+    place = {"artifact": '"$ACTUM_ARTIFACTS/f"', "output_file": "f"}[kind]
+    declared = {"artifact": 'outputs.artifacts=["f"]', "output_file": 'outputs.output_files=["f"]'}
+    script = f"head -c {size} /dev/zero > {place}"
+    done = fresh.shell(script, "--set", declared[kind]).json
+    assert done["outcome"] == "SUCCEEDED"
+    assert fresh.actum("verify").code == 0
+    damage_evidence(fresh, done["result"]["artifacts"][0]["blake3"])
     for words in ((), (done["receipt_id"],), ("--all",)):
         answer = fresh.json("verify", *words)
         assert answer.code == 1
@@ -82,9 +85,19 @@ def test_a_kept_file_with_a_byte_flipped_fails_and_is_named(fresh: Terminal, nam
         assert broken == [f"file {name}"]
 
 
+def damage_evidence(project: Terminal, blake3: str) -> None:
+    """Small files are rows of the database, large ones are files of their own."""
+    for kept in (project.folder / ".actum/evidence").rglob(blake3):
+        flip(kept, 0)
+        return
+    with closing(sqlite3.connect(project.folder / ".actum/actum.db")) as database, database:
+        changed = database.execute("UPDATE blobs SET content = x'01' WHERE blake3 = ?", (blake3,))
+        assert changed.rowcount == 1
+
+
 def test_a_changed_audit_record_fails_and_is_named(fresh: Terminal):
     fresh.shell("true")
-    with sqlite3.connect(fresh.folder / ".actum/actum.db") as database:
+    with closing(sqlite3.connect(fresh.folder / ".actum/actum.db")) as database, database:
         (newest,) = database.execute("SELECT max(seq) FROM audit").fetchone()
         # The store itself refuses changes; someone with the file in hand is not bound by that.
         for (trigger,) in database.execute(
@@ -96,7 +109,6 @@ def test_a_changed_audit_record_fails_and_is_named(fresh: Terminal):
             " AS BLOB) WHERE seq = ?",
             (newest,),
         )
-    database.close()
     answer = fresh.actum("verify", "--all")
     assert answer.code == 1
     assert f"BROKEN audit record {newest}" in answer.text

@@ -5,10 +5,11 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
+import uuid
 
 import pytest
 
-from .terminal import Terminal
+from .terminal import Answer, Terminal, alive, eventually, unique_nap
 
 pytestmark = pytest.mark.sandbox
 
@@ -120,6 +121,46 @@ def test_the_same_id_again_is_answered_from_the_record(project: Terminal):
     assert not (project.folder / "other.txt").exists()
 
 
+@pytest.mark.req("000-73", "000-74", "000-75", "000-80")
+def test_raw_output_lives_as_long_as_its_session_and_collected_files_longer(fresh: Terminal):
+    def asked(name: str, *session: str) -> Answer:
+        (fresh.folder / "c.yaml").write_text(
+            f"""
+            execution_id: {uuid.uuid5(uuid.NAMESPACE_OID, name)}
+            tool_id: TL-010
+            inputs: {{command: sh, stdin: "echo said; echo also >&2; echo kept > f; exit 3"}}
+            outputs: {{output_files: [f]}}
+            """
+        )
+        return fresh.json("exec", "-f", "c.yaml", *session)
+
+    for words, remembered in ((("--session", "long"), ("said\n", "also\n")), ((), ("", ""))):
+        first, again = asked(str(words), *words).json, asked(str(words), *words).json
+        assert (first["result"]["stdout"], first["result"]["stderr"]) == ("said\n", "also\n")
+        assert again["replayed"]
+        assert (again["result"]["stdout"], again["result"]["stderr"]) == remembered
+        assert again["result"]["exit_code"] == 3
+        assert again["result"]["artifacts"] == first["result"]["artifacts"] != []
+        checked = fresh.json("verify", first["receipt_id"]).json["findings"]
+        assert "file output_file/f" in [each["subject"] for each in checked if each["passed"]]
+
+
+@pytest.mark.req("000-33", "000-78")
+def test_a_reader_that_waits_holds_up_neither_the_tool_nor_its_deadline(project: Terminal):
+    nap = unique_nap()
+    running = project.start("exec", "shell", "--stdin", "-", "--timeout", "2s")
+    assert running.stdin
+    running.stdin.write(f"head -c 3000000 /dev/zero; sleep {nap}".encode())
+    running.stdin.close()
+    running.stdin = None
+    eventually(lambda: bool(alive(nap)), "the tool gets past its output, which nobody has read")
+    eventually(lambda: not alive(nap), "it is stopped at its deadline")
+    stdout, stderr = running.communicate(timeout=60)
+    assert running.returncode == 4
+    assert stdout == bytes(3_000_000)
+    assert b"TIMED_OUT" in stderr
+
+
 def test_a_reader_that_leaves_ends_the_tool(project: Terminal):
     running = project.start("exec", "shell", "--stdin", "-")
     assert running.stdin
@@ -149,6 +190,13 @@ def test_ripgrep_takes_a_regex_and_gives_a_list(project: Terminal):
         "256",
         "none",
     )
+
+
+@pytest.mark.req("000-135")
+def test_a_search_that_fails_is_not_tried_again(project: Terminal):
+    answer = project.json("exec", "ripgrep", "-p", "pattern=(")
+    assert (answer.code, answer.json["outcome"]) == (1, "TOOL_ERROR")
+    assert (answer.json["attempts"], answer.json["adapter_id"]) == (1, "ADP-001")
 
 
 @pytest.mark.req("000-131", "000-132")

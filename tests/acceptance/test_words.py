@@ -9,8 +9,11 @@ import subprocess
 import sys
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from actum.contract.outcome import Outcome
 from actum.contract.parse import parse_contract
@@ -193,26 +196,27 @@ def test_a_saved_contract_runs_again_and_means_the_same(project: Terminal):
         assert not answer.json["replayed"]
 
 
-def test_what_is_saved_reads_back_as_the_same_document():
-    document = {
-        "tool_id": "TL-010",
-        "inputs": {
-            "command": "sh",
-            "arguments": [
-                "yes",
-                "~",
-                "0x1F",
-                "1_000",
-                ".inf",
-                "2026-01-01",
-                "é\u2028\t",
-                "a\nb",
-                " x",
-            ],
-            "parameters": {"null": "y", "on": True, "1": 2.5, "n": None, "<<": "merge"},
-            "stdin": "line\n\n  indented\ntrailing \n\n",
-        },
-    }
+_TEXT = st.text(
+    st.characters(exclude_categories=["Cs"], exclude_characters="\0")
+) | st.sampled_from(
+    ["yes", "~", "0x1F", "0o14", "1_000", ".inf", "2026-01-01", "null", "<<", "é\u2028\t", " x"]
+)
+_LINES = st.lists(st.text(" \ta#:-'\"|>\\é", max_size=8), max_size=6).map("\n".join)
+_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**52), 2**52) | _TEXT | _LINES,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_TEXT, inner, max_size=3),
+    max_leaves=8,
+)
+
+
+_NAMES = _TEXT.filter(bool)
+
+
+@given(parameters=st.dictionaries(_NAMES, _VALUES, max_size=4), stdin=_TEXT | _LINES)
+@settings(deadline=None)
+def test_what_is_saved_reads_back_as_the_same_document(parameters: dict[str, Any], stdin: str):
+    inputs = {"command": "sh", "parameters": parameters, "stdin": stdin}
+    document = {"tool_id": "TL-010", "inputs": inputs}
     assert parse_contract(contract_yaml(document)).document == document
 
 
@@ -246,6 +250,13 @@ def test_the_examples_do_what_they_say(fresh: Terminal):
     matches = [each for each in found.json["output"] if each["type"] == "match"]
     tools = {each["data"]["path"]["text"] for each in matches}
     assert {"tools/git/tool.yaml", "tools/shell/tool.yaml"} <= tools
+
+
+@pytest.mark.req("000-133")
+def test_the_search_adapter_derives_nothing_from_its_parameters(project: Terminal):
+    told = project.json("adapters", "show", "ADP-001", "--level", "2").json
+    assert told["interface"]["cli"]["env_mapping"] == {}
+    assert told["transforms"]["input"] == []
 
 
 def test_adapters_are_told_level_by_level(project: Terminal):

@@ -7,7 +7,8 @@ import sys
 import click
 
 from actum.doors.cli import exit_codes, reply, say, words
-from actum.doors.cli.execute import cancelled_by_signals, passing_through
+from actum.doors.cli.execute import cancelled_by_signals
+from actum.doors.cli.live import passing_through
 
 
 @click.command("try", cls=words.Command, short_help="Run a program from stdin, no set-up.")
@@ -25,15 +26,17 @@ def command(language: str) -> int:
     if sys.stdin.isatty():
         say.aside(f"Type a {language} program, then Ctrl-D.")
     program = sys.stdin.buffer.read()
-    with Runtime.temporary() as runtime, cancelled_by_signals() as cancel:
-        live = None if words.wants_json() else passing_through(cancel)
-        result = runtime.exec(language, stdin=program, on_output=live, cancel=cancel)
+    with Runtime.temporary() as runtime:
+        with cancelled_by_signals() as cancel, passing_through(cancel) as live:
+            on_output = None if words.wants_json() else live
+            result = runtime.exec(language, stdin=program, on_output=on_output, cancel=cancel)
         findings = Verifier(
             database=runtime.database,
             blobs=runtime.blobs,
             receipts=runtime.rooms.receipts,
             trusted=runtime.keyring.trusted,
         ).verify_execution(result.receipt_id)
+    live.drain()
     verified = all(finding.passed for finding in findings)
     if words.wants_json():
         say.document({**result.document(), "verified": verified})

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from actum.contract.model import Json
+from actum.contract.parse import parse_contract
 from actum.doors.cli import exit_codes, reply, say, words
 from actum.doors.cli.asking import asked, asking_options, require_sense
 
@@ -23,7 +24,8 @@ def command(**given: Any) -> int:
     """
     require_sense(**given)
     with words.open_runtime() as runtime:
-        forecast = runtime.check(asked(runtime, **given))
+        # Parsed here: a malformed contract that somebody only looked at is nothing to record.
+        forecast = runtime.check(parse_contract(asked(runtime, **given)))
     if words.wants_json():
         say.document(_document(forecast))
     else:

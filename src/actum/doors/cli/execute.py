@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -14,10 +13,11 @@ import click
 
 from actum.doors.cli import exit_codes, reply, say, words
 from actum.doors.cli.asking import asked, asking_options, require_sense
+from actum.doors.cli.live import passing_through
 
 if TYPE_CHECKING:
     from actum.engine.result import Result
-    from actum.runners.base import Cancel, OnOutput
+    from actum.runners.base import Cancel
 
 
 @click.command("exec", cls=words.Command, short_help="Carry out one execution.")
@@ -52,9 +52,10 @@ def command(*, save: Path | None, whose_code: str, **given: Any) -> int:
 
             save_contract(contract, save)
             return exit_codes.SUCCESS
-        with cancelled_by_signals() as cancel:
-            live = None if words.wants_json() else passing_through(cancel)
-            result = runtime.execute(contract, on_output=live, cancel=cancel)
+        with cancelled_by_signals() as cancel, passing_through(cancel) as live:
+            on_output = None if words.wants_json() else live
+            result = runtime.execute(contract, on_output=on_output, cancel=cancel)
+    live.drain()
     show(result)
     if whose_code == "tool" and result.result is not None and result.result.exit_code is not None:
         return result.result.exit_code
@@ -80,7 +81,9 @@ def _repeat(result: Result) -> None:
     for name, facts in (result.streams or {}).items():
         text = texts[name]
         content = base64.b64decode(text) if facts.encoding == "base64" else text.encode()
-        _write_all(1 if name == "stdout" else 2, content)
+        stream = sys.stdout if name == "stdout" else sys.stderr
+        stream.buffer.write(content)
+        stream.flush()
 
 
 @contextmanager
@@ -100,27 +103,3 @@ def cancelled_by_signals() -> Iterator[Cancel]:
         for number, handler in before.items():
             signal.signal(number, handler)
         cancel.close()
-
-
-def passing_through(cancel: Cancel) -> OnOutput:
-    """Write what the tool says where we would say it, byte for byte, at once."""
-    sys.stdout.flush()
-    closed: set[str] = set()
-
-    def pass_on(stream: str, content: bytes) -> None:
-        if stream in closed:
-            return
-        try:
-            _write_all(1 if stream == "stdout" else 2, content)
-        except BrokenPipeError:
-            # As in any pipeline: when the reader leaves, the writer is told to stop.
-            closed.add(stream)
-            cancel.cancel()
-
-    return pass_on
-
-
-def _write_all(descriptor: int, content: bytes) -> None:
-    rest = memoryview(content)
-    while rest:
-        rest = rest[os.write(descriptor, rest) :]
