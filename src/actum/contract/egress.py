@@ -1,7 +1,9 @@
 """What a network policy means in names and ports; pure text, nothing is resolved here.
 
 A plain host stands for the ports of the tool's protocol classes (http: 80, https: 443); `host:port`
-stands for that port. `*.suffix` and `*` are answered by name when asked. Deny comes first.
+stands for that port, if the tool has a class that connects at all. `*.suffix` and `*` are answered
+by name when asked. Deny comes first. Which addresses are internal is listed here as well, for
+those who judge a text and for those who judge an answer.
 """
 
 from __future__ import annotations
@@ -12,7 +14,49 @@ from dataclasses import dataclass
 from actum.contract.call import NetworkPolicy
 from actum.contract.levels import ANY_HOST, host_covers, split_port
 
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
 _CLASS_PORTS = {"http": 80, "https": 443}
+_CONNECTING = frozenset({"http", "https", "tcp"})
+
+# Spelt out: `ipaddress.is_global` passes multicast, 6to4 relays, mapped and site-local addresses.
+INTERNAL_NETWORKS = tuple(
+    ipaddress.ip_network(text)
+    for text in (
+        "0.0.0.0/8",
+        "10.0.0.0/8",
+        "100.64.0.0/10",
+        "127.0.0.0/8",
+        "168.63.129.16/32",  # looks public; inside one large cloud it is the machine's own host
+        "169.254.0.0/16",
+        "172.16.0.0/12",
+        "192.0.0.0/24",
+        "192.0.2.0/24",
+        "192.88.99.0/24",
+        "192.168.0.0/16",
+        "198.18.0.0/15",
+        "198.51.100.0/24",
+        "203.0.113.0/24",
+        "224.0.0.0/4",
+        "240.0.0.0/4",
+        "::/96",
+        "::1/128",
+        "::ffff:0:0:0/96",
+        "64:ff9b::/96",
+        "64:ff9b:1::/48",
+        "100::/64",
+        "2001::/23",
+        "2001:db8::/32",
+        "2002::/16",
+        "3fff::/20",
+        "5f00::/16",
+        "fc00::/7",
+        "fe80::/10",
+        "fec0::/10",
+        "ff00::/8",
+    )
+)
+_GLOBAL_UNICAST = ipaddress.ip_network("2000::/3")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -58,7 +102,8 @@ def plan_egress(network: NetworkPolicy) -> EgressPlan:
     )
     endpoints: set[Endpoint] = set()
     patterns: dict[str, tuple[int, ...]] = {}
-    for entry in network.allow if network.enabled else ():
+    connects = network.enabled and not _CONNECTING.isdisjoint(network.outbound)
+    for entry in network.allow if connects else ():
         host, port = split_port(entry)
         ports = (int(port),) if port else by_class
         if host == ANY_HOST or host.startswith("*."):
@@ -77,7 +122,41 @@ def plan_egress(network: NetworkPolicy) -> EgressPlan:
     )
 
 
-def literal(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+def internal_network(address: Address) -> str:
+    """The range that keeps `address` from being a public one; empty when it is public."""
+    if isinstance(address, ipaddress.IPv6Address):
+        if address.ipv4_mapped is not None:
+            return internal_network(address.ipv4_mapped)
+        if address not in _GLOBAL_UNICAST:
+            inner = (net for net in INTERNAL_NETWORKS if net.version == 6 and address in net)
+            return str(next(inner, "outside 2000::/3"))
+    for network in INTERNAL_NETWORKS:
+        if address.version == network.version and address in network:
+            return str(network)
+    return ""
+
+
+def is_odd_spelling(host: str) -> bool:
+    """Whether programs would take `host` for an address, though it is not written as one.
+
+    `127.1`, `0x7f.1`, `2130706433` and full-width digits all mean 127.0.0.1 to a resolver.
+    """
+    if literal(host) is not None:
+        return False
+    last = host.rstrip(".").rpartition(".")[2].lower()
+    return last.isdigit() or last.startswith("0x") or not host.isascii()
+
+
+def split_address(text: str) -> tuple[Address, int]:
+    """`address:port` as written in [egress.resolve]; raises ValueError."""
+    host, port = split_port(text)
+    number = int(port)
+    if not port.isdecimal() or not 0 < number < 65_536:
+        raise ValueError(text)
+    return ipaddress.ip_address(host), number
+
+
+def literal(host: str) -> Address | None:
     """The address that `host` spells, in its one canonical spelling; ``None`` for a name."""
     try:
         return ipaddress.ip_address(host)

@@ -218,6 +218,8 @@ def host_covers(granted: str, asked: str) -> bool:
     host, port = split_port(asked)
     if granted_port not in ("", port):
         return False
+    if granted_host == ANY_HOST:
+        return True
     if granted_host.startswith("*."):
         return host.endswith(granted_host[1:]) and host != granted_host[1:]
     return host == granted_host

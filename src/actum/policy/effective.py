@@ -2,8 +2,8 @@
 
 Table default ← adapter override ← explicit request; then never more than the tool's permissions,
 its scope, or the time left. An override may raise a default up to the table's maximum; it never
-raises what was asked for and never widens the scope. What would need a person's approval is
-reported beside the policy and is not part of it.
+raises what was asked for and never widens the scope. What needs a person's approval is part of
+the policy only if it is among `granted`; what is missing is reported beside the policy.
 
 Proved never to be wider than any of its inputs by tests/unit/policy/test_effective.py.
 """
@@ -26,7 +26,7 @@ from actum.contract.model import Contract, SandboxRequest
 from actum.errors import Violation
 from actum.policy.environment import approved_names
 from actum.policy.filesystem import reachable
-from actum.policy.gates import BY_PIN, FIRST_USE, NETWORK, ApprovalNeeded
+from actum.policy.gates import BY_PIN, FIRST_USE, NETWORK, ApprovalNeeded, Granted
 from actum.policy.network import connected
 from actum.policy.settings import PolicySettings
 from actum.registry.model import Entry, SandboxOverride
@@ -35,15 +35,22 @@ __all__ = ["PolicySettings", "effective_policy"]
 
 
 def effective_policy(
-    contract: Contract, entry: Entry, settings: PolicySettings
+    contract: Contract,
+    entry: Entry,
+    settings: PolicySettings,
+    granted: tuple[Granted, ...] = (),
 ) -> tuple[EffectivePolicy, tuple[Violation, ...], tuple[ApprovalNeeded, ...]]:
     """What the call may do, every way in which it asks for more, and the approvals it lacks."""
-    files = reachable(contract, entry.tool, settings)
-    hosts = connected(contract.sandbox.network, entry, settings)
+    given = {grant.need: grant for grant in granted}
+    files = reachable(contract, entry.tool, settings, frozenset(given))
+    hosts = connected(contract.sandbox.network, entry, settings, frozenset(given))
     limits = _limits(contract.sandbox, entry, settings.time_left_ms)
+    needed = (*files.needed, *hosts.needed)
     approvals = [f"{FIRST_USE}:{BY_PIN}"]
     if hosts.policy.enabled:
         approvals.append(f"{NETWORK}:{BY_PIN}")
+    # Only those that this call rests on: an approval of something else is not mentioned.
+    approvals += [given[need].entry for need in needed if need in given]
     policy = EffectivePolicy(
         runner=entry.tool.permissions.runner,
         limits=limits,
@@ -61,7 +68,7 @@ def effective_policy(
         *files.violations,
         *hosts.violations,
     )
-    return policy, violations, (*files.needed, *hosts.needed)
+    return policy, violations, tuple(need for need in needed if need not in given)
 
 
 def _limits(request: SandboxRequest, entry: Entry, time_left_ms: int | None) -> Limits:

@@ -2,7 +2,8 @@
 
 Every path is resolved first, so that all comparing is done on what the paths mean. The result
 never holds `.actum`, and what governs the project is never writable: not as a granted path, and
-not inside one (`protect`).
+not inside one (`protect`). System paths and paths outside the working directory are part of it
+only once a person has approved them.
 """
 
 from __future__ import annotations
@@ -38,10 +39,15 @@ class Reachable:
     deny: tuple[str, ...]
     protect: tuple[str, ...]
     violations: tuple[Violation, ...]
-    needed: tuple[ApprovalNeeded, ...]
+    needed: tuple[ApprovalNeeded, ...]  #: granted or not
 
 
-def reachable(contract: Contract, tool: Tool, settings: PolicySettings) -> Reachable:
+def reachable(
+    contract: Contract,
+    tool: Tool,
+    settings: PolicySettings,
+    granted: frozenset[ApprovalNeeded] = frozenset(),
+) -> Reachable:
     root = os.path.realpath(settings.repo_root)
     here = os.path.realpath(contract.inputs.working_directory)
     request = _resolved(contract.sandbox.filesystem, here)
@@ -61,18 +67,22 @@ def reachable(contract: Contract, tool: Tool, settings: PolicySettings) -> Reach
     governed = tuple(_governing(root, write))
     free = tuple(path for path in write if not is_covered(path, governed))
     read = tuple(path for path in outermost((*scoped.read, *write)) if not is_covered(path, deny))
+    dependencies = _all_resolved(settings.dependencies, root)
+    wanted = _Wanted(read=read, write=free, ordinary=(root, *dependencies))
+    needed = tuple(_needed(level, wanted, root, here, output))
+    given = _without_missing(wanted, needed, granted)
     return Reachable(
-        read=read,
-        write=free,
+        read=given.read,
+        write=given.write,
         deny=deny,
-        protect=tuple(sorted({path for path in governed if is_covered(path, free)})),
+        protect=tuple(sorted({path for path in governed if is_covered(path, given.write)})),
         violations=_one_per_field(
             # Whether the working directory is within reach is IV-03's to say.
             *(found for found in violations if found.field != "inputs.working_directory"),
             *_refused("read", request.read, (*read, *free), deny),
             *_refused("write", request.write, free, deny),
         ),
-        needed=tuple(_needed(level, free, root, here, output)),
+        needed=needed,
     )
 
 
@@ -168,12 +178,40 @@ def _one_per_field(*violations: Violation) -> tuple[Violation, ...]:
     return tuple(first.values())
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wanted:
+    """What would be granted if every approval were there."""
+
+    read: tuple[str, ...]
+    write: tuple[str, ...]
+    ordinary: tuple[str, ...]  #: project and dependencies, which no level needs approval to read
+
+
 def _needed(
-    level: FilesystemLevel, write: tuple[str, ...], root: str, here: str, output: str | None
+    level: FilesystemLevel, wanted: _Wanted, root: str, here: str, output: str | None
 ) -> Iterator[ApprovalNeeded]:
     if level is FilesystemLevel.ELEVATED:
-        yield ApprovalNeeded(gate=ELEVATED, target="filesystem level elevated", operation="read")
+        system = [path for path in wanted.read if not is_covered(path, wanted.ordinary)]
+        target = ": ".join(["filesystem level elevated", *([", ".join(system)] if system else [])])
+        yield ApprovalNeeded(gate=ELEVATED, target=target, operation="read")
     workspace = [place for place in (here, output) if place and is_within(place, root)]
-    for path in write:
+    for path in wanted.write:
         if not is_covered(path, workspace):
-            yield ApprovalNeeded(gate=WRITE_OUTSIDE, target=path, operation="write")
+            yield _write_outside(path)
+
+
+def _write_outside(path: str) -> ApprovalNeeded:
+    return ApprovalNeeded(gate=WRITE_OUTSIDE, target=path, operation="write")
+
+
+def _without_missing(
+    wanted: _Wanted, needed: tuple[ApprovalNeeded, ...], granted: frozenset[ApprovalNeeded]
+) -> _Wanted:
+    missing = {need for need in needed if need not in granted}
+    write = tuple(path for path in wanted.write if _write_outside(path) not in missing)
+    lost = [path for path in wanted.write if path not in write]
+    read = tuple(path for path in wanted.read if path not in lost)
+    if any(need.gate == ELEVATED for need in missing):
+        read = common(read, wanted.ordinary)
+        write = common(write, wanted.ordinary)
+    return replace(wanted, read=read, write=write)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 FIRST_USE = "AG-01"
@@ -12,6 +13,9 @@ ELEVATED = "AG-05"
 #: Gates that a tool's pin has decided already: whoever approved the pin saw what it grants.
 BY_PIN = "pin"
 
+ANY_NAME = "any host"
+RAW_TCP = "class tcp"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalNeeded:
@@ -20,3 +24,22 @@ class ApprovalNeeded:
     gate: str
     target: str  #: the path, host or level in question
     operation: str  #: read, write or connect
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Granted:
+    """A person's decision for exactly this call."""
+
+    need: ApprovalNeeded
+    request_id: str
+    decided_by: str
+
+    @property
+    def entry(self) -> str:
+        """As an effective policy and its receipt name it."""
+        return f"{self.need.gate}:{self.decided_by}:{self.request_id}"
+
+
+def imagined(needed: Iterable[ApprovalNeeded]) -> tuple[Granted, ...]:
+    """As if everything had been approved: to say what the approval would be for."""
+    return tuple(Granted(need=need, request_id="", decided_by="") for need in needed)

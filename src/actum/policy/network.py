@@ -1,20 +1,36 @@
 """Which hosts a call may reach: default, adapter, contract; then never beyond the tool's scope.
 
 The pin of a tool approves the hosts in its scope (AG-03). What the contract asks for beyond them
-is a violation; what an adapter or a level would add beyond them is simply not granted.
+is a violation; what an adapter or a level would add beyond them is simply not granted. Any host at
+all, internal addresses and plain TCP take a person's approval each time; a wildcard never stands
+for an internal address.
 """
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from actum.contract.call import NetworkPolicy
-from actum.contract.levels import NetworkGrant, expand_network, host_covers, narrow_network
+from actum.contract.egress import (
+    Endpoint,
+    internal_network,
+    is_odd_spelling,
+    literal,
+    plan_egress,
+    split_address,
+)
+from actum.contract.levels import (
+    ANY_HOST,
+    NetworkGrant,
+    expand_network,
+    host_covers,
+    narrow_network,
+    split_port,
+)
 from actum.contract.model import NetworkLevel, NetworkRequest
 from actum.errors import Violation
-from actum.policy.gates import NETWORK, ApprovalNeeded
+from actum.policy.gates import ANY_NAME, NETWORK, RAW_TCP, ApprovalNeeded
 from actum.policy.settings import PolicySettings
 from actum.registry.model import Entry
 
@@ -25,10 +41,19 @@ class Connected:
 
     policy: NetworkPolicy
     violations: tuple[Violation, ...] = ()
-    needed: tuple[ApprovalNeeded, ...] = ()
+    needed: tuple[ApprovalNeeded, ...] = ()  #: granted or not
 
 
-def connected(request: NetworkRequest, entry: Entry, settings: PolicySettings) -> Connected:
+#: One address inside the sandbox for each; more would be no list but a way around level open.
+MAX_HOSTS = 1_000
+
+
+def connected(
+    request: NetworkRequest,
+    entry: Entry,
+    settings: PolicySettings,
+    granted: frozenset[ApprovalNeeded] = frozenset(),
+) -> Connected:
     scope, outbound = entry.tool.scope, entry.tool.permissions.outbound
     grant, violations = narrow_network(_granted(request, entry, settings), request)
     off = NetworkPolicy(enabled=False, allow=(), deny=grant.deny, outbound=())
@@ -39,11 +64,14 @@ def connected(request: NetworkRequest, entry: Entry, settings: PolicySettings) -
     allow = tuple(
         host for host in common_hosts(grant.allow, scope.hosts) if not reaches(grant.deny, host)
     )
-    policy = NetworkPolicy(enabled=True, allow=allow, deny=grant.deny, outbound=outbound)
+    wanted = NetworkPolicy(enabled=True, allow=allow, deny=grant.deny, outbound=outbound)
+    internal = _internal(wanted, settings)
+    needed = tuple(_needed(request, wanted, internal))
+    policy = _without_missing(request, wanted, internal, granted)
     return Connected(
-        policy=policy if allow else off,
-        violations=(*violations, *_beyond(request, grant, entry)),
-        needed=tuple(_needed(request, policy)),
+        policy=policy if policy.allow and policy.outbound else off,
+        violations=(*violations, *_beyond(request, grant, entry), *_unusable(allow)),
+        needed=needed,
     )
 
 
@@ -106,14 +134,66 @@ def _exceeded(field: str, value: str, message: str) -> Violation:
     return Violation(code="SCOPE_EXCEEDED", field=field, value=value, message=message)
 
 
-def _needed(request: NetworkRequest, policy: NetworkPolicy) -> Iterator[ApprovalNeeded]:
-    if request.level is NetworkLevel.OPEN:
-        yield _connect("any host")
-    for host in policy.allow:
-        if is_internal(host):
-            yield _connect(host)
-    if policy.allow and "tcp" in policy.outbound:
-        yield _connect("class tcp")
+def _unusable(allow: tuple[str, ...]) -> Iterator[Violation]:
+    if len(allow) > MAX_HOSTS:
+        yield _exceeded("sandbox.network", str(len(allow)), f"At most {MAX_HOSTS} hosts at once.")
+    for entry in allow:
+        host, _port = split_port(entry)
+        if is_odd_spelling(host):
+            yield _exceeded(
+                "sandbox.network.allow",
+                entry,
+                f"{entry} would be taken for an address by some programs and for a name by others;"
+                " write the address in its plain form, or a name.",
+            )
+
+
+def _internal(wanted: NetworkPolicy, settings: PolicySettings) -> dict[Endpoint, ApprovalNeeded]:
+    """Endpoints that lead to an internal address: by what is written, or by [egress.resolve]."""
+    found = {}
+    for endpoint in plan_egress(wanted).endpoints:
+        mapped = settings.resolve.get(str(endpoint))
+        address = literal(endpoint.host) if mapped is None else split_address(mapped)[0]
+        if _is_this_machine(endpoint.host) or (address is not None and internal_network(address)):
+            # The address is part of what is approved: another one needs another approval.
+            found[endpoint] = _connect(f"{endpoint} at {mapped}" if mapped else str(endpoint))
+    return found
+
+
+def _is_any(entry: str) -> bool:
+    return split_port(entry)[0] == ANY_HOST
+
+
+def _needed(
+    request: NetworkRequest, wanted: NetworkPolicy, internal: dict[Endpoint, ApprovalNeeded]
+) -> Iterator[ApprovalNeeded]:
+    if request.level is NetworkLevel.OPEN or any(_is_any(entry) for entry in wanted.allow):
+        yield _connect(ANY_NAME)
+    yield from internal.values()
+    if wanted.allow and "tcp" in wanted.outbound:
+        yield _connect(RAW_TCP)
+
+
+def _without_missing(
+    request: NetworkRequest,
+    wanted: NetworkPolicy,
+    internal: dict[Endpoint, ApprovalNeeded],
+    granted: frozenset[ApprovalNeeded],
+) -> NetworkPolicy:
+    """`wanted`, less everything that nobody has approved."""
+    allow, outbound = wanted.allow, wanted.outbound
+    if _connect(ANY_NAME) not in granted:
+        opened = request.level is NetworkLevel.OPEN
+        allow = () if opened else tuple(entry for entry in allow if not _is_any(entry))
+    if _connect(RAW_TCP) not in granted:
+        outbound = tuple(name for name in outbound if name != "tcp")
+    approved = {str(endpoint) for endpoint, need in internal.items() if need in granted}
+    refused = {str(endpoint) for endpoint in internal} - approved
+    allow = tuple(entry for entry in allow if not any(host_covers(entry, text) for text in refused))
+    reachable = {str(endpoint) for endpoint in plan_egress(replace(wanted, allow=allow)).endpoints}
+    return replace(
+        wanted, allow=allow, outbound=outbound, internal=tuple(sorted(approved & reachable))
+    )
 
 
 def _connect(target: str) -> ApprovalNeeded:
@@ -138,19 +218,5 @@ def common_hosts(some: Iterable[str], others: Iterable[str]) -> tuple[str, ...]:
     )
 
 
-def is_internal(host: str) -> bool:
-    """Whether `host` names this machine or an address that is not public.
-
-    Only what the text says: the address a name resolves to is judged where it is connected to.
-    """
-    name = host.lower().rstrip(".")
-    if name.startswith("["):
-        name = name[1:].partition("]")[0]
-    elif name.count(":") == 1:
-        name = name.partition(":")[0].rstrip(".")
-    if name == "localhost" or name.endswith(".localhost"):
-        return True
-    try:
-        return not ipaddress.ip_address(name).is_global
-    except ValueError:  # a name, not an address
-        return False
+def _is_this_machine(name: str) -> bool:
+    return name == "localhost" or name.endswith(".localhost")

@@ -27,6 +27,9 @@ def wider(a: EffectivePolicy, b: EffectivePolicy) -> tuple[str, ...]:
         and not all(reaches(b.network.allow, host) for host in a.network.allow),
         "network.deny": a.network.enabled and not all(_shut(host, a) for host in b.network.deny),
         "network.outbound": not set(a.network.outbound) <= set(b.network.outbound),
+        "network.internal": not all(
+            reaches(b.network.internal, host) for host in a.network.internal
+        ),
         "environment": not set(a.environment) <= set(b.environment),
     }
     return tuple(name for name, more in verdicts.items() if more)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -12,5 +13,7 @@ class PolicySettings:
     dependencies: tuple[str, ...] = ()  #: directories that level extended may also read
     registry_hosts: tuple[str, ...] = ()
     api_hosts: tuple[str, ...] = ()  #: project-wide bound of level api; empty: the tool's own
+    #: "host:port" -> "address:port": private names, and so the internal ones among them
+    resolve: Mapping[str, str] = field(default_factory=dict)
     own_authorities: bool = False  #: tools with network trust /run/ca.pem beside the system's
     time_left_ms: int | None = None  #: of whatever encloses this execution

@@ -70,10 +70,11 @@ class LocalRunner:
         resolve: Mapping[str, str] | None = None,
         ca_file: str | None = None,
         max_concurrent: int | None = None,
+        relay: Relay | None = None,
     ) -> None:
         self._places = Places(max_concurrent or 2 * (os.cpu_count() or 1))
         self._resolve = resolve or {}
-        self._relay: Relay | None = None
+        self._relay = relay  #: ``None``: one is made when the first execution needs it
         self._ca_file = ca_file
         self._spawner = Spawner()
         self._host: probe.Host | None = None

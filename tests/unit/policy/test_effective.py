@@ -23,7 +23,7 @@ from actum.contract.model import (
 )
 from actum.errors import Violation
 from actum.policy.effective import PolicySettings, effective_policy
-from actum.policy.gates import ApprovalNeeded
+from actum.policy.gates import ApprovalNeeded, Granted, imagined
 from actum.policy.order import wider
 from actum.registry.model import Entry, SandboxOverride
 
@@ -56,6 +56,7 @@ def decide(
     *,
     work: str = WORK,
     output_files: tuple[str, ...] = (),
+    granted: tuple[Granted, ...] = (),
     **sandbox: Any,
 ) -> Decided:
     contract = make_contract(
@@ -63,7 +64,7 @@ def decide(
         sandbox=SandboxRequest(**sandbox),
         outputs=ExpectedOutputs(output_files=output_files),
     )
-    return Decided(*effective_policy(contract, entry or make_entry(), settings))
+    return Decided(*effective_policy(contract, entry or make_entry(), settings, granted))
 
 
 def online(**changes: Any) -> Entry:
@@ -284,15 +285,45 @@ def test_level_extended_may_write_the_directory_of_the_declared_outputs() -> Non
         assert decide(filesystem=extended, output_files=files_elsewhere).policy.write == (WORK,)
 
 
-def test_elevated_and_writing_outside_need_approval() -> None:
+ELEVATED = ApprovalNeeded(
+    gate="AG-05", target="filesystem level elevated: /etc/hosts, /opt/x", operation="read"
+)
+OUTSIDE = ApprovalNeeded(gate="AG-04", target="/opt/x", operation="write")
+
+
+def by(*needs: ApprovalNeeded) -> tuple[Granted, ...]:
+    return tuple(Granted(need=need, request_id="r1", decided_by="user:boss") for need in needs)
+
+
+@pytest.mark.req("000-47", "000-48", "000-192")
+def test_elevated_and_writing_outside_need_approval_and_grant_nothing_without_it() -> None:
     entry = make_entry(scope=make_scope(filesystem=("/",)))
-    elevated = files(level=FilesystemLevel.ELEVATED, write=("/opt/x", "."))
-    assert decide(entry, filesystem=elevated).needed == (
-        ApprovalNeeded(gate="AG-05", target="filesystem level elevated", operation="read"),
-        ApprovalNeeded(gate="AG-04", target="/opt/x", operation="write"),
+    elevated = files(
+        level=FilesystemLevel.ELEVATED, read=(".", "/etc/hosts"), write=("/opt/x", ".")
     )
+    decided = decide(entry, filesystem=elevated)
+    assert decided.needed == (ELEVATED, OUTSIDE)
+    assert (decided.policy.read, decided.policy.write) == ((WORK,), (WORK,))
     for level in (FilesystemLevel.MINIMAL, FilesystemLevel.STANDARD, FilesystemLevel.EXTENDED):
         assert decide(entry, filesystem=files(level=level)).needed == ()
+
+
+@pytest.mark.req("000-47")
+def test_an_approval_grants_exactly_the_listed_paths_and_is_named() -> None:
+    entry = make_entry(scope=make_scope(filesystem=("/",)))
+    elevated = files(
+        level=FilesystemLevel.ELEVATED, read=(".", "/etc/hosts"), write=("/opt/x", ".")
+    )
+    both = decide(entry, granted=by(ELEVATED, OUTSIDE), filesystem=elevated)
+    assert both.needed == ()
+    assert both.policy.read == ("/etc/hosts", WORK, "/opt/x")
+    assert both.policy.write == (WORK, "/opt/x")
+    assert both.policy.approvals == ("AG-01:pin", "AG-05:user:boss:r1", "AG-04:user:boss:r1")
+    one = decide(entry, granted=by(ELEVATED), filesystem=elevated)
+    assert one.needed == (OUTSIDE,)
+    assert one.policy.write == (WORK,)
+    other = replace(OUTSIDE, target="/opt/y")
+    assert decide(entry, granted=by(other), filesystem=elevated).needed == (ELEVATED, OUTSIDE)
 
 
 # network
@@ -392,17 +423,81 @@ def connect(target: str) -> ApprovalNeeded:
     return ApprovalNeeded(gate="AG-03", target=target, operation="connect")
 
 
+@pytest.mark.req("000-55", "004-48", "000-192")
 def test_open_internal_addresses_and_raw_tcp_need_approval() -> None:
     opened = decide(online(), network=network(level=NetworkLevel.OPEN))
     assert opened.needed == (connect("any host"),)
-    assert opened.violations == ()
-    internal = ("127.0.0.1:80", "10.0.0.8", "[::1]:443", "localhost", "169.254.169.254")
+    assert (opened.violations, opened.policy.network) == ((), OFF)
+    internal = ("127.0.0.1:80", "10.0.0.8:443", "[::1]:443", "localhost:443", "[fd00::1]:443")
     entry = make_entry(
         scope=make_scope(network=True, hosts=(*internal, "api.test", "8.8.8.8")),
         permissions=make_permissions(outbound=("https", "tcp")),
     )
     decided = decide(entry, network=network(enabled=True))
     assert set(decided.needed) == {*map(connect, internal), connect("class tcp")}
+    assert decided.policy.network.allow == ("8.8.8.8", "api.test")
+    assert decided.policy.network.outbound == ("https",)
+    assert decided.policy.network.internal == ()
+    some = (connect("127.0.0.1:80"), connect("class tcp"))
+    partly = decide(entry, granted=by(*some), network=network(enabled=True)).policy.network
+    assert partly.allow == ("127.0.0.1:80", "8.8.8.8", "api.test")
+    assert partly.internal == ("127.0.0.1:80",)
+    assert partly.outbound == ("https", "tcp")
+
+
+@pytest.mark.parametrize("wildcard", ["*", "*:443"])
+@pytest.mark.parametrize(
+    "request_",
+    [NetworkRequest(enabled=True), NetworkRequest(level=NetworkLevel.API)],
+    ids=["enabled", "api"],
+)
+@pytest.mark.req("000-55")
+def test_any_host_takes_an_approval_by_whatever_way_it_is_asked_for(
+    wildcard: str, request_: NetworkRequest
+) -> None:
+    entry = make_entry(
+        scope=make_scope(network=True, hosts=(wildcard,)),
+        permissions=make_permissions(outbound=("https",)),
+    )
+    decided = decide(entry, network=request_)
+    assert decided.needed == (connect("any host"),)
+    assert decided.policy.network == OFF
+    approved = decide(entry, granted=by(connect("any host")), network=request_)
+    assert approved.policy.network.allow == (wildcard,)
+    assert approved.policy.approvals[-1] == "AG-03:user:boss:r1"
+
+
+def test_a_name_that_the_project_maps_to_an_internal_address_needs_approval() -> None:
+    resolve = {"api.test:443": "127.0.0.1:8443", "x.cdn.test:443": "10.0.0.1:443"}
+    settings = replace(SETTINGS, resolve=resolve)
+    need = connect("api.test:443 at 127.0.0.1:8443")
+    asked = decide(online(), settings, network=network(enabled=True))
+    assert asked.needed == (need,)  # a wildcard stands for no internal address
+    assert asked.policy.network.allow == ("*.cdn.test",)
+    approved = decide(online(), settings, granted=by(need), network=network(enabled=True))
+    assert approved.policy.network.internal == ("api.test:443",)
+    moved = replace(settings, resolve={"api.test:443": "127.0.0.1:22"})
+    again = decide(online(), moved, granted=by(need), network=network(enabled=True))
+    assert again.needed == (connect("api.test:443 at 127.0.0.1:22"),)
+    public = replace(settings, resolve={"api.test:443": "8.8.8.8:443"})
+    assert decide(online(), public, network=network(enabled=True)).needed == ()
+
+
+@pytest.mark.parametrize("host", ["127.1", "0x7f.1", "2130706433", "0177.0.0.1", "1.2.3.0x4:80"])
+def test_an_address_in_an_odd_spelling_is_no_host(host: str) -> None:
+    entry = make_entry(
+        scope=make_scope(network=True, hosts=(host,)),
+        permissions=make_permissions(outbound=("https",)),
+    )
+    decided = decide(entry, network=network(enabled=True))
+    assert decided.fields == [("SCOPE_EXCEEDED", "sandbox.network.allow")]
+
+
+@pytest.mark.req("000-18")
+def test_an_enabled_network_with_an_empty_list_reaches_nothing() -> None:
+    decided = decide(online(), network=network(enabled=True, allow=()))
+    assert decided.policy.network == OFF
+    assert decided.violations == ()
 
 
 @pytest.mark.req("000-137")
@@ -482,7 +577,11 @@ EVERYTHING = EffectivePolicy(
     deny=(),
     protect=(),
     network=NetworkPolicy(
-        enabled=True, allow=("*",), deny=(), outbound=("dns", "http", "https", "tcp")
+        enabled=True,
+        allow=("*",),
+        deny=(),
+        outbound=("dns", "http", "https", "tcp"),
+        internal=("*",),
     ),
     environment=("A", "B"),
 )
@@ -491,6 +590,27 @@ EVERYTHING = EffectivePolicy(
 def bounded(limits: dict[str, Any], **changes: Any) -> EffectivePolicy:
     known = {name: value for name, value in limits.items() if value is not None}
     return replace(EVERYTHING, limits=replace(EVERYTHING.limits, **known), **changes)
+
+
+def approved_at_most(given: frozenset[ApprovalNeeded]) -> EffectivePolicy:
+    """What the approvals alone would permit: without any, no more than anybody may have."""
+    elevated = any(need.gate == "AG-05" for need in given)
+    outside = tuple(need.target for need in given if need.gate == "AG-04")
+    ordinary = (REPO, *SETTINGS.dependencies)
+    hosts_ = tuple(host for host in HOSTS if host not in ("*", "10.0.0.1"))
+    internal = tuple(need.target for need in given if need.target.startswith("10.0.0.1"))
+    return replace(
+        EVERYTHING,
+        read=("/",) if elevated else (*ordinary, *outside),
+        write=(WORK, f"{WORK}/output", *outside),
+        network=NetworkPolicy(
+            enabled=True,
+            allow=("*",) if connect("any host") in given else (*hosts_, "10.0.0.1"),
+            deny=(),
+            outbound=("dns", "http", "https") + (("tcp",) if connect("class tcp") in given else ()),
+            internal=internal,
+        ),
+    )
 
 
 def ceilings(entry: Entry, request: SandboxRequest, left: int | None) -> dict[str, EffectivePolicy]:
@@ -532,6 +652,7 @@ def ceilings(entry: Entry, request: SandboxRequest, left: int | None) -> dict[st
                 allow=("*",) if net.allow is None else net.allow,
                 deny=net.deny,
                 outbound=everything.outbound if enabled else (),
+                internal=everything.internal,
             ),
         ),
         "level": bounded(
@@ -568,6 +689,7 @@ def ceilings(entry: Entry, request: SandboxRequest, left: int | None) -> dict[st
     scope=scopes,
     permissions=permissions_,
     left=st.none() | st.integers(-1, 700_000),
+    data=st.data(),
 )
 def test_the_effective_policy_is_never_wider_than_any_of_its_inputs(
     override: SandboxOverride,
@@ -575,6 +697,7 @@ def test_the_effective_policy_is_never_wider_than_any_of_its_inputs(
     scope: Any,
     permissions: Any,
     left: int | None,
+    data: st.DataObject,
 ) -> None:
     entry = make_entry(
         override=override,
@@ -583,11 +706,14 @@ def test_the_effective_policy_is_never_wider_than_any_of_its_inputs(
         environment=("A", "LD_PRELOAD", "PATH"),
     )
     contract = make_contract(working_directory=WORK, sandbox=request_)
-    policy, _, _ = effective_policy(contract, entry, replace(SETTINGS, time_left_ms=left))
+    settings = replace(SETTINGS, time_left_ms=left)
+    _, _, needed = effective_policy(contract, entry, settings)
+    given = data.draw(st.sets(st.sampled_from(needed))) if needed else set()
+    policy, _, missing = effective_policy(contract, entry, settings, imagined(given))
+    assert set(missing) == set(needed) - given
+    bounds = ceilings(entry, request_, left) | {"approvals": approved_at_most(frozenset(given))}
     exceeded = {
-        name: wider(policy, ceiling)
-        for name, ceiling in ceilings(entry, request_, left).items()
-        if wider(policy, ceiling)
+        name: wider(policy, ceiling) for name, ceiling in bounds.items() if wider(policy, ceiling)
     }
     assert exceeded == {}
 

@@ -48,6 +48,7 @@ def network(**changes: Any) -> EffectivePolicy:
         (network(allow=("*.a.test", "c.test")), ("network.allow",)),
         (network(deny=()), ("network.deny",)),
         (network(outbound=("https", "tcp")), ("network.outbound",)),
+        (network(internal=("x.a.test:443",)), ("network.internal",)),
         (replace(BASE, environment=("A", "B")), ("environment",)),
     ],
 )

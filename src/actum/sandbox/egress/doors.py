@@ -11,27 +11,42 @@ NETWORK = ipaddress.ip_network("198.18.0.0/15")
 OWN_ADDRESS = "198.18.0.1/15"
 RESOLVER = "127.0.0.53"
 _FIRST = int(ipaddress.ip_address("198.18.1.0"))
-#: A tool that invents names under an allowed wildcard gets no more of them than this.
-MAX_NAMES = 4_096
+_MAX_NAMES = 4_096
 
 
 class Doors:
     """Hands out addresses, one per name, for one sandbox."""
 
-    def __init__(self, plan: EgressPlan) -> None:
+    def __init__(self, plan: EgressPlan, *, names: int = _MAX_NAMES) -> None:
         self.plan = plan
+        #: A tool that invents names under an allowed wildcard gets no more of them than this.
+        self._names_left = names
+        self._opening: set[str] = set()
         self._by_name: dict[str, str] = {}
         self._by_address: dict[str, str] = {}
-        for endpoint in plan.endpoints:
-            self.address_of(endpoint.host)
+        for host in dict.fromkeys(endpoint.host for endpoint in plan.endpoints):
+            self._assign(host)
 
     def address_of(self, name: str) -> str | None:
         """The address for a permitted name; ``None`` once too many were asked for."""
         known = self._by_name.get(name)
         if known is not None:
             return known
-        if len(self._by_name) >= MAX_NAMES:
+        if self._names_left <= 0:
             return None
+        self._names_left -= 1
+        address = self._assign(name)
+        self._opening.add(address)
+        return address
+
+    def is_opening(self, address: str) -> bool:
+        """Whether the name was asked for but its listeners are not there yet."""
+        return address in self._opening
+
+    def opened(self, address: str) -> None:
+        self._opening.discard(address)
+
+    def _assign(self, name: str) -> str:
         spelt = literal(name)
         address = str(spelt or ipaddress.ip_address(_FIRST + len(self._by_name)))
         self._by_name[name] = address
