@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
+import time
 import uuid
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -18,6 +17,7 @@ from actum.contract.model import Contract, Json, RunnerKind
 from actum.contract.parse import Draft, parse_contract
 from actum.engine.ask import Ask, contract_document
 from actum.engine.pipeline import Forecast, execute, forecast
+from actum.engine.recover import close_lost
 from actum.engine.result import Result
 from actum.engine.rooms import Clock, Rooms
 from actum.errors import ContractInvalid
@@ -27,6 +27,7 @@ from actum.evidence.receipts import Receipts
 from actum.policy.effective import PolicySettings
 from actum.registry.registry import Registry
 from actum.runners.base import Cancel, OnOutput, Runner
+from actum.sandbox import sweep
 from actum.settings import Settings
 from actum.store.blobs import BlobStore
 from actum.store.database import Database
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
 
 #: A contract in any form a caller may have it.
 AnyContract = Contract | Draft | Mapping[str, Any] | str | bytes | Path
+
+#: How long a runtime in use may not have looked for what others left.
+_SWEEP_EVERY_S = 60.0
 
 
 def now() -> datetime:
@@ -79,10 +83,11 @@ class Runtime:
             executions=Executions(self.database),
             receipts=Receipts(self.database, home),
             sessions=SessionStore(home),
-            session=session or f"s-{uuid.uuid4()}",
+            session=session or sweep.session_name(),
             clock=clock,
         )
-        self._close_interrupted()
+        self._swept = 0.0
+        self.sweep()
 
     @classmethod
     def open(
@@ -101,7 +106,7 @@ class Runtime:
         """A throwaway project with the shipped tools on the local runner; gone when closed."""
         from actum.engine.project import create
 
-        folder = Path(tempfile.mkdtemp(prefix="actum-"))
+        folder = sweep.make_home()
         create(folder, RunnerKind.LOCAL, by="user:temporary", date=now().date().isoformat())
         runtime = cls.open(folder)
         runtime._temporary = folder
@@ -158,6 +163,8 @@ class Runtime:
     ) -> Result:
         """Carry out one contract. A Result for every outcome; only malformed ones raise."""
         self.warm_up()
+        if time.monotonic() - self._swept > _SWEEP_EVERY_S:
+            self.sweep()
         result = execute(self.contract(contract), self.rooms, on_output=on_output, cancel=cancel)
         self.rooms.receipts.export(result.receipt_id)
         return result
@@ -205,11 +212,14 @@ class Runtime:
 
         return AsyncRuntime(self.exec, self.execute)
 
-    def _close_interrupted(self) -> None:
-        """Executions whose process is gone get the receipt that says so."""
-        for execution in self.rooms.executions.open_executions():
-            if not execution.alive:
-                self.rooms.ledger.close_interrupted(execution.execution_id)
+    def sweep(self) -> None:
+        """Clean up after processes that are gone: at the start, and now and then while in use."""
+        self._swept = time.monotonic()
+        close_lost(self.rooms.executions, self.rooms.ledger)
+        sweep.sweep_sessions(self.rooms.sessions.root)
+        sweep.sweep_homes()
+        if RunnerKind.LOCAL in self.rooms.runners:
+            sweep.sweep_groups()
 
     def close(self) -> None:
         for runner in self.rooms.runners.values():
@@ -218,7 +228,7 @@ class Runtime:
             self.rooms.sessions.end(self.rooms.session)
         self.database.close()
         if self._temporary is not None:
-            shutil.rmtree(self._temporary, ignore_errors=True)
+            sweep.remove_home(self._temporary)
 
     def __enter__(self) -> Self:
         return self
