@@ -1,0 +1,166 @@
+"""A project with real sandboxes, for tests that attack it; and the same acts outside of one.
+
+`inside` and `outside` take the same script, so that every denial has its positive control.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+from actum import Result, Runtime
+from actum.contract.model import RunnerKind
+from actum.engine.project import create
+
+PROBE_SOURCE = Path(__file__).with_name("probe.c")
+
+
+def compile_probe(folder: Path) -> Path:
+    program = folder / "probe"
+    subprocess.run(["gcc", "-O1", "-o", program, PROBE_SOURCE], check=True)
+    program.chmod(0o755)
+    return program
+
+
+class Jail:
+    """One open project. Its working directory is `work`; `elsewhere` is no part of the project."""
+
+    def __init__(self, folder: Path, probe: Path) -> None:
+        self.root = folder / "project"
+        create(self.root, RunnerKind.LOCAL, by="user:test", date="2026-11-15")
+        self.elsewhere = folder / "elsewhere"
+        self.elsewhere.mkdir()
+        self.runtime = Runtime.open(self.root)
+        self._probe = probe
+        self.fresh_work()
+
+    def fresh_work(self) -> Path:
+        self.work = Path(tempfile.mkdtemp(prefix="work-", dir=self.root))
+        self.work.chmod(0o755)
+        return self.work
+
+    def sh(self, script: str, *arguments: str, **asked: Any) -> Result:
+        """Run a shell script in the sandbox; `limits` are fields of the contract."""
+        return self._exec("shell", script, arguments, asked)
+
+    def python(self, program: str, *arguments: str, **asked: Any) -> Result:
+        return self._exec("python", program, arguments, asked)
+
+    def _exec(
+        self, tool: str, text: str, arguments: tuple[str, ...], asked: dict[str, Any]
+    ) -> Result:
+        fields = asked.pop("limits", {})
+        asked.setdefault("cwd", self.work)
+        return self.runtime.exec(tool, *arguments, stdin=text.encode(), set=fields, **asked)
+
+    def said(self, result: Result) -> str:
+        """What a tool that ran printed; a refusal is a failure of the test."""
+        assert result.result is not None, result.violations
+        return result.result.stdout.strip()
+
+    def outside(self, script: str, *arguments: str, cwd: Path | None = None) -> str:
+        """The same shell script without a sandbox."""
+        return self._bare(["/bin/sh", "-s", "--", *arguments], script, cwd)
+
+    def outside_python(self, program: str, *arguments: str, cwd: Path | None = None) -> str:
+        return self._bare(["/usr/bin/python3", "-", *arguments], program, cwd)
+
+    def _bare(self, argv: list[str], text: str, cwd: Path | None) -> str:
+        done = subprocess.run(
+            argv, input=text, capture_output=True, text=True, cwd=cwd or self.work, timeout=30
+        )
+        return done.stdout.strip()
+
+    def attempt(self, act: str, *arguments: str, **asked: Any) -> Result:
+        """One act of tests/hostile/probe.c inside."""
+        program = self.work / "probe"
+        if not program.exists():
+            os.link(self._probe, program) if _same_disk(self._probe, self.work) else _copy(
+                self._probe, program
+            )
+        return self.sh('./probe "$@"; echo "code $?"', act, *arguments, **asked)
+
+    def freely(self, act: str, *arguments: str, namespaces: bool = True) -> str:
+        """The same act outside, in namespaces where the caller may do what they like."""
+        argv = [str(self._probe), *(["--free"] if namespaces else []), act, *arguments]
+        done = subprocess.run(argv, capture_output=True, text=True, cwd=self.work, timeout=30)
+        return done.stdout.strip() or done.stderr.strip()
+
+    def close(self) -> None:
+        self.runtime.close()
+
+
+def _same_disk(one: Path, other: Path) -> bool:
+    return one.stat().st_dev == other.stat().st_dev
+
+
+def _copy(source: Path, target: Path) -> None:
+    target.write_bytes(source.read_bytes())
+    target.chmod(0o755)
+
+
+def marker() -> str:
+    """A number of seconds that no other process sleeps, to find our own in /proc."""
+    return f"4{uuid.uuid4().int % 10**9:09d}"
+
+
+def alive(mark: str) -> list[int]:
+    """Processes on this host whose command line holds `mark`, zombies excluded, us excluded."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                command = (entry / "cmdline").read_bytes()
+            except (FileNotFoundError, ProcessLookupError, PermissionError):
+                continue
+            if mark.encode() in command:
+                found.append(int(entry.name))
+    return found
+
+
+def appears(path: Path) -> None:
+    """Wait until a file is there; a test that waits in vain fails by itself."""
+    until = time.monotonic() + 20
+    while not path.exists():
+        assert time.monotonic() < until, f"{path} never appeared"
+        time.sleep(0.005)
+
+
+def own_cgroups() -> set[str]:
+    """Groups of sandboxes that this process made and that exist now."""
+    prefix = f"{os.getpid()}-"
+    places = [Path("/sys/fs/cgroup"), *Path("/sys/fs/cgroup").glob("*")]
+    return {
+        str(folder)
+        for place in places
+        for folder in place.glob("**/*actum*/**/")
+        if folder.name.startswith(prefix)
+    }
+
+
+def own_children() -> set[int]:
+    """Every process below this one."""
+    parents: dict[int, int] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            parents[int(entry.name)] = int(fields[1])
+    found: set[int] = set()
+    waiting = {os.getpid()}
+    while waiting:
+        waiting = {pid for pid, parent in parents.items() if parent in waiting}
+        found |= waiting
+    return found
+
+
+if sys.platform != "linux":
+    raise RuntimeError("sandboxes are made of Linux")
