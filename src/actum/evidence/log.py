@@ -120,7 +120,7 @@ class Log:
         signed_size, text = row
         try:
             edge = read_edge(size, node_reader(cursor))
-            if text == "" and signed_size == size:
+            if text == "" and signed_size == size and _only_one(cursor):
                 return Head(_new_origin(self._signer), edge, signed=False)
             found = note.parse(text)
             if found.checkpoint != _checkpoint(Head(found.checkpoint.origin, edge)):
@@ -169,6 +169,11 @@ def node_reader(source: sqlite3.Cursor | Database) -> ReadNode:
         return bytes(found)
 
     return read
+
+
+def _only_one(cursor: sqlite3.Cursor) -> bool:
+    # What a migration leaves unsigned has never been signed: nothing else may claim to be that.
+    return bool(cursor.execute("SELECT count(*) = 1 FROM checkpoints").fetchone()[0])
 
 
 def _checkpoint(head: Head) -> note.Checkpoint:

@@ -61,6 +61,7 @@ class _Walk:
         self._reading = LogReading()
         self._checkpoints = _paged(database, "SELECT size, note FROM checkpoints", "size")
         self._next = next(self._checkpoints, None)
+        self._keys = tuple(trusted.values())
         self._kept: dict[int, str] = dict(database.rows("SELECT final_seq, sha256 FROM receipts"))
         self._good_to = 0  # the newest record under a checkpoint that held
         self._denied: str | None = None
@@ -69,6 +70,7 @@ class _Walk:
 
     def read(self) -> LogReading:
         reading = self._reading
+        self._begin()
         if self._wanted_size == 0:
             reading.wanted = reading.edge.root
         for seq, record, nodes in _paged(
@@ -84,6 +86,17 @@ class _Walk:
             self._bad(f"audit record {seq}", "present", "a receipt rests on it; it is gone")
         reading.findings.append(Finding("audit log", "read to its end", True, f"{size} records"))
         return reading
+
+    def _begin(self) -> None:
+        """The oldest checkpoint says what the log is called and who signed first."""
+        if self._next is None:
+            return
+        try:
+            first = note.parse(self._next[1])
+            self._reading.turns.append((1, note.verify(first, self._keys)[0]))
+            self._reading.origin = first.checkpoint.origin
+        except VerificationFailed:
+            return  # said when its turn comes
 
     def _bad(self, subject: str, check: str, detail: str) -> None:
         self._reading.findings.append(Finding(subject, check, False, detail))
@@ -144,14 +157,11 @@ class _Walk:
         self._next = next(self._checkpoints, None)
         try:
             found = note.parse(text)
-            signed_by = note.verify(found, self._trusted.values())
+            signed_by = note.verify(found, self._keys)
         except VerificationFailed as error:
             self._bad(subject, "signature", error.message)
             return
         checkpoint = found.checkpoint
-        if not reading.turns:
-            reading.turns.append((1, signed_by[0]))
-            reading.origin = checkpoint.origin
         if checkpoint.origin != reading.origin or checkpoint.size != size:
             self._bad(subject, "name", "it is of another log or another size than its place says")
         expected = reading.signer_at(size)

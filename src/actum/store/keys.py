@@ -101,22 +101,28 @@ class Signer:
 class _Trusted(Mapping[str, PublicKey]):
     """Believed keys by id. One that a rotation has added since is found when it is asked for."""
 
-    def __init__(self, directory: Path, keys: Iterable[PublicKey]) -> None:
+    def __init__(self, directory: Path, given: Iterable[PublicKey]) -> None:
         self._directory = directory
-        self._keys = {key.keyid: key for key in keys}
+        self._keys = {key.keyid: key for key in given}
+        self._read_all()
+
+    def _read_all(self) -> None:
+        for path in sorted(self._directory.glob("*.pub")):
+            if path.stem not in self._keys:
+                key = _read_public(path)
+                self._keys = {**self._keys, key.keyid: key}
 
     def __getitem__(self, keyid: str) -> PublicKey:
-        if keyid not in self._keys and _is_keyid(keyid):
-            path = self._directory / f"{keyid}.pub"
-            if not path.exists():
-                raise KeyError(keyid)
-            self._keys = {**self._keys, keyid: _read_public(path)}
+        if keyid not in self._keys:
+            self._read_all()
         return self._keys[keyid]
 
     def __iter__(self) -> Iterator[str]:
+        self._read_all()
         return iter(self._keys)
 
     def __len__(self) -> int:
+        self._read_all()
         return len(self._keys)
 
 
@@ -134,9 +140,8 @@ class Keyring:
         if create and not (directory / "current").exists():
             _create(directory)
         signer = _signer(directory)
-        own = [_read_public(path) for path in sorted(directory.glob("*.pub"))]
         given = [PublicKey.from_pem(pem, where="actum.toml [trust]") for pem in trust]
-        trusted = _Trusted(directory, (*own, *given))
+        trusted = _Trusted(directory, given)
         if signer.keyid not in trusted:
             raise _unusable(
                 str(directory / f"{signer.keyid}.pub"),
@@ -322,7 +327,7 @@ def _generated() -> bytes:
 def _replace(path: Path, content: bytes, mode: int) -> None:
     # Under another name first: after a crash a file is whole or not there. The mode is given to
     # open, not set afterwards: there is no moment with wider permission.
-    pending = path.with_name(f".new-{path.name}")
+    pending = path.with_name(f"{path.name}.new")  # which no `*.pub` or `*.key` matches
     pending.unlink(missing_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     with os.fdopen(os.open(pending, flags, mode), "wb") as file:

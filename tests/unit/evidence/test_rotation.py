@@ -1,0 +1,257 @@
+"""Another key signs from here on, and a crash at any step leaves a home that works."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from actum.errors import Refused
+from actum.evidence.ledger import Ledger
+from actum.evidence.receipt import sign_receipt
+from actum.evidence.rotation import Rotated, rotate
+from actum.registry.lock import Lock, read_lock, write_lock
+from actum.store import note
+from actum.store.keys import Keyring
+
+from .factories import RESULT, STARTED, House, bad, make_facts, make_intent, tamper
+
+
+def rotated(house: House) -> Rotated:
+    keyring = Keyring.open(house.home)
+    return rotate(
+        house.ledger,
+        root=house.home.parent,
+        home=house.home,
+        trusted=keyring.trusted,
+        at=datetime.now(UTC),
+    )
+
+
+def lock_signer(root: Path) -> str:
+    (signature,) = json.loads((root / "tools.lock").read_bytes())["signatures"]
+    return str(signature["keyid"])
+
+
+def verified(home: Path) -> list[tuple[str, str]]:
+    house = House.open(home)
+    try:
+        return bad(house.verifier.verify_all())
+    finally:
+        house.database.close()
+
+
+def test_the_new_key_signs_everything_and_the_old_receipts_still_hold(house: House) -> None:
+    write_lock(house.home.parent, Lock(), house.keyring.signer)
+    before = house.execute()
+    old = house.keyring.signer.keyid
+    done = rotated(house)
+    after = house.execute()  # the same open ledger goes on, under the new key
+    assert done.retired == old
+    assert done.signer.keyid != old
+    assert done.lock_signed
+    keyring = Keyring.open(house.home)
+    assert keyring.signer.keyid == done.signer.keyid
+    assert set(keyring.trusted) == {old, done.signer.keyid}
+    assert lock_signer(house.home.parent) == done.signer.keyid
+    assert read_lock(house.home.parent, keyring.trusted) == Lock()
+    signers = [
+        house.receipts.find(facts.receipt_id).envelope["signatures"][0]["keyid"]
+        for facts in (before, after)
+    ]
+    assert signers == [old, done.signer.keyid]
+    assert verified(house.home) == []
+    # The verifier of before the rotation finds the new key by itself.
+    assert bad(house.verifier.verify_execution(after.receipt_id)) == []
+    (private,) = (house.home / "keys").glob("*.key")
+    assert private.name == f"{done.signer.keyid}.key"
+
+
+def test_the_log_says_which_key_follows_which_and_both_have_signed_it(house: House) -> None:
+    house.execute()
+    done = rotated(house)
+    record = json.loads(house.audit()[-1])
+    assert record["kind"] == "KEY_ROTATE"
+    assert (record["retired_keyid"], record["keyid"]) == (done.retired, done.signer.keyid)
+    found = note.parse(house.ledger.log.checkpoint() or "")
+    keys = [house.keyring.signer.public, done.signer.public]
+    assert note.verify(found, keys) == (done.retired, done.signer.keyid)
+    # Whoever knows only the old key can follow to the new one.
+    assert note.verify(found, keys[:1]) == (done.retired,)
+
+
+def test_many_rotations_make_one_chain(house: House) -> None:
+    keyids = [house.keyring.signer.keyid]
+    for _ in range(4):
+        house.execute()
+        keyids.append(rotated(house).signer.keyid)
+    house.execute()
+    assert len(set(keyids)) == 5
+    assert verified(house.home) == []
+    origins = {
+        text.split("\n")[0] for (text,) in house.database.rows("SELECT note FROM checkpoints")
+    }
+    assert origins == {f"actum/{keyids[0][:32]}"}
+
+
+def test_another_process_notices_a_rotation_and_signs_with_the_new_key(house: House) -> None:
+    other = House.open(house.home)
+    other.execute()
+    intent = make_intent()
+    opened = other.ledger.write_ahead(intent)  # in flight while the key changes
+    done = rotated(house)
+    receipt = other.ledger.seal(make_facts(intent, opened=opened), RESULT)
+    assert receipt.envelope["signatures"][0]["keyid"] == done.signer.keyid
+    other.database.close()
+    assert verified(house.home) == []
+
+
+def test_what_the_retired_key_signs_after_the_rotation_is_flagged(house: House) -> None:
+    retired = house.keyring.signer
+    rotated(house)
+    # Its holder writes past our code: a receipt, and the record and checkpoint to go with it.
+    forger = Ledger(
+        database=house.database, blobs=house.blobs, signer=retired, redact=lambda data: data
+    )
+    forger.log._signer, forger.log._head = retired, house.ledger.log._head
+    intent = make_intent()
+    opened = forger.write_ahead(intent)
+    receipt = forger.seal(make_facts(intent, opened=opened), RESULT)
+    found = bad(House.open(house.home).verifier.verify_all())
+    assert (f"receipt {receipt.receipt_id}", "signer") in found
+    assert ("checkpoint 3", "signer") in found
+    with pytest.raises(Exception, match="was changed"):
+        House.open(house.home).ledger.malformed(b"", STARTED)
+
+
+def test_a_receipt_replaced_by_one_of_the_retired_key_is_flagged(house: House) -> None:
+    retired = house.keyring.signer
+    rotated(house)
+    facts = house.execute()
+    kept = house.receipts.find(facts.receipt_id)
+    statement = json.loads(base64.b64decode(kept.envelope["payload"]))
+    forged = sign_receipt(statement, retired)
+    tamper(
+        house,
+        "UPDATE receipts SET envelope = ?, sha256 = ?",
+        forged.encoded.decode(),
+        forged.sha256,
+    )
+    house = House.open(house.home)
+    for found in (house.verifier.verify_all(), house.verifier.verify_execution(facts.receipt_id)):
+        assert (f"receipt {facts.receipt_id}", "signer") in bad(found)
+
+
+@pytest.mark.parametrize("field", ["retired_keyid", "keyid", "public_key", "signature", "ts"])
+def test_a_rotation_that_was_edited_is_named(house: House, field: str) -> None:
+    rotated(house)
+    record = json.loads(house.audit()[-1])
+    changed = json.dumps({**record, field: "A" * 64}).encode()
+    tamper(house, "UPDATE audit SET record = ? WHERE seq = 1", changed)
+    found = bad(House.open(house.home).verifier.verify_all())
+    assert ("audit record 1", "leaf hash") in found
+    assert ("audit record 1", "key rotation") in found
+
+
+def test_a_lock_that_is_not_believed_stops_the_rotation_before_it_begins(house: House) -> None:
+    house.execute()
+    (house.home.parent / "tools.lock").write_text('{"version": 1, "pins": [], "history": []}')
+    before = house.audit()
+    with pytest.raises(Refused) as caught:
+        rotated(house)
+    assert caught.value.code == "LOCK_UNTRUSTED"
+    assert house.audit() == before
+    assert Keyring.open(house.home).signer.keyid == house.keyring.signer.keyid
+
+
+def test_a_lock_of_someone_else_is_left_as_it_is(house: House, tmp_path: Path) -> None:
+    team = Keyring.open(tmp_path / "team", create=True)
+    write_lock(house.home.parent, Lock(), team.signer)
+    trusted = {**Keyring.open(house.home).trusted, team.signer.keyid: team.signer.public}
+    done = rotate(
+        house.ledger,
+        root=house.home.parent,
+        home=house.home,
+        trusted=trusted,
+        at=datetime.now(UTC),
+    )
+    assert not done.lock_signed
+    assert lock_signer(house.home.parent) == team.signer.keyid
+
+
+_CRASHING = """
+import os, signal, sys
+from datetime import UTC, datetime
+from pathlib import Path
+sys.path.insert(0, sys.argv[3])
+from evidence.factories import House
+from actum.evidence.rotation import rotate
+from actum.store.keys import Keyring
+
+home, left = Path(sys.argv[1]), int(sys.argv[2])
+house = House.open(home)
+
+def count(frame, event, argument):
+    # Die at the call number `left` of anything that reaches the disk.
+    global left
+    if event == "c_call" and argument.__name__ in STEPS:
+        left -= 1
+        if left < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+STEPS = {"fsync", "rename", "replace", "open", "unlink", "execute"}
+sys.setprofile(count)
+rotate(house.ledger, root=home.parent, home=home, trusted=house.keyring.trusted,
+       at=datetime(2031, 1, 1, tzinfo=UTC))
+sys.setprofile(None)
+"""
+
+
+def _crash(home: Path, step: int) -> int:
+    tests = str(Path(__file__).resolve().parent.parent)
+    return subprocess.run(
+        [sys.executable, "-c", _CRASHING, str(home), str(step), tests],
+        check=False,
+        env={**os.environ, "PYTHONPATH": ""},
+    ).returncode
+
+
+def test_a_crash_at_any_step_leaves_a_home_that_works(tmp_path: Path) -> None:
+    crashed, seen = 0, set()
+    for step in range(200):
+        home = tmp_path / str(step) / ".actum"
+        house = House.open(home)
+        write_lock(home.parent, Lock(), house.keyring.signer)
+        old = house.keyring.signer.keyid
+        house.execute()
+        house.database.close()
+        ended = _crash(home, step)
+        if ended == 0:
+            break
+        assert ended == -9
+        crashed += 1
+        reopened = House.open(home)
+        reopened.execute()  # nothing is in the way of the next execution
+        keyring = Keyring.open(home)
+        assert bad(reopened.verifier.verify_all()) == [], step
+        rotations = [r for r in map(json.loads, reopened.audit()) if r["kind"] == "KEY_ROTATE"]
+        assert keyring.signer.keyid == (rotations[-1]["keyid"] if rotations else old), step
+        assert read_lock(home.parent, keyring.trusted) == Lock()
+        seen.add(len(rotations))
+        # And the rotation can be done again, to its end.
+        done = rotated(reopened)
+        reopened.execute()
+        assert bad(House.open(home).verifier.verify_all()) == []
+        assert lock_signer(home.parent) == done.signer.keyid
+        left = sorted(path.name for path in (home / "keys").glob("*.key"))
+        assert left == [f"{done.signer.keyid}.key"], step
+        reopened.database.close()
+    assert ended == 0
+    assert crashed > 15
+    assert seen == {0, 1}  # points before the deciding step and after it
