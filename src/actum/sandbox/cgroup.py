@@ -24,6 +24,8 @@ CPU_PERIOD_US = 100_000
 PARENT = "actum"
 _REMOVE_TRIES, _REMOVE_PAUSE_S = 2_000, 0.001
 _NUMBERS = itertools.count(1)
+#: Another sweep was quicker, or it was left by another user, in a folder that is seen by many.
+_NOT_OURS_TO_REMOVE = (errno.ENOENT, errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 class CgroupsUnavailable(Exception):
@@ -92,10 +94,6 @@ class Cgroups(Protocol):
 
     def make(self, name: str) -> Cgroup: ...
 
-    def sweep(self) -> None:
-        """Remove what processes that are gone have left."""
-        ...
-
 
 def fresh_name() -> str:
     """A name that is never used twice: a group is for one sandbox only.
@@ -108,7 +106,7 @@ def fresh_name() -> str:
 
 
 def sweep_folder(parent: str) -> None:
-    """Remove the empty groups in `parent` whose process is gone."""
+    """Remove the groups in `parent` whose process is gone."""
     boot = current_owner().split(" ")[0]
     for name in os.listdir(parent) if os.path.isdir(parent) else ():
         parts = name.split("-")
@@ -119,8 +117,9 @@ def sweep_folder(parent: str) -> None:
             try:
                 os.rmdir(f"{parent}/{name}")
             except OSError as error:
-                # Busy: its last process is still dying. Gone: another sweep was quicker.
-                if error.errno not in (errno.EBUSY, errno.ENOENT):
+                if error.errno == errno.EBUSY:  # its last process is still dying
+                    kill_group(f"{parent}/{name}")
+                elif error.errno not in _NOT_OURS_TO_REMOVE:
                     raise
 
 
@@ -150,6 +149,13 @@ def counter(text: str, name: str) -> int:
         if key == name:
             return int(value)
     return 0
+
+
+def kill_group(folder: str) -> None:
+    """End what lives in a group, where the kernel offers it (version 2, Linux 5.14 or later)."""
+    kill = f"{folder}/cgroup.kill"
+    if os.path.exists(kill):
+        write(kill, 1)
 
 
 def remove_folder(folder: str) -> None:

@@ -18,7 +18,6 @@ from actum.sandbox.cgroup import (
     read,
     read_if_kept,
     remove_folder,
-    sweep_folder,
     write,
 )
 
@@ -63,10 +62,6 @@ class Hierarchies:
                 os.rmdir(folder)
             raise _unavailable(error) from error
         return Group(folders)
-
-    def sweep(self) -> None:
-        for parent in dict.fromkeys(self.parents(os.geteuid()).values()):
-            sweep_folder(parent)
 
 
 def _unavailable(error: OSError) -> CgroupsUnavailable:

@@ -24,10 +24,10 @@ from actum.sandbox.cgroup import (
     Layout,
     Usage,
     counter,
+    kill_group,
     read,
     read_if_kept,
     remove_folder,
-    sweep_folder,
     write,
 )
 
@@ -51,9 +51,9 @@ class Subtree:
     def prepare(cls, layout: Layout) -> Subtree:
         """Find it and hand the controllers down to it, or say why that cannot be."""
         try:
-            if os.geteuid() == 0 and is_true_root(layout.v2):
+            if _owns_root(layout):
                 return cls(make_parent(layout.v2))
-            return cls(_settle(_own_folder(layout.v2)))
+            return cls(_settle(place(layout)))
         except OSError as error:
             raise _unavailable(f"{error.filename}: {error.strerror}") from error
 
@@ -69,13 +69,22 @@ class Subtree:
             raise _unavailable(f"{error.filename}: {error.strerror}") from error
         return Group(folder)
 
-    def sweep(self) -> None:
-        sweep_folder(self.folder)
-
 
 def is_true_root(folder: str) -> bool:
     """Whether this is the root of all groups, and not just what a container sees as such."""
     return not os.path.exists(f"{folder}/cgroup.type")
+
+
+def _owns_root(layout: Layout) -> bool:
+    return os.geteuid() == 0 and is_true_root(layout.v2)
+
+
+def place(layout: Layout) -> str:
+    """The folder in which this process's groups are made, if they can be made."""
+    if _owns_root(layout):
+        return f"{layout.v2}/{PARENT}"
+    own = _own_folder(layout.v2)
+    return os.path.dirname(own) if os.path.basename(own) == LEAF else own
 
 
 def make_parent(mount: str) -> str:
@@ -101,9 +110,8 @@ def _own_folder(mount: str) -> str:
     raise _unavailable("this process is in no cgroup v2 group")
 
 
-def _settle(own: str) -> str:
-    """Make the subtree that was delegated to us fit to hold groups; returns its top."""
-    top = os.path.dirname(own) if os.path.basename(own) == LEAF else own
+def _settle(top: str) -> str:
+    """Make the subtree that was delegated to us fit to hold groups."""
     lacking = set(V2_CONTROLLERS) - set(read(f"{top}/cgroup.controllers").split())
     if lacking:
         raise _unavailable(f"{top}: the controllers {', '.join(sorted(lacking))} are not given")
@@ -218,7 +226,5 @@ class Group:
         except OSError as error:
             if error.errno != errno.EBUSY:
                 raise
-            kill = f"{self._folder}/cgroup.kill"  # newer than the rest
-            if os.path.exists(kill):
-                write(kill, 1)
+            kill_group(self._folder)
             remove_folder(self._folder)

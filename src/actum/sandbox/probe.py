@@ -49,7 +49,6 @@ def _cgroups() -> Cgroups:
         cgroups = cgroup_v1.Hierarchies.of(layout)
     else:
         cgroups = cgroup_v2.Subtree.prepare(layout)
-    cgroups.sweep()
     trial = cgroups.make(fresh_name())
     try:
         trial.limit(memory_bytes=64 * MIB, cpu_cores=1, children=0)

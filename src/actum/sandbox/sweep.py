@@ -15,13 +15,12 @@ import re
 import secrets
 import shutil
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 from actum.errors import Refused
 from actum.evidence.owner import current_owner, is_alive
 from actum.sandbox import cgroup_v1, cgroup_v2
-from actum.sandbox.cgroup import PARENT, CgroupsUnavailable, Layout, read, sweep_folder
+from actum.sandbox.cgroup import CgroupsUnavailable, Layout, sweep_folder
 
 _MARK = re.compile(r"([0-9a-f]{8})-([0-9]+)-([0-9]+)-([0-9]+)-[0-9a-f]{16}")
 _SESSION = "s-"
@@ -91,22 +90,15 @@ def sweep_groups() -> None:
         sweep_folder(parent)
 
 
-def _group_parents() -> Iterator[str]:
+def _group_parents() -> list[str]:
     """Where this user's groups are made, if they can be made at all."""
     try:
         layout = Layout.of_host()
-        version = layout.version()
+        if layout.version() == 2:
+            return [cgroup_v2.place(layout)]
     except CgroupsUnavailable:
-        return  # no groups, so none left behind
-    uid = os.geteuid()
-    if version == 1:
-        yield from dict.fromkeys(cgroup_v1.Hierarchies.of(layout).parents(uid).values())
-    elif uid == 0 and cgroup_v2.is_true_root(layout.v2):
-        yield f"{layout.v2}/{PARENT}"
-    else:
-        own = next(line[3:] for line in read("/proc/self/cgroup").splitlines() if line[:3] == "0::")
-        folder = os.path.normpath(f"{layout.v2}/{own.lstrip('/')}")
-        yield os.path.dirname(folder) if os.path.basename(folder) == cgroup_v2.LEAF else folder
+        return []  # no groups, so none left behind
+    return [*dict.fromkeys(cgroup_v1.Hierarchies.of(layout).parents(os.geteuid()).values())]
 
 
 def _homes() -> Path:
