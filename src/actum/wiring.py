@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -15,6 +15,7 @@ from actum import settings as project
 from actum.contract.complete import Fill, complete
 from actum.contract.model import Contract, Json, RunnerKind
 from actum.contract.parse import Draft, parse_contract
+from actum.engine.approvals import Approvals
 from actum.engine.ask import Ask, contract_document
 from actum.engine.pipeline import Forecast, execute, forecast
 from actum.engine.recover import close_lost
@@ -66,6 +67,10 @@ class Runtime:
         self.keyring = Keyring.open(home, trust=settings.trusted_keys)
         self.database = Database.open(home)
         self.blobs = BlobStore(home, self.database)
+        ledger = Ledger(
+            database=self.database, blobs=self.blobs, signer=self.keyring.signer, redact=bytes
+        )
+        self.approvals = Approvals(self.database, ledger.log, clock)
         self.rooms = Rooms(
             registry=Registry(settings.root, self.keyring.trusted),
             policy=PolicySettings(
@@ -74,12 +79,12 @@ class Runtime:
                 dependencies=settings.dependencies,
                 registry_hosts=settings.registries,
                 api_hosts=settings.apis,
+                resolve=settings.resolve,
                 own_authorities=settings.ca_file is not None,
             ),
             runners=_runners(settings) if runners is None else runners,
-            ledger=Ledger(
-                database=self.database, blobs=self.blobs, signer=self.keyring.signer, redact=bytes
-            ),
+            ledger=ledger,
+            approvals=self.approvals,
             executions=Executions(self.database),
             receipts=Receipts(self.database, home),
             sessions=SessionStore(home),
@@ -130,6 +135,7 @@ class Runtime:
         set: Mapping[str, Json] | None = None,  # noqa: A002 -- the same word as --set
         on_output: OnOutput | None = None,
         cancel: Cancel | None = None,
+        wait_s: float | None = None,
     ) -> Result:
         """One execution, asked for by keywords: the same words as `actum exec`."""
         ask = Ask(
@@ -148,7 +154,34 @@ class Runtime:
             adapter_id=adapter_id,
             set=set or {},
         )
-        return self.execute(self.draft(ask), on_output=on_output, cancel=cancel)
+        return self.execute(self.draft(ask), on_output=on_output, cancel=cancel, wait_s=wait_s)
+
+    def python(
+        self,
+        code: str,
+        *,
+        params: Mapping[str, Json] | None = None,
+        files: Mapping[str, bytes | str] | None = None,
+        preload: Sequence[str] = (),
+        venv: str | os.PathLike[str] | None = None,
+        **words: Any,
+    ) -> Result:
+        """Run a snippet in an interpreter of its own; `output` is the value it ends with.
+
+        `params` become names of the snippet, `files` lie in its working directory, `preload` is
+        imported before it is asked for, `venv` lends its packages. Other words as for `exec`.
+        """
+        from actum.engine import snippet
+
+        arguments, fields = snippet.words(preload, None if venv is None else Path(venv))
+        result = self.exec(
+            snippet.TOOL,
+            *arguments,
+            stdin=snippet.order(code, params or {}, files or {}),
+            set={**fields, **words.pop("set", {})},
+            **words,
+        )
+        return snippet.with_value(result, self.blobs)
 
     def draft(self, ask: Ask) -> dict[str, Any]:
         """The contract that `ask` means, not yet checked or filled."""
@@ -160,14 +193,30 @@ class Runtime:
         *,
         on_output: OnOutput | None = None,
         cancel: Cancel | None = None,
+        wait_s: float | None = None,
+        on_waiting: Callable[[Result], None] | None = None,
     ) -> Result:
-        """Carry out one contract. A Result for every outcome; only malformed ones raise."""
+        """Carry out one contract. A Result for every outcome; only malformed ones raise.
+
+        With `wait_s`, a call that needs an approval waits that long for the decision; `on_waiting`
+        is told what is waited for.
+        """
         self.warm_up()
         if time.monotonic() - self._swept > _SWEEP_EVERY_S:
             self.sweep()
-        result = execute(self.contract(contract), self.rooms, on_output=on_output, cancel=cancel)
-        self.rooms.receipts.export(result.receipt_id)
-        return result
+        asked = self.contract(contract)
+        until = time.monotonic() + (wait_s or 0)
+        while True:
+            result = execute(asked, self.rooms, on_output=on_output, cancel=cancel)
+            self.rooms.receipts.export(result.receipt_id)
+            if wait_s is None or "APPROVAL_REQUIRED" not in result.reason_codes:
+                return result
+            if on_waiting is not None:
+                on_waiting(result)
+            requests = [violation.value for violation in result.violations]
+            stop = None if cancel is None else (lambda: cancel.requested)
+            if not self.approvals.wait(requests, until, stop):
+                return result
 
     def check(self, contract: AnyContract) -> Forecast:
         """Everything up to the start, unrecorded: would it run, and what would hold it?"""

@@ -12,6 +12,7 @@ from datetime import datetime
 
 from actum.contract.levels import absolute
 from actum.contract.model import (
+    SCRATCH,
     ArtifactSpec,
     Contract,
     Determinism,
@@ -77,10 +78,14 @@ def _inputs(inputs: Mapping[str, Json], base: str) -> Inputs:
         arguments=tuple(inputs.get("arguments", ())),
         parameters=inputs.get("parameters", {}),
         environment=inputs.get("environment", {}),
-        working_directory=absolute(inputs.get("working_directory", "."), base),
+        working_directory=_working_directory(inputs.get("working_directory", "."), base),
         input_files=tuple(inputs.get("input_files", ())),
         stdin=from_base64(stdin["base64"]) if isinstance(stdin, dict) else _encoded(stdin),
     )
+
+
+def _working_directory(written: str, base: str) -> str:
+    return written if written == SCRATCH else absolute(written, base)
 
 
 def _encoded(text: str | None) -> bytes | None:

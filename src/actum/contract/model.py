@@ -14,6 +14,10 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+#: A working directory that asks for no directory of the host: the sandbox's own scratch.
+SCRATCH = "scratch:"
+SCRATCH_INSIDE = "/tmp"
+
 Json = Any  #: a JSON value; canonical encoding refuses whatever is not one
 
 

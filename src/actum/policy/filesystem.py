@@ -19,7 +19,7 @@ from actum.contract.levels import (
     is_within,
     narrow,
 )
-from actum.contract.model import Contract, FilesystemLevel, FilesystemRequest
+from actum.contract.model import SCRATCH, Contract, FilesystemLevel, FilesystemRequest
 from actum.errors import Violation
 from actum.policy.gates import ELEVATED, WRITE_OUTSIDE, ApprovalNeeded
 from actum.policy.paths import common, is_covered, outermost
@@ -49,8 +49,12 @@ def reachable(
     granted: frozenset[ApprovalNeeded] = frozenset(),
 ) -> Reachable:
     root = os.path.realpath(settings.repo_root)
-    here = os.path.realpath(contract.inputs.working_directory)
+    scratch = contract.inputs.working_directory == SCRATCH
+    here = root if scratch else os.path.realpath(contract.inputs.working_directory)
     request = _resolved(contract.sandbox.filesystem, here)
+    if scratch:
+        # No directory of the host is asked for, so none is given but what is listed for reading.
+        request = replace(request, read=request.read or (), write=request.write or ())
     level = request.level or DEFAULT_FILESYSTEM_LEVEL
     output = _output_directory(contract, here, root)
     grant = expand_filesystem(

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from actum.contract.call import Argument, Call, Check, CheckResult, EffectivePolicy
 from actum.contract.limits import INPUT_FILES_BYTES, STDIN_BYTES
-from actum.contract.model import Contract, FilesystemLevel
+from actum.contract.model import SCRATCH, SCRATCH_INSIDE, Contract, FilesystemLevel
 from actum.errors import Violation
 from actum.policy.allowlist import permitting_entry
 from actum.policy.environment import approved_names
@@ -151,7 +151,10 @@ class _Paths:
             violations.append(_blocked("IV-03", field, value, message))
 
         try:
-            base = _directory(call.working_directory, readable)
+            if call.working_directory == SCRATCH:
+                base = SCRATCH_INSIDE
+            else:
+                base = _directory(call.working_directory, readable)
         except PathRefused as why:
             refuse("inputs.working_directory", call.working_directory, why)
 

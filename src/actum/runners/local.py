@@ -35,14 +35,13 @@ from actum.contract.call import EffectivePolicy, Plan
 from actum.contract.levels import is_within
 from actum.contract.limits import ARTIFACTS_BYTES, OUTPUT_FILES_BYTES, Limits
 from actum.contract.model import RunnerKind
-from actum.contract.outcome import TraceOutcome
 from actum.errors import Refused, SandboxUnavailable
 from actum.evidence.trace import Emit, EventType
 from actum.kernel import open_exact
 from actum.runners import manifest
 from actum.runners.attend import Attended, Stop, attend
-from actum.runners.base import Cancel, Capability, OnOutput
-from actum.runners.lifecycle import Lifecycle
+from actum.runners.base import Cancel, Capability, OnOutput, require_proof
+from actum.runners.lifecycle import Lifecycle, trace_outcome
 from actum.runners.outside import Outside
 from actum.runners.places import Places
 from actum.sandbox import probe
@@ -109,7 +108,7 @@ class LocalRunner:
         on_output: OnOutput | None = None,
         cancel: Cancel | None = None,
     ) -> Capture:
-        _require_proof(plan)
+        require_proof(plan)
         # Refusals come before the first event: an invocation that cannot be held is not received.
         foreseen = self.foresee(plan.policy)
         request, owner = _request(plan)
@@ -192,7 +191,7 @@ class LocalRunner:
         lifecycle.reached(
             EventType.TOOL_RUN_END,
             {"ending": type(capture.ending).__name__, "denials": attended.denials_total},
-            _trace_outcome(capture.ending),
+            trace_outcome(capture.ending),
         )
         return capture
 
@@ -205,7 +204,7 @@ class LocalRunner:
         lifecycle.reached(
             EventType.TOOL_RUN_END,
             {"ending": type(ending).__name__, "denials": 0},
-            _trace_outcome(ending),
+            trace_outcome(ending),
         )
         return Capture(
             ending=ending,
@@ -279,17 +278,6 @@ def _remove(cgroup: Cgroup) -> tuple[str, ...]:
     return ()
 
 
-def _require_proof(plan: Plan) -> None:
-    """No plan runs that was not validated as it stands."""
-    proof = plan.proof
-    if proof.call_sha256 != plan.call_sha256 or proof.policy_sha256 != plan.policy.sha256:
-        raise Refused(
-            "PROOF_INVALID",
-            "The plan differs from what was validated.",
-            remedy="Plans are made by the pipeline; a runner takes no other.",
-        )
-
-
 def _request(plan: Plan) -> tuple[Request, tuple[int, int]]:
     """The plan in the words of the init, and whose files the tool works on."""
     policy = plan.policy
@@ -322,14 +310,14 @@ def _request(plan: Plan) -> tuple[Request, tuple[int, int]]:
         "listen": [],
         "resolver": "",
     }
-    return request, _owner(plan.working_directory)
+    return request, _owner(grants)
 
 
-def _owner(working_directory: str) -> tuple[int, int]:
+def _owner(grants: list[Grant]) -> tuple[int, int]:
     """The caller; or, when root works in someone's directory, that someone."""
     uid, gid = os.geteuid(), os.getegid()
-    if uid == 0:
-        found = os.stat(working_directory)
+    if uid == 0 and grants:
+        found = os.stat(grants[0]["path"])
         return found.st_uid, found.st_gid
     return uid, gid
 
@@ -415,18 +403,6 @@ def _denials(attended: Attended, connections: tuple[Connection, ...]) -> tuple[D
         if item.refused
     ]
     return tuple(found)
-
-
-def _trace_outcome(ending: Ending) -> TraceOutcome:
-    match ending:
-        case Exited(0):
-            return TraceOutcome.SUCCESS
-        case DeadlinePassed():
-            return TraceOutcome.TIMEOUT
-        case PolicyBroken():
-            return TraceOutcome.DENIED
-        case _:
-            return TraceOutcome.ERROR
 
 
 def _collect(

@@ -33,6 +33,11 @@ def delegate(uid: int, gid: int, pid: int | None = None) -> tuple[str, ...]:
         ) from error
 
 
+def needs_pid() -> bool:
+    """Whether a user's processes must live in the subtree to use it."""
+    return _layout().version() == 2
+
+
 def revoke(uid: int) -> None:
     """Take the subtree back; refused while a sandbox of the user's runs in it."""
     layout = _layout()
@@ -92,7 +97,11 @@ def _delegate_v2(layout: Layout, uid: int, gid: int, pid: int | None) -> tuple[s
 
 def _revoke_v1(layout: Layout, uid: int) -> None:
     folders = dict.fromkeys(cgroup_v1.Hierarchies.of(layout).parents(uid).values())
-    for folder in folders:
+    # What an interrupted attempt has left: any of them may be gone already.
+    there = [folder for folder in folders if os.path.isdir(folder)]
+    if not there:
+        raise _nothing(uid)
+    for folder in there:
         sweep_folder(folder)
         os.rmdir(folder)
 
@@ -100,6 +109,8 @@ def _revoke_v1(layout: Layout, uid: int) -> None:
 def _revoke_v2(layout: Layout, uid: int) -> None:
     top = f"{layout.v2}/{PARENT}/uid-{uid}"
     leaf = f"{top}/{cgroup_v2.LEAF}"
+    if not os.path.isdir(top):
+        raise _nothing(uid)
     sweep_folder(top)
     with os.scandir(top) as entries:
         for entry in entries:
@@ -109,3 +120,11 @@ def _revoke_v2(layout: Layout, uid: int) -> None:
     cgroup_v2.move_processes(leaf, layout.v2)
     os.rmdir(leaf)
     os.rmdir(top)
+
+
+def _nothing(uid: int) -> Refused:
+    return Refused(
+        "DELEGATION_MISSING",
+        f"There is no cgroup subtree of uid {uid}.",
+        remedy="A reboot takes it away too; `actum host delegate` makes one.",
+    )

@@ -44,6 +44,8 @@ _ETC_FOLDERS = (
     "python3.11",
 )
 ARTIFACTS = "/artifacts"
+#: Where the program that runs Python snippets lies inside every sandbox.
+SNIPPET = "/etc/actum/snippet.py"
 SCRATCH_INODES = 16_384
 ARTIFACT_INODES = 1_024
 _READ_ONLY = kernel.MOUNT_ATTR_RDONLY | kernel.MOUNT_ATTR_NOSUID | kernel.MOUNT_ATTR_NODEV
@@ -89,6 +91,8 @@ def write_template(folder: str, uid: int, gid: int) -> None:
     for name in _ETC_FILES:
         if os.path.isfile(f"/etc/{name}"):
             shutil.copyfile(f"/etc/{name}", f"{etc}/{name}")
+    os.mkdir(f"{etc}/actum")
+    shutil.copyfile(os.path.join(os.path.dirname(__file__), "snippet.py"), f"{folder}{SNIPPET}")
     for name in _ETC_FOLDERS:
         if os.path.isdir(f"/etc/{name}") and not os.path.islink(f"/etc/{name}"):
             os.mkdir(f"{etc}/{name}")

@@ -1,0 +1,66 @@
+"""`Runtime.python`: a snippet in the words of a contract, and its value out of the capture."""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from actum.contract.model import SCRATCH, Json
+from actum.engine.result import Result
+from actum.errors import Refused
+from actum.store.blobs import BlobStore
+
+TOOL = "snippet"
+_VALUE = "value.json"
+
+
+def order(code: str, params: Mapping[str, Json], files: Mapping[str, bytes | str]) -> bytes:
+    """What the program inside reads from stdin."""
+    encoded = {
+        name: base64.b64encode(content.encode() if isinstance(content, str) else content).decode()
+        for name, content in files.items()
+    }
+    document = {"code": code, "params": dict(params), "files": encoded}
+    return json.dumps(document, allow_nan=False).encode()
+
+
+def words(preload: Sequence[str], venv: Path | None) -> tuple[tuple[str, ...], dict[str, Any]]:
+    """(arguments, contract fields): no directory of the host but the packages of a venv."""
+    fields: dict[str, Any] = {"inputs.working_directory": SCRATCH}
+    if venv is None:
+        return tuple(preload), fields
+    packages = site_packages(venv)
+    fields["sandbox.filesystem.level"] = "extended"
+    fields["sandbox.filesystem.read"] = [str(packages)]
+    return (f"@{packages}", *preload), fields
+
+
+def site_packages(venv: Path) -> Path:
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    packages = venv.resolve() / "lib" / version / "site-packages"
+    if not packages.is_dir():
+        raise Refused(
+            "VENV_UNFIT",
+            f"venv: {venv} has no {packages.relative_to(venv.resolve())}.",
+            remedy=f"Give a virtual environment made for {version}.",
+        )
+    return packages
+
+
+def with_value(result: Result, blobs: BlobStore) -> Result:
+    """The result with the snippet's value as `output`; an exception is in its stderr as well."""
+    if result.result is None:
+        return result
+    found = next((item for item in result.result.artifacts if item.path == _VALUE), None)
+    if found is None:
+        return result
+    try:
+        answer = json.loads(blobs.read(found.blake3))
+    except ValueError:
+        return result  # the snippet wrote it itself: it is data, and not even JSON
+    return replace(result, output=answer.get("value") if isinstance(answer, dict) else None)

@@ -1,0 +1,149 @@
+"""Runs one Python snippet inside a sandbox. This file is the program; the snippet is its input.
+
+Started as `python3 snippet.py [@directory | module …]`: it imports the named modules, reads one order from
+stdin until its end, and only then knows what to run. So it can be started, confined and have its
+imports done before anybody asks. An order is JSON: `code`, `params` (names for the snippet), and
+`files` (name -> base64, put into the working directory). The value of the last expression, or of a
+`return`, goes to `value.json` among the artifacts; an exception goes there too, as data.
+
+Everything after the order is read is hostile, and so is everything this program says afterwards.
+"""
+
+from __future__ import annotations
+
+import ast
+import base64
+import json
+import os
+import sys
+import traceback
+from types import CodeType
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_NAME = "<snippet>"
+_ENTRY = "__snippet__"
+_VALUE = "__value__"
+
+
+def main() -> None:
+    sys.path[0] = ""  # imports start at the working directory, as with `python3 -`
+    for wanted in sys.argv[1:]:
+        if wanted.startswith("@"):
+            sys.path.append(wanted[1:])
+        else:
+            __import__(wanted)
+    sys.argv = [_NAME]
+    order = json.loads(_read_all())
+    for name, content in order["files"].items():
+        _put(name, base64.b64decode(content))
+    space: dict[str, Any] = {"__name__": "__main__", "__builtins__": __builtins__}
+    space.update(order["params"])
+    code, answer = 0, {}
+    try:
+        answer = _answer(_run(order["code"], space))
+    except SystemExit as leaving:
+        code = _exit_code(leaving)
+    except BaseException as error:  # noqa: BLE001 -- whatever a snippet raises is its result
+        code, answer = 1, {"error": _told(error, order["code"])}
+    _leave(code, answer)
+
+
+def _read_all() -> bytes:
+    parts = []
+    while part := os.read(0, 1 << 16):
+        parts.append(part)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    return b"".join(parts)
+
+
+def _put(name: str, content: bytes) -> None:
+    parent = os.path.dirname(name)
+    if parent:
+        os.makedirs(parent, exist_ok=True)
+    with open(name, "wb") as file:
+        file.write(content)
+
+
+def _run(source: str, space: dict[str, Any]) -> Any:
+    """Execute, and give the value of the last expression or of a `return` outside functions."""
+    tree = ast.parse(source, _NAME)
+    body = tree.body
+    if any(_returns(statement) for statement in body):
+        wrapper = ast.parse(f"def {_ENTRY}(): pass").body[0]
+        assert isinstance(wrapper, ast.FunctionDef)  # noqa: S101
+        if isinstance(body[-1], ast.Expr):
+            body[-1] = ast.copy_location(ast.Return(body[-1].value), body[-1])
+        wrapper.body = body
+        exec(_compiled([wrapper]), space)  # noqa: S102 -- this is what the sandbox is for
+        return space[_ENTRY]()
+    if body and isinstance(body[-1], ast.Expr):
+        target = ast.Name(_VALUE, ast.Store())
+        body[-1] = ast.copy_location(ast.Assign([target], body[-1].value), body[-1])
+    exec(_compiled(body), space)  # noqa: S102
+    return space.pop(_VALUE, None)
+
+
+def _returns(node: ast.AST) -> bool:
+    if isinstance(node, ast.Return):
+        return True
+    inner = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
+    if isinstance(node, inner):
+        return False
+    return any(_returns(child) for child in ast.iter_child_nodes(node))
+
+
+def _compiled(body: list[ast.stmt]) -> CodeType:
+    module = ast.fix_missing_locations(ast.Module(body, []))
+    return compile(module, _NAME, "exec")
+
+
+def _answer(value: Any) -> dict[str, Any]:
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError, RecursionError):
+        return {"value": None, "repr": repr(value)}
+    return {"value": value}
+
+
+def _told(error: BaseException, source: str) -> dict[str, Any]:
+    """The exception as data and, as Python does, on stderr; without the frames of this program."""
+    import linecache
+
+    linecache.cache[_NAME] = (len(source), None, source.splitlines(keepends=True), _NAME)
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename != _NAME:
+        trace = trace.tb_next
+    text = "".join(traceback.format_exception(type(error), error, trace))
+    sys.stderr.write(text)
+    return {"type": type(error).__name__, "message": str(error), "traceback": text}
+
+
+def _exit_code(leaving: SystemExit) -> int:
+    if leaving.code is None or isinstance(leaving.code, int):
+        return int(leaving.code or 0) & 0xFF
+    sys.stderr.write(f"{leaving.code}\n")
+    return 1
+
+
+def _leave(code: int, answer: dict[str, Any]) -> None:
+    """What the interpreter does at its end, without taking itself apart."""
+    if "threading" in sys.modules:
+        sys.modules["threading"]._shutdown()
+    if "atexit" in sys.modules:
+        sys.modules["atexit"]._run_exitfuncs()
+    if answer:
+        folder = os.environ.get("ACTUM_ARTIFACTS", "/artifacts")
+        with open(os.path.join(folder, "value.json"), "w") as file:
+            json.dump(answer, file)
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    main()
