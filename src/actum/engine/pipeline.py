@@ -11,27 +11,32 @@ no result is handed out before its receipt is.
 from __future__ import annotations
 
 import dataclasses
+import sqlite3
 import time
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from actum.adapters.cli import build_call
 from actum.adapters.output import OutputInvalid, apply_output_transforms, check_supported
 from actum.capture.interpret import check_outputs, conclude, interpret
 from actum.capture.model import Capture, Enforced
-from actum.contract.call import Check, EffectivePolicy, Plan, TraceContext
+from actum.contract.call import Call, Check, EffectivePolicy, Plan, TraceContext
 from actum.contract.canonical import sha256_json
 from actum.contract.model import Contract, Json
 from actum.contract.outcome import PROJECTIONS, Outcome, ToolRunStatus
 from actum.contract.wire import digests, identity_sha256
 from actum.engine import plan as planning
+from actum.engine.approvals import ApprovalRequired
+from actum.engine.plan import Judged
 from actum.engine.replay import answer_again
 from actum.engine.result import ArtifactRef, Result, ToolRunResult, encoded
 from actum.engine.rooms import Rooms
 from actum.errors import Fault, Refused, Violation
 from actum.evidence.executions import KnownExecution
 from actum.evidence.facts import ExecutionFacts, Intent, Opened, Stage
-from actum.evidence.trace import Trace
+from actum.evidence.trace import EventType, Trace, TraceEvent
+from actum.policy.gates import Granted
 from actum.registry.model import Adapter, Entry
 from actum.runners.base import Cancel, OnOutput, Runner
 
@@ -58,9 +63,12 @@ def execute(
         _require_unused(known, contract)
         ready = _prepare(contract, rooms, steps)
         steps.stage = Stage.WRITE_AHEAD
-        steps.opened = rooms.ledger.write_ahead(steps.intent)
+        steps.opened = rooms.ledger.write_ahead(steps.intent, steps.using_approvals())
+        steps.tell_approvals("used")
         steps.stage = Stage.RUNNER
         capture = ready.runner.run(ready.plan, steps.trace.emit, on_output, cancel)
+    except ApprovalRequired as refusal:
+        return steps.seal_refusal(steps.ask_for_approval(refusal))
     except Refused as refusal:
         return steps.seal_refusal(refusal)
     except Fault as fault:
@@ -102,9 +110,11 @@ def _prepare(contract: Contract, rooms: Rooms, steps: _Steps) -> _Ready:
     call = build_call(contract, entry)
     judged = planning.judge(contract, entry, call, rooms.policy)
     steps.know(policy=judged.policy, checks=judged.checks)
-    judged.require_allowed()
+    judged.require_permissible()
     steps.know(input_digest=planning.input_digest(contract, judged.checked.call))
     steps.stage = Stage.POLICY
+    if judged.needed:
+        judged = _approved(judged, contract, entry, call, rooms, steps)
     plan = planning.make_plan(
         contract, entry, judged, rooms.registry, rooms.policy, steps.trace_context
     )
@@ -112,6 +122,21 @@ def _prepare(contract: Contract, rooms: Rooms, steps: _Steps) -> _Ready:
     runner = rooms.runner(judged.policy.runner)
     steps.know(foreseen=runner.foresee(judged.policy))
     return _Ready(plan, runner, entry.adapter)
+
+
+def _approved(
+    judged: Judged, contract: Contract, entry: Entry, call: Call, rooms: Rooms, steps: _Steps
+) -> Judged:
+    """The same call again, with what people have decided about exactly it."""
+    call_sha256 = planning.approval_binding(contract, judged, steps.intent.input_digest)
+    granted = rooms.approvals.standing(call_sha256, judged.needed, steps.intent.started_at)
+    judged = planning.judge(contract, entry, call, rooms.policy, granted)
+    if judged.needed:
+        raise ApprovalRequired(judged.needed, call_sha256)
+    steps.granted = granted
+    steps.know(policy=judged.policy, checks=judged.checks)
+    judged.require_permissible()
+    return judged
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +181,7 @@ class _Steps:
         self.trace = Trace()
         self.stage = Stage.GATE
         self.opened: Opened | None = None
+        self.granted: tuple[Granted, ...] = ()
         whole, identity = digests(contract)
         self.intent = Intent(
             contract=contract,
@@ -171,6 +197,46 @@ class _Steps:
     def trace_context(self) -> TraceContext:
         return TraceContext(
             trace_id=self.intent.trace_id, execution_id=self.intent.contract.execution_id
+        )
+
+    def using_approvals(self) -> Callable[[sqlite3.Cursor], None] | None:
+        if not self.granted:
+            return None
+        intent = self.intent
+        return self.rooms.approvals.using(self.granted, intent.execution_id, intent.started_at)
+
+    def ask_for_approval(self, refusal: ApprovalRequired) -> Refused:
+        intent = self.intent
+        asked = self.rooms.approvals.ask(
+            refusal, intent.contract, intent.session, intent.started_at
+        )
+        for violation in asked.violations:
+            self._tell(violation.field, violation.value, "", "requested")
+        return asked
+
+    def tell_approvals(self, state: str) -> None:
+        for grant in self.granted:
+            self._tell(grant.need.gate, grant.request_id, grant.decided_by, state)
+
+    def _tell(self, gate: str, request_id: str, decided_by: str, state: str) -> None:
+        intent = self.intent
+        self.trace.emit(
+            TraceEvent(
+                event_type=EventType.APPROVAL,
+                trace_id=intent.trace_id,
+                execution_id=intent.execution_id,
+                attempt=intent.attempt,
+                tool_id=intent.contract.tool_id,
+                runner_type=intent.policy.runner.value if intent.policy else "",
+                container_id=None,
+                duration_ms=0,
+                data={
+                    "gate": gate,
+                    "request_id": request_id,
+                    "decided_by": decided_by,
+                    "state": state,
+                },
+            )
         )
 
     def know(self, **facts: object) -> None:
@@ -279,6 +345,8 @@ class _Steps:
             self.intent.session, contract.execution_id, capture.stdout.kept, capture.stderr.kept
         )
         self.rooms.ledger.seal(facts, result.without_output())
+        if verdict.outcome is Outcome.PERMISSION_DENIED:
+            self.rooms.approvals.escalate(contract, self.intent.session, facts.ended_at)
         return result
 
 

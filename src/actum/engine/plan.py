@@ -15,10 +15,11 @@ from actum.contract.call import (
 )
 from actum.contract.canonical import sha256_bytes, sha256_file, sha256_json
 from actum.contract.model import Contract, Json, StreamMode
+from actum.engine.approvals import binding
 from actum.errors import Refused, Violation
 from actum.policy.effective import PolicySettings, effective_policy
 from actum.policy.environment import approved_names, tool_environment
-from actum.policy.gates import ApprovalNeeded
+from actum.policy.gates import ApprovalNeeded, Granted, imagined
 from actum.policy.inputs import Checked, check_inputs
 from actum.registry.model import Entry
 from actum.registry.registry import Registry
@@ -40,21 +41,17 @@ class Judged:
     policy: EffectivePolicy
     checked: Checked
     violations: tuple[Violation, ...]
-    approvals: tuple[ApprovalNeeded, ...]
+    needed: tuple[ApprovalNeeded, ...]  #: approvals that are missing
+    wished: EffectivePolicy  #: what the policy would be with all of them
 
     @property
     def checks(self) -> tuple[Check, ...]:
         return self.checked.checks
 
-    def require_allowed(self) -> None:
+    def require_permissible(self) -> None:
+        """Nothing stands in the way that no approval could remove."""
         if self.violations:
             raise refused(self.violations)
-        if self.approvals:
-            raise Refused(
-                "APPROVAL_REQUIRED",
-                "Nobody has approved this.",
-                violations=tuple(_approval(needed) for needed in self.approvals),
-            )
 
 
 def refused(violations: tuple[Violation, ...]) -> Refused:
@@ -63,29 +60,32 @@ def refused(violations: tuple[Violation, ...]) -> Refused:
     return Refused(code, "; ".join(v.message for v in violations), violations=violations)
 
 
-def _approval(needed: ApprovalNeeded) -> Violation:
-    return Violation(
-        code="APPROVAL_REQUIRED",
-        field=needed.gate,
-        value=needed.target,
-        message=f"{needed.gate}: {needed.operation} of {needed.target} needs an approval.",
-    )
-
-
 def output_problem(text: str) -> Violation:
     """A broken expectation about outputs, in the same form as any other objection."""
     field, _, message = text.partition(": ")
     return Violation(code="OUTPUT_INVALID", field=field, value="", message=message)
 
 
-def judge(contract: Contract, entry: Entry, call: Call, settings: PolicySettings) -> Judged:
-    policy, objections, approvals = effective_policy(contract, entry, settings)
-    checked = check_inputs(contract, call, entry, policy)
+def judge(
+    contract: Contract,
+    entry: Entry,
+    call: Call,
+    settings: PolicySettings,
+    granted: tuple[Granted, ...] = (),
+) -> Judged:
+    policy, objections, needed = effective_policy(contract, entry, settings, granted)
+    wished = policy
+    if needed:
+        everything = (*granted, *imagined(needed))
+        wished, _, _ = effective_policy(contract, entry, settings, everything)
+    # While something is missing nothing runs; the objections are those that would remain.
+    checked = check_inputs(contract, call, entry, wished)
     return Judged(
         policy=policy,
         checked=checked,
         violations=(*objections, *_golden(contract), *checked.violations),
-        approvals=approvals,
+        needed=needed,
+        wished=wished,
     )
 
 
@@ -148,6 +148,25 @@ def make_plan(
         artifacts=tuple(spec.path for spec in contract.outputs.artifacts),
         trace=trace,
         label=contract.metadata.purpose,
+    )
+
+
+def approval_binding(contract: Contract, judged: Judged, input_digest: str) -> str:
+    """What an approval of this call is bound to."""
+    call = judged.checked.call
+    return binding(
+        contract,
+        call_sha256=call_sha256(
+            tool=call.tool,
+            adapter=call.adapter,
+            argv=call.argv,
+            environment=call.environment,
+            working_directory=call.working_directory,
+            stdin=call.stdin,
+        ),
+        input_digest=input_digest,
+        wished=judged.wished,
+        needed=judged.needed,
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from actum.contract.model import RunnerKind
+from actum.engine.approvals import Approvals
 from actum.errors import Refused
 from actum.evidence.executions import Executions
 from actum.evidence.ledger import Ledger
@@ -26,6 +27,7 @@ class Rooms:
     policy: PolicySettings
     runners: Mapping[RunnerKind, Runner]  #: enabled here; any other kind is refused by name
     ledger: Ledger
+    approvals: Approvals
     executions: Executions
     receipts: Receipts
     sessions: SessionStore

@@ -8,7 +8,8 @@ not let happen. Proved by tests/unit/evidence/test_ledger.py.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sqlite3
+from collections.abc import Callable, Mapping
 from datetime import datetime
 
 from actum.contract.canonical import sha256_bytes
@@ -44,12 +45,19 @@ class Ledger:
         self.log = Log(database, signer)
         self.log.adopt()
 
-    def write_ahead(self, intent: Intent) -> Opened:
-        """Record that `intent` is allowed and about to start; raises if it must not start."""
+    def write_ahead(
+        self, intent: Intent, also: Callable[[sqlite3.Cursor], None] | None = None
+    ) -> Opened:
+        """Record that `intent` is allowed and about to start; raises if it must not start.
+
+        `also` joins the transaction: what it writes or refuses holds together with the start.
+        """
         self._blobs.prepare()
         opening = recovery.opening(intent)
         with self.log.page() as page:
             require_startable(page.cursor, intent)
+            if also is not None:
+                also(page.cursor)
             page.append(Audit.allowed(intent).document())
             return _opened(page, intent, opening)
 

@@ -12,7 +12,8 @@ from actum.contract.egress import plan_egress
 from actum.sandbox.egress.doors import OWN_ADDRESS, RESOLVER, Doors
 
 if TYPE_CHECKING:
-    from actum.sandbox.egress.relay import Relay, Session
+    from actum.sandbox.egress.relay import Relay
+    from actum.sandbox.egress.session import Session
     from actum.sandbox.host import Sandbox
     from actum.sandbox.wire import Report, Request
 

@@ -172,8 +172,39 @@ CREATE TABLE blobs (
 ) STRICT;
 """
 
+_APPROVALS = """
+CREATE TABLE approvals (
+    request_id   TEXT PRIMARY KEY,
+    kind         TEXT NOT NULL CHECK (kind IN ('request', 'escalation')),
+    gate         TEXT NOT NULL,
+    call_sha256  TEXT NOT NULL,
+    state        TEXT NOT NULL CHECK (state IN ('pending', 'approved', 'denied', 'used', 'noted')),
+    requested_at TEXT NOT NULL,
+    expires_at   TEXT NOT NULL,
+    document     TEXT NOT NULL,
+    decided_by   TEXT,
+    decided_at   TEXT,
+    rationale    TEXT,
+    decision_seq INTEGER REFERENCES audit (seq),
+    used_by      TEXT,
+    CHECK (state IN ('pending', 'noted') OR decision_seq IS NOT NULL)
+) STRICT;
+CREATE INDEX approvals_by_call ON approvals (call_sha256, gate);
+CREATE INDEX approvals_by_time ON approvals (requested_at);
+
+CREATE TRIGGER approvals_are_decided_once BEFORE UPDATE ON approvals
+WHEN NOT (OLD.state = 'pending' AND NEW.state IN ('approved', 'denied'))
+    AND NOT (OLD.state = 'approved' AND NEW.state = 'used') BEGIN
+    SELECT RAISE(ABORT, 'an approval is decided once and used once');
+END;
+CREATE TRIGGER approvals_are_never_removed BEFORE DELETE ON approvals BEGIN
+    SELECT RAISE(ABORT, 'approvals are append-only');
+END;
+"""
+
 MIGRATIONS: tuple[tuple[Part, ...], ...] = (
     (_FIRST,),
     (_TREE, _CHECKPOINTS, _grow_tree, _TREE_GROWN),
     (_EXECUTORS,),
+    (_APPROVALS,),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import sys
 from collections.abc import Iterator
@@ -35,7 +36,14 @@ if TYPE_CHECKING:
     default="actum",
     help="Whose exit code to return.",
 )
-def command(*, save: Path | None, whose_code: str, **given: Any) -> int:
+@click.option(
+    "--wait",
+    is_flag=False,
+    flag_value="1h",
+    metavar="[TIME]",
+    help="Wait for an approval, if one is needed: --wait, or --wait=10m.",
+)
+def command(*, save: Path | None, whose_code: str, wait: str | None, **given: Any) -> int:
     """Carry out one execution: TOOL is a tool id or name.
 
     \b
@@ -45,6 +53,7 @@ def command(*, save: Path | None, whose_code: str, **given: Any) -> int:
     actum exec -f contract.yaml
     """
     require_sense(**given)
+    wait_s = None if wait is None else _seconds(wait)
     with words.open_runtime() as runtime:
         contract = asked(runtime, **given)
         if save is not None:
@@ -54,12 +63,34 @@ def command(*, save: Path | None, whose_code: str, **given: Any) -> int:
             return exit_codes.SUCCESS
         with cancelled_by_signals() as cancel, passing_through(cancel) as live:
             on_output = None if words.wants_json() else live
-            result = runtime.execute(contract, on_output=on_output, cancel=cancel)
+            result = runtime.execute(
+                contract,
+                on_output=on_output,
+                cancel=cancel,
+                wait_s=wait_s,
+                on_waiting=_say_what_is_waited_for,
+            )
     live.drain()
     show(result)
     if whose_code == "tool" and result.result is not None and result.result.exit_code is not None:
         return result.result.exit_code
     return exit_codes.OF_OUTCOME[result.outcome]
+
+
+def _seconds(text: str) -> float:
+    match = re.fullmatch(r"(\d+)(s|m|h)", text)
+    if match is None:
+        raise click.UsageError(
+            f"--wait {text}: write the time as --wait=30s, --wait=10m or --wait=1h, or put --wait"
+            " behind the TOOL."
+        )
+    return int(match[1]) * {"s": 1, "m": 60, "h": 3_600}[match[2]]
+
+
+def _say_what_is_waited_for(result: Result) -> None:
+    say.aside("actum: waiting for a decision.")
+    for violation in result.violations:
+        say.aside(reply.violation_line(violation))
 
 
 def show(result: Result) -> None:

@@ -1,0 +1,129 @@
+"""`actum approvals`: what waits for a person's decision, and the decision."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+
+from actum.contract.model import Json
+from actum.doors.cli import exit_codes, say, words
+
+if TYPE_CHECKING:
+    from actum.engine.approvals import Request
+
+
+@click.group("approvals", cls=words.Group)
+def command() -> None:
+    """What waits for a person's decision."""
+
+
+@command.command("list")
+@click.option("--all", "everything", is_flag=True, help="Also what is decided, used or expired.")
+@click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="How many.")
+def list_approvals(*, everything: bool, limit: int) -> int:
+    """Requests and escalations, newest first."""
+    with words.open_runtime() as runtime:
+        found = runtime.approvals.latest(undecided=not everything, limit=limit)
+    if words.wants_json():
+        say.document({"approvals": [_document(request) for request in found]})
+        return exit_codes.SUCCESS
+    if not found:
+        say.line("Nothing waits for a decision.")
+        return exit_codes.SUCCESS
+    say.table(
+        ("REQUEST", "KIND", "STATE", "GATE", "BY", "EXPIRES", "WHAT"),
+        [
+            (
+                request.request_id,
+                request.kind,
+                request.state.value,
+                request.gate,
+                request.requested_by,
+                request.expires_at if request.kind == "request" else "",
+                f"{request.need.operation} {request.need.target}",
+            )
+            for request in found
+        ],
+    )
+    return exit_codes.SUCCESS
+
+
+@command.command("show")
+@click.argument("request_id", metavar="ID")
+def show_approval(request_id: str) -> int:
+    """One request: what for, by whom, bound to what, and what was decided."""
+    with words.open_runtime() as runtime:
+        request = runtime.approvals.find(request_id)
+    _show(request)
+    return exit_codes.SUCCESS
+
+
+@command.command("approve")
+@click.argument("request_ids", metavar="ID...", nargs=-1, required=True)
+@click.option("--by", required=True, metavar="WHO", help="Who decides; not who asked.")
+@click.option("--why", required=True, metavar="TEXT", help="The reason, for the record.")
+def approve(request_ids: tuple[str, ...], by: str, why: str) -> int:
+    """Let exactly this call run, once, before the request expires."""
+    return _decide(request_ids, by, why, allow=True)
+
+
+@command.command("deny")
+@click.argument("request_ids", metavar="ID...", nargs=-1, required=True)
+@click.option("--by", required=True, metavar="WHO", help="Who decides; not who asked.")
+@click.option("--why", required=True, metavar="TEXT", help="The reason, for the record.")
+def deny(request_ids: tuple[str, ...], by: str, why: str) -> int:
+    """Refuse it; the same call is refused until the request expires."""
+    return _decide(request_ids, by, why, allow=False)
+
+
+def _decide(request_ids: tuple[str, ...], by: str, why: str, *, allow: bool) -> int:
+    from actum.evidence.audit import Decision
+
+    decision = Decision.ALLOW if allow else Decision.DENY
+    with words.open_runtime() as runtime:
+        decided = [
+            runtime.approvals.decide(request_id, decision, by=by, why=why)
+            for request_id in request_ids
+        ]
+    if words.wants_json():
+        say.document({"approvals": [_document(request) for request in decided]})
+        return exit_codes.SUCCESS
+    for request in decided:
+        until = f", once, until {request.expires_at}" if allow else ""
+        say.line(f"{request.request_id} {request.state} by {request.decided_by}{until}.")
+    return exit_codes.SUCCESS
+
+
+def _show(request: Request) -> None:
+    if words.wants_json():
+        say.document(_document(request))
+        return
+    for name, value in _flat(_document(request)):
+        say.line(f"{name}: {value}")
+
+
+def _flat(document: dict[str, Json], prefix: str = "") -> list[tuple[str, str]]:
+    lines: list[tuple[str, str]] = []
+    for name, value in document.items():
+        if isinstance(value, dict):
+            lines += _flat(value, f"{prefix}{name}.")
+        elif value is not None:
+            text = ", ".join(value) if isinstance(value, list) else str(value)
+            lines.append((prefix + name, text))
+    return lines
+
+
+def _document(request: Request) -> dict[str, Json]:
+    """The words of an approval request and its response."""
+    plain = asdict(request)
+    more = plain.pop("document")
+    return {
+        "request_id": plain.pop("request_id"),
+        "kind": plain.pop("kind"),
+        "gate_type": plain.pop("gate"),
+        "state": plain.pop("state").value,
+        **more,
+        **plain,
+    }

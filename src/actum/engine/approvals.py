@@ -1,0 +1,427 @@
+"""Approvals: a call that needs a person's decision leaves a request; the decision serves it once.
+
+A request is bound to the digest of exactly one call under exactly one policy. Ask for the same
+again and the decision is found; change anything and it is not. It is decided by somebody else than
+the requester, expires, and is used up in the same transaction that lets the execution start: of
+two that try, one is refused, and a crash before the start leaves it unused.
+
+The reason a person gives stays in this store; the audit log holds its digest. A row that says
+"approved" counts only together with the signed record of that decision.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+import time
+import uuid
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from actum.contract.call import EffectivePolicy
+from actum.contract.canonical import sha256_bytes, sha256_json
+from actum.contract.model import Contract, Json
+from actum.contract.wire import contract_document
+from actum.errors import Refused, Violation
+from actum.evidence.audit import Decision, Kind, closed
+from actum.evidence.log import Log
+from actum.evidence.trace import rfc3339
+from actum.policy.gates import ANY_NAME, ELEVATED, NETWORK, WRITE_OUTSIDE, ApprovalNeeded, Granted
+from actum.store.database import Database
+
+VALID_FOR = timedelta(hours=1)
+#: The gate of an escalation: a tool was denied something and somebody should look at it.
+EXIT_126 = "EXIT-126"
+
+_WHO = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+-]{0,127}")
+_TYPES = {NETWORK: "network", WRITE_OUTSIDE: "file", ELEVATED: "permission"}
+_WHY_CHARACTERS = 2_000
+_POLL_S = 0.2
+
+
+class State(StrEnum):
+    PENDING = "pending"
+    APPROVED = "approved"
+    DENIED = "denied"
+    USED = "used"
+    NOTED = "noted"  #: an escalation, which asks for nothing
+    EXPIRED = "expired"  #: undecided or unused for too long; never written, always worked out
+
+
+class ApprovalRequired(Refused):
+    """Nobody has decided yet. `needed` and `call_sha256` say about what."""
+
+    def __init__(self, needed: tuple[ApprovalNeeded, ...], call_sha256: str) -> None:
+        super().__init__(
+            "APPROVAL_REQUIRED",
+            "Nobody has approved this.",
+            violations=tuple(
+                _violation(need, "", "Ask for it with `actum exec`.") for need in needed
+            ),
+        )
+        self.needed = needed
+        self.call_sha256 = call_sha256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One entry of the inbox."""
+
+    request_id: str
+    kind: str  #: request | escalation
+    gate: str
+    call_sha256: str
+    state: State
+    requested_at: str
+    expires_at: str
+    document: dict[str, Json]  #: requested_by, execution_id, action, context, risk_assessment
+    decided_by: str | None
+    decided_at: str | None
+    rationale: str | None
+    used_by: str | None  #: the execution that it served
+
+    @property
+    def need(self) -> ApprovalNeeded:
+        action = self.document["action"]
+        return ApprovalNeeded(
+            gate=self.gate, target=action["target"], operation=action["operation"]
+        )
+
+    @property
+    def requested_by(self) -> str:
+        return str(self.document["requested_by"])
+
+
+def binding(
+    contract: Contract,
+    *,
+    call_sha256: str,
+    input_digest: str,
+    wished: EffectivePolicy,
+    needed: tuple[ApprovalNeeded, ...],
+) -> str:
+    """The digest of one call and of what it would be allowed. Equal when the same is asked again:
+    which execution it is, and when it was asked for, are no part of it."""
+    asked = contract_document(contract)
+    del asked["execution_id"], asked["metadata"]["requested_at"]
+    policy = wished.document()
+    del policy["approvals"]
+    return sha256_json(
+        {
+            "contract": asked,
+            "call": call_sha256,
+            "inputs": input_digest,
+            "policy": policy,
+            "needed": [[need.gate, need.target, need.operation] for need in needed],
+        }
+    )
+
+
+class Approvals:
+    def __init__(self, database: Database, log: Log, clock: Callable[[], datetime]) -> None:
+        self._database = database
+        self._log = log
+        self._clock = clock
+
+    def latest(self, *, undecided: bool = False, limit: int = 100) -> tuple[Request, ...]:
+        """Newest first. `undecided` leaves out what is decided, used or expired."""
+        found = self._select("ORDER BY requested_at DESC, rowid DESC LIMIT ?", (limit,))
+        states = (State.PENDING, State.NOTED)
+        return tuple(each for each in found if not undecided or each.state in states)
+
+    def find(self, request_id: str) -> Request:
+        found = self._select("WHERE request_id = ?", (request_id,))
+        if not found:
+            raise Refused(
+                "APPROVAL_UNKNOWN",
+                f"There is no request {request_id[:80]!r}.",
+                remedy="`actum approvals list` shows the requests there are.",
+            )
+        return found[0]
+
+    def standing(
+        self, call_sha256: str, needed: Iterable[ApprovalNeeded], at: datetime
+    ) -> tuple[Granted, ...]:
+        """Decisions for exactly this call that still hold; raises if one of them was a no."""
+        grants = []
+        for need in needed:
+            request = self._current(call_sha256, need, at)
+            if request is not None and request.state is State.DENIED:
+                message = (
+                    f"{need.gate}: {need.operation} of {need.target} was denied by"
+                    f" {request.decided_by} (request {request.request_id})."
+                )
+                raise Refused("APPROVAL_DENIED", message, remedy="`actum approvals show` says why.")
+            if request is not None and request.state is State.APPROVED:
+                grants.append(
+                    Granted(
+                        need=need,
+                        request_id=request.request_id,
+                        decided_by=request.decided_by or "",
+                    )
+                )
+        return tuple(grants)
+
+    def ask(
+        self, refusal: ApprovalRequired, contract: Contract, session: str, at: datetime
+    ) -> Refused:
+        """File what `refusal` needs, once, and say the same again with the request's name."""
+        violations = []
+        for need in refusal.needed:
+            request = self._current(refusal.call_sha256, need, at)
+            if request is None or request.state is not State.PENDING:
+                request_id = self._insert(
+                    "request", need, refusal.call_sha256, contract, session, at, State.PENDING
+                )
+            else:
+                request_id = request.request_id
+            remedy = f"`actum approvals approve {request_id} --by WHO --why TEXT`"
+            violations.append(_violation(need, request_id, f"Request {request_id}: {remedy}."))
+        return Refused("APPROVAL_REQUIRED", refusal.message, violations=tuple(violations))
+
+    def escalate(self, contract: Contract, session: str, at: datetime) -> None:
+        """A tool ended with 126: it was denied something, and somebody should know."""
+        need = ApprovalNeeded(gate=EXIT_126, target=contract.tool_id, operation="execute")
+        self._insert("escalation", need, "", contract, session, at, State.NOTED)
+
+    def decide(self, request_id: str, decision: Decision, *, by: str, why: str) -> Request:
+        """Record a person's decision, in the store and in the signed log, at once."""
+        if not _WHO.fullmatch(by):
+            raise _unfit("--by", by, "a name of letters, digits and . _ : @ + -")
+        if not why.strip() or len(why) > _WHY_CHARACTERS:
+            raise _unfit("--why", why[:40], f"a reason of at most {_WHY_CHARACTERS} characters")
+        at = rfc3339(self._clock())
+        with self._log.page() as page:
+            request = _one(page.cursor, request_id, at) or self.find(request_id)
+            _require_decidable(request, by)
+            state = State.APPROVED if decision is Decision.ALLOW else State.DENIED
+            seq = page.append(_record(request, decision, by, why, at))
+            page.cursor.execute(
+                "UPDATE approvals SET state = ?, decided_by = ?, decided_at = ?, rationale = ?,"
+                " decision_seq = ? WHERE request_id = ? AND state = 'pending'",
+                (state.value, by, at, why, seq, request_id),
+            )
+        return self.find(request_id)
+
+    def wait(
+        self, request_ids: Iterable[str], until: float, stop: Callable[[], bool] | None = None
+    ) -> bool:
+        """Until none of them is pending, or one is denied. ``False``: the time was over before."""
+        waiting = list(request_ids)
+        while waiting:
+            states = [self.find(request_id).state for request_id in waiting]
+            if State.DENIED in states or State.PENDING not in states:
+                return True
+            if time.monotonic() >= until or (stop is not None and stop()):
+                return False
+            time.sleep(_POLL_S)
+        return True
+
+    def using(
+        self, granted: tuple[Granted, ...], execution_id: str, at: datetime
+    ) -> Callable[[sqlite3.Cursor], None]:
+        """For the transaction that lets an execution start: use the decisions up, or raise."""
+        moment = rfc3339(at)
+
+        def use(cursor: sqlite3.Cursor) -> None:
+            for grant in granted:
+                _require_recorded(cursor, grant)
+                used = cursor.execute(
+                    "UPDATE approvals SET state = 'used', used_by = ? WHERE request_id = ?"
+                    " AND state = 'approved' AND expires_at > ?",
+                    (execution_id, grant.request_id, moment),
+                )
+                if used.rowcount != 1:
+                    raise Refused(
+                        "APPROVAL_USED",
+                        f"The approval {grant.request_id} was used by another execution, or has"
+                        " expired.",
+                        remedy="It serves once. Ask again; a new request will be made.",
+                    )
+
+        return use
+
+    def _current(self, call_sha256: str, need: ApprovalNeeded, at: datetime) -> Request | None:
+        """The newest request for this need of this call that is neither used up nor expired."""
+        rows = self._select(
+            "WHERE call_sha256 = ? AND gate = ? AND kind = 'request' AND state <> 'used'"
+            " AND expires_at > ? ORDER BY rowid DESC",
+            (call_sha256, need.gate, rfc3339(at)),
+            at,
+        )
+        return next((row for row in rows if row.need == need), None)
+
+    def _insert(
+        self,
+        kind: str,
+        need: ApprovalNeeded,
+        call_sha256: str,
+        contract: Contract,
+        session: str,
+        at: datetime,
+        state: State,
+    ) -> str:
+        request_id = str(uuid.uuid4())
+        document = {
+            "requested_by": contract.metadata.requested_by,
+            "execution_id": contract.execution_id,
+            "tool_id": contract.tool_id,
+            "action": {
+                "type": _TYPES.get(need.gate, "tool"),
+                "target": need.target,
+                "operation": need.operation,
+                "justification": contract.metadata.purpose,
+            },
+            "context": {"session_id": session},
+            "risk_assessment": _risk(need),
+        }
+        with self._database.transaction() as cursor:
+            cursor.execute(
+                "INSERT INTO approvals (request_id, kind, gate, call_sha256, state, requested_at,"
+                " expires_at, document) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    request_id,
+                    kind,
+                    need.gate,
+                    call_sha256,
+                    state.value,
+                    rfc3339(at),
+                    rfc3339(at + VALID_FOR),
+                    json.dumps(document),
+                ),
+            )
+        return request_id
+
+    def _select(
+        self, where: str, values: tuple[Json, ...], at: datetime | None = None
+    ) -> tuple[Request, ...]:
+        moment = rfc3339(at or self._clock())
+        return tuple(_request(row, moment) for row in self._database.rows(_COLUMNS + where, values))
+
+
+_COLUMNS = """
+SELECT request_id, kind, gate, call_sha256, state, requested_at, expires_at, document, decided_by,
+    decided_at, rationale, used_by
+FROM approvals
+"""
+
+
+def _one(cursor: sqlite3.Cursor, request_id: str, moment: str) -> Request | None:
+    row = cursor.execute(_COLUMNS + "WHERE request_id = ?", (request_id,)).fetchone()
+    return None if row is None else _request(row, moment)
+
+
+def _request(row: tuple[Json, ...], moment: str) -> Request:
+    state = State(row[4])
+    if state in (State.PENDING, State.APPROVED) and row[6] <= moment:
+        state = State.EXPIRED
+    return Request(
+        request_id=row[0],
+        kind=row[1],
+        gate=row[2],
+        call_sha256=row[3],
+        state=state,
+        requested_at=row[5],
+        expires_at=row[6],
+        document=json.loads(row[7]),
+        decided_by=row[8],
+        decided_at=row[9],
+        rationale=row[10],
+        used_by=row[11],
+    )
+
+
+def _violation(need: ApprovalNeeded, request_id: str, remedy: str) -> Violation:
+    return Violation(
+        code="APPROVAL_REQUIRED",
+        field=need.gate,
+        value=request_id,
+        message=f"{need.gate}: {need.operation} of {need.target} needs an approval. {remedy}",
+    )
+
+
+def _risk(need: ApprovalNeeded) -> dict[str, Json]:
+    if need.gate == EXIT_126:
+        level, factors = "low", ["the tool ended with 126: permission denied"]
+    elif need.gate == ELEVATED:
+        level, factors = "high", ["reads outside the project"]
+    elif need.gate == WRITE_OUTSIDE:
+        level, factors = "high", ["writes outside the working directory"]
+    elif need.target == ANY_NAME:
+        level, factors = "high", ["whatever the tool can read can leave by any public host"]
+    else:
+        level, factors = "medium", ["reaches a service that is not public, or not HTTP"]
+    return {"risk_level": level, "risk_factors": factors, "mitigations": ["sandbox", "single use"]}
+
+
+def _unfit(field: str, value: str, permitted: str) -> Refused:
+    return Refused("DECISION_UNFIT", f"{field}: {value!r} is not {permitted}.", remedy="Mend it.")
+
+
+def _require_decidable(request: Request, by: str) -> None:
+    if request.kind != "request":
+        raise Refused(
+            "NOTHING_TO_DECIDE",
+            f"{request.request_id} is an escalation: it tells something and asks for nothing.",
+            remedy="Look at its execution with `actum receipts show`.",
+        )
+    if request.state is not State.PENDING:
+        raise Refused(
+            "ALREADY_DECIDED",
+            f"{request.request_id} is {request.state}.",
+            remedy="Let the requester ask again; a new request will be made.",
+        )
+    if _person(by) == _person(request.requested_by):
+        raise Refused(
+            "APPROVER_IS_REQUESTER",
+            f"{by} asked for this and cannot decide it.",
+            remedy="Another person must.",
+        )
+
+
+def _person(who: str) -> str:
+    return who.casefold().removeprefix("user:")
+
+
+def _record(request: Request, decision: Decision, by: str, why: str, at: str) -> dict[str, Json]:
+    """The audit record: closed fields only; of the reason, its digest."""
+    return {
+        "v": 1,
+        "kind": Kind.APPROVAL,
+        "ts": at,
+        "request_id": request.request_id,
+        "gate": request.gate,
+        "call_sha256": request.call_sha256,
+        "execution_id": closed(request.document["execution_id"]),
+        "requested_by": closed(request.requested_by),
+        "decision": decision,
+        "decided_by": closed(by),
+        "rationale_sha256": sha256_bytes(why.encode("utf-8", "surrogatepass")),
+    }
+
+
+def _require_recorded(cursor: sqlite3.Cursor, grant: Granted) -> None:
+    """The log is signed, the row is not: whoever edits the row alone has approved nothing."""
+    row = cursor.execute(
+        "SELECT audit.record, approvals.call_sha256 FROM approvals"
+        " LEFT JOIN audit ON audit.seq = approvals.decision_seq WHERE request_id = ?",
+        (grant.request_id,),
+    ).fetchone()
+    record = json.loads(row[0]) if row and row[0] else {}
+    expected = {
+        "kind": Kind.APPROVAL,
+        "request_id": grant.request_id,
+        "gate": grant.need.gate,
+        "call_sha256": row[1] if row else None,
+        "decision": Decision.ALLOW,
+        "decided_by": closed(grant.decided_by),
+    }
+    if any(record.get(name) != value for name, value in expected.items()):
+        raise Refused(
+            "APPROVAL_NOT_RECORDED",
+            f"The audit log holds no such decision about {grant.request_id}.",
+            remedy="Run `actum verify --all`: the store was changed by somebody.",
+        )
