@@ -59,6 +59,7 @@ class Runtime:
         runners: Mapping[RunnerKind, Runner] | None = None,
         session: str | None = None,
         clock: Clock = now,
+        pool: bool = True,
     ) -> None:
         self.settings = settings
         self._own_session = session is None
@@ -82,7 +83,7 @@ class Runtime:
                 resolve=settings.resolve,
                 own_authorities=settings.ca_file is not None,
             ),
-            runners=_runners(settings) if runners is None else runners,
+            runners=_runners(settings, pool=pool) if runners is None else runners,
             ledger=ledger,
             approvals=self.approvals,
             executions=Executions(self.database),
@@ -101,10 +102,14 @@ class Runtime:
         *,
         home: str | os.PathLike[str] | None = None,
         session: str | None = None,
+        pool: bool = True,
     ) -> Self:
-        """The project that `path` lies in: the nearest `.actum/` upwards."""
+        """The project that `path` lies in: the nearest `.actum/` upwards.
+
+        With `pool`, sandboxes and interpreters are prepared before they are asked for.
+        """
         found = project.discover(Path(path).resolve(), Path(home) if home else None)
-        return cls(project.load(found, os.environ), session=session)
+        return cls(project.load(found, os.environ), session=session, pool=pool)
 
     @classmethod
     def temporary(cls) -> Self:
@@ -291,13 +296,15 @@ class Runtime:
         self.close()
 
 
-def _runners(settings: Settings) -> dict[RunnerKind, Runner]:
+def _runners(settings: Settings, *, pool: bool) -> dict[RunnerKind, Runner]:
     """Only what actum.toml enables; every other kind is refused by name when a tool asks for it."""
     runners: dict[RunnerKind, Runner] = {}
     if RunnerKind.LOCAL in settings.runners:
         from actum.runners.local import LocalRunner
 
-        runners[RunnerKind.LOCAL] = LocalRunner(resolve=settings.resolve, ca_file=settings.ca_file)
+        runners[RunnerKind.LOCAL] = LocalRunner(
+            resolve=settings.resolve, ca_file=settings.ca_file, pool=pool
+        )
     return runners
 
 

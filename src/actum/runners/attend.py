@@ -162,6 +162,8 @@ def attend(
         cancelled = cancel.fileno()
         attendant.poll.register(cancelled, select.POLLIN)
     try:
+        while sandbox.early:  # of a sandbox that was started before it was needed
+            attendant.hear()
         while attendant.ended is None and not attendant.gone:
             now = time.monotonic()
             for descriptor, _event in attendant.poll.poll(attendant.wait_s(deadline, now) * 1000):

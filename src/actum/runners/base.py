@@ -15,6 +15,7 @@ from typing import Protocol
 from actum.capture.model import Capture, Enforced
 from actum.contract.call import EffectivePolicy, Plan
 from actum.contract.model import RunnerKind
+from actum.errors import Refused
 from actum.evidence.trace import Emit
 
 #: Called with (``"stdout"`` or ``"stderr"``, bytes) while the tool runs, for a live terminal.
@@ -79,3 +80,14 @@ class Runner(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+def require_proof(plan: Plan) -> None:
+    """No plan runs that was not validated as it stands. The first thing every runner does."""
+    proof = plan.proof
+    if proof.call_sha256 != plan.call_sha256 or proof.policy_sha256 != plan.policy.sha256:
+        raise Refused(
+            "PROOF_INVALID",
+            "The plan differs from what was validated.",
+            remedy="Plans are made by the pipeline; a runner takes no other.",
+        )

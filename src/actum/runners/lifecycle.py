@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
+from actum.capture.model import DeadlinePassed, Ending, Exited, PolicyBroken
 from actum.contract.call import Plan
 from actum.contract.model import Json, RunnerKind
 from actum.contract.outcome import TraceOutcome
@@ -71,3 +72,16 @@ class Lifecycle:
             outcome=outcome,
             data=data,
         )
+
+
+def trace_outcome(ending: Ending) -> TraceOutcome:
+    """The last event's word for how a tool ended."""
+    match ending:
+        case Exited(0):
+            return TraceOutcome.SUCCESS
+        case DeadlinePassed():
+            return TraceOutcome.TIMEOUT
+        case PolicyBroken():
+            return TraceOutcome.DENIED
+        case _:
+            return TraceOutcome.ERROR

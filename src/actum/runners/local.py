@@ -44,6 +44,7 @@ from actum.runners.base import Cancel, Capability, OnOutput, require_proof
 from actum.runners.lifecycle import Lifecycle, trace_outcome
 from actum.runners.outside import Outside
 from actum.runners.places import Places
+from actum.runners.warm import WarmInterpreters, shape_of
 from actum.sandbox import probe
 from actum.sandbox.cgroup import Cgroup, CgroupsUnavailable, Usage, fresh_name
 from actum.sandbox.host import Sandbox, Spawner
@@ -54,6 +55,8 @@ if TYPE_CHECKING:
 
 #: Room for folders beside the files themselves; over the limit is refused on collection.
 _ARTIFACTS_TMPFS_BYTES = 2 * ARTIFACTS_BYTES
+#: Prepared sandboxes a long-lived runner keeps at most.
+_POOL_SIZE = 8
 _NEVER_GRANTED = ("/proc", "/sys", "/dev")
 _CONTROL_FILES = frozenset({"actum.toml", "tools", "tools.lock", "rules"})
 
@@ -70,12 +73,14 @@ class LocalRunner:
         ca_file: str | None = None,
         max_concurrent: int | None = None,
         relay: Relay | None = None,
+        pool: bool = False,
     ) -> None:
         self._places = Places(max_concurrent or 2 * (os.cpu_count() or 1))
         self._resolve = resolve or {}
         self._relay = relay  #: ``None``: one is made when the first execution needs it
         self._ca_file = ca_file
-        self._spawner = Spawner()
+        self._spawner = Spawner(pool_size=_POOL_SIZE if pool else 0)
+        self._warm = WarmInterpreters() if pool else None
         self._host: probe.Host | None = None
         self._guard = threading.Lock()
 
@@ -117,7 +122,12 @@ class LocalRunner:
         with self._places.one(cancel) as may_start:
             if not may_start:
                 return self._never_started(plan, emit, foreseen)
-            return self._carry_out(plan, emit, on_output, cancel, foreseen, request, owner, outside)
+            try:
+                return self._carry_out(
+                    plan, emit, on_output, cancel, foreseen, request, owner, outside
+                )
+            finally:
+                self._refill(plan, request, owner)
 
     def _carry_out(
         self,
@@ -134,9 +144,8 @@ class LocalRunner:
         lifecycle.reached(EventType.TOOL_RUN_START, {"attempt": plan.trace.attempt})
         try:
             limits = plan.policy.limits
-            cgroup = self._cgroup(limits)
+            sandbox, cgroup = self._sandbox(plan, request, owner)
             try:
-                sandbox = self._launch(plan, request, owner, cgroup)
                 if outside.doors is not None:
                     outside.begin(self._open_relay(), sandbox)
                 try:
@@ -237,24 +246,51 @@ class LocalRunner:
             ) from error
         return cgroup
 
+    def _sandbox(
+        self, plan: Plan, request: Request, owner: tuple[int, int]
+    ) -> tuple[Sandbox, Cgroup]:
+        """A sandbox in its group: one that waits for just this, or a new one."""
+        shape = shape_of(plan, request) if self._warm is not None else None
+        if self._warm is None or shape is None:
+            return self._launch(plan.policy.limits, request, owner, plan.stdin)
+        warm = self._warm.take(shape)
+        if warm is None:
+            return self._launch(plan.policy.limits, request, owner, plan.stdin)
+        warm.give(plan.stdin)
+        return warm.sandbox, warm.cgroup
+
+    def _refill(self, plan: Plan, request: Request, owner: tuple[int, int]) -> None:
+        shape = shape_of(plan, request) if self._warm is not None else None
+        if self._warm is not None and shape is not None:
+            limits = plan.policy.limits
+            self._warm.refill(shape, lambda stdin: self._launch(limits, request, owner, stdin))
+
     def _launch(
-        self, plan: Plan, request: Request, owner: tuple[int, int], cgroup: Cgroup
-    ) -> Sandbox:
-        doors = cgroup.open_doors()
-        task_limit = cgroup.open_task_limit()
+        self, limits: Limits, request: Request, owner: tuple[int, int], stdin: bytes | int
+    ) -> tuple[Sandbox, Cgroup]:
+        cgroup = self._cgroup(limits)
         try:
-            return self._spawner.launch(
-                {"owner_uid": owner[0], "owner_gid": owner[1]},
-                request,
-                plan.stdin,
-                task_limit,
-                doors,
-            )
-        finally:
-            for descriptor in (*doors, task_limit):
-                os.close(descriptor)
+            doors = cgroup.open_doors()
+            task_limit = cgroup.open_task_limit()
+            try:
+                sandbox = self._spawner.launch(
+                    {"owner_uid": owner[0], "owner_gid": owner[1]},
+                    request,
+                    stdin,
+                    task_limit,
+                    doors,
+                )
+            finally:
+                for descriptor in (*doors, task_limit):
+                    os.close(descriptor)
+        except BaseException:
+            cgroup.remove()
+            raise
+        return sandbox, cgroup
 
     def close(self) -> None:
+        if self._warm is not None:
+            self._warm.close()
         self._spawner.close()
         if self._relay is not None:
             self._relay.close()

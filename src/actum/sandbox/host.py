@@ -6,12 +6,13 @@ import array
 import fcntl
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
 import sys
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
 from actum.errors import SandboxUnavailable
@@ -51,9 +52,22 @@ class Sandbox:
     pidfd: int = -1
     artifacts: int = -1
     doomed: bool = False  #: a kill was asked for before we knew whom
+    early: list[tuple[Report, list[int]]] = field(default_factory=list)  #: read, not yet taken
+
+    def still_waiting(self) -> bool:
+        """Take in what was reported so far; false once the tool has ended or never started."""
+        while select.select([self.control], [], [], 0)[0]:
+            received = self._receive()
+            if received is None:
+                return False
+            self.early.append(received)
+        return not any(report["kind"] in ("ended", "failed") for report, _ in self.early)
 
     def receive(self) -> tuple[Report, list[int]] | None:
         """The next report and the descriptors that came along; ``None`` once the init is gone."""
+        return self.early.pop(0) if self.early else self._receive()
+
+    def _receive(self) -> tuple[Report, list[int]] | None:
         rights = array.array("i")
         packet, ancillary, _flags, _address = self.control.recvmsg(
             wire.MAX_PACKET,
@@ -152,7 +166,7 @@ class Spawner:
         return ours
 
     def launch(
-        self, order: Order, request: Request, stdin: bytes, task_limit: int, doors: list[int]
+        self, order: Order, request: Request, stdin: bytes | int, task_limit: int, doors: list[int]
     ) -> Sandbox:
         """Ask for one sandbox; the first report on its control socket is its pid."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -163,7 +177,7 @@ class Spawner:
         passed = [
             theirs.fileno(),
             _memory_file("request", json.dumps(request).encode()),
-            _memory_file("stdin", stdin),
+            _memory_file("stdin", stdin) if isinstance(stdin, bytes) else os.dup(stdin),
             out_write,
             err_write,
         ]

@@ -1,10 +1,11 @@
 """Runs one Python snippet inside a sandbox. This file is the program; the snippet is its input.
 
-Started as `python3 snippet.py [@directory | module …]`: it imports the named modules, reads one order from
-stdin until its end, and only then knows what to run. So it can be started, confined and have its
-imports done before anybody asks. An order is JSON: `code`, `params` (names for the snippet), and
-`files` (name -> base64, put into the working directory). The value of the last expression, or of a
-`return`, goes to `value.json` among the artifacts; an exception goes there too, as data.
+Started as `python3 snippet.py [@directory | module …]`: it imports the named modules, reads one
+order from stdin until its end, and only then knows what to run. So it can be started, confined and
+have its imports done before anybody asks. An order is JSON: `code`, `params` (names for the
+snippet), and `files` (name -> base64, put into the working directory). The value of the last
+expression, or of a `return`, goes to `value.json` among the artifacts; an exception goes there
+too, as data.
 
 Everything after the order is read is hostile, and so is everything this program says afterwards.
 """

@@ -67,7 +67,7 @@ def open_runtime() -> Runtime:
     from actum.wiring import Runtime
 
     meta = click.get_current_context().meta
-    return Runtime.open(home=given_home(), session=meta.get(f"{_PREFIX}session"))
+    return Runtime.open(home=given_home(), session=meta.get(f"{_PREFIX}session"), pool=False)
 
 
 class Command(click.Command):

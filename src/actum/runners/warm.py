@@ -1,0 +1,162 @@
+"""Interpreters that were started before they were asked for, each used once.
+
+The program that runs snippets waits for its order on stdin, so it can be confined, limited and have
+its imports done in advance, under exactly the plan that it will be used for: a warm interpreter
+serves a plan only if everything about the two is equal but stdin. Refilled by a thread of its own
+after an execution has ended, never while one waits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from actum.errors import ActumError
+from actum.sandbox.cgroup import Cgroup
+from actum.sandbox.host import Sandbox
+from actum.sandbox.root import SNIPPET
+
+if TYPE_CHECKING:
+    from actum.contract.call import Plan
+    from actum.sandbox.wire import Request
+
+#: What equal plans have in common.
+Shape = str
+_PER_SHAPE, _IN_ALL = 2, 8
+_KEEP_S = 300.0
+_PIPE_BYTES = 1 << 20
+
+
+@dataclass(slots=True)
+class Warm:
+    """A sandbox whose interpreter waits for its order."""
+
+    sandbox: Sandbox
+    cgroup: Cgroup
+    order: int  #: the writing end of its stdin
+    since: float
+
+    def give(self, order: bytes) -> None:
+        """The one thing it waits for. The pipe holds all of it; a dead reader is found later."""
+        with contextlib.suppress(BrokenPipeError), os.fdopen(self.order, "wb") as pipe:
+            pipe.write(order)
+
+    def discard(self) -> None:
+        os.close(self.order)
+        self.sandbox.kill()
+        self.sandbox.await_pid()
+        self.sandbox.close()
+        self.cgroup.remove()
+
+
+#: Starts a sandbox with this descriptor as stdin.
+Launch = Callable[[int], tuple[Sandbox, Cgroup]]
+
+
+def shape_of(plan: Plan, request: Request) -> Shape | None:
+    """``None`` for plans that are not of waiting interpreters, or that go outside."""
+    if SNIPPET not in plan.argv or request["listen"] or request["resolver"]:
+        return None
+    executable = plan.proof.executable
+    return json.dumps([request, plan.policy.sha256, executable.sha256], sort_keys=True)
+
+
+class WarmInterpreters:
+    """All of a runner's, by shape. Shared by threads."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[Shape, list[Warm]] = {}
+        self._guard = threading.Lock()
+        self._orders: queue.SimpleQueue[tuple[Shape, Launch] | None] = queue.SimpleQueue()
+        self._worker: threading.Thread | None = None
+        self._closed = False
+
+    def take(self, shape: Shape) -> Warm | None:
+        while True:
+            with self._guard:
+                waiting = self._waiting.get(shape)
+                warm = waiting.pop(0) if waiting else None
+            if warm is None:
+                return None
+            if warm.sandbox.still_waiting():
+                return warm
+            warm.discard()  # killed by someone, or its imports failed
+
+    def refill(self, shape: Shape, launch: Launch) -> None:
+        """Have some ready for the next time. Returns at once."""
+        with self._guard:
+            if self._closed:
+                return
+            if self._worker is None:
+                self._worker = threading.Thread(target=self._work, name="actum-refill", daemon=True)
+                self._worker.start()
+        self._orders.put((shape, launch))
+
+    def _work(self) -> None:
+        while (order := self._orders.get()) is not None:
+            shape, launch = order
+            self._make_room(shape)
+            while self._wanting(shape):
+                try:
+                    warm = _start(launch)
+                except ActumError:
+                    break  # whoever asks next is told why, by the ordinary way
+                with self._guard:
+                    if not self._closed:
+                        self._waiting.setdefault(shape, []).append(warm)
+                        continue
+                warm.discard()
+
+    def _wanting(self, shape: Shape) -> bool:
+        with self._guard:
+            return not self._closed and len(self._waiting.get(shape, ())) < _PER_SHAPE
+
+    def _make_room(self, shape: Shape) -> None:
+        """Drop the old, and of too many the oldest of other shapes."""
+        old: list[Warm] = []
+        now = time.monotonic()
+        with self._guard:
+            for waiting in self._waiting.values():
+                old += [warm for warm in waiting if now - warm.since > _KEEP_S]
+                waiting[:] = [warm for warm in waiting if now - warm.since <= _KEEP_S]
+            while sum(map(len, self._waiting.values())) > _IN_ALL - _PER_SHAPE:
+                others = [key for key, waiting in self._waiting.items() if waiting and key != shape]
+                if not others:
+                    break
+                old.append(self._waiting[others[0]].pop(0))
+            self._waiting = {key: waiting for key, waiting in self._waiting.items() if waiting}
+        for warm in old:
+            warm.discard()
+
+    def close(self) -> None:
+        with self._guard:
+            self._closed = True
+            left = [warm for waiting in self._waiting.values() for warm in waiting]
+            self._waiting = {}
+        if self._worker is not None:
+            self._orders.put(None)
+            self._worker.join()
+        for warm in left:
+            warm.discard()
+
+
+def _start(launch: Launch) -> Warm:
+    reading, writing = os.pipe2(os.O_CLOEXEC)
+    try:
+        # An order is at most this long, so that giving it never waits for the reader.
+        fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+        sandbox, cgroup = launch(reading)
+    except BaseException:
+        os.close(writing)
+        raise
+    finally:
+        os.close(reading)
+    return Warm(sandbox, cgroup, writing, time.monotonic())
