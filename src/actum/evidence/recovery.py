@@ -28,7 +28,7 @@ from actum.evidence.record import build_record, insert_record
 from actum.evidence.trace import rfc3339
 
 INTERRUPTED = "INTERRUPTED"
-OPENED = Opened(pending_seq=0)  # some number: whoever reads the opening finds the record itself
+OPENED = Opened(pending_seq=0)  # not known yet: `_ended` puts the real number in
 _OUTCOME = Outcome.EXCEPTION
 
 
@@ -61,7 +61,7 @@ def close_interrupted(log: Log, execution_id: str) -> Receipt:
             raise not_open(execution_id)
         left = json.loads(found[0])
         pending = _pending(page.cursor, execution_id, Opening(owner=found[1], document=found[0]))
-        record = encoded({**left["record"], "ended_at": ended_at})
+        record = encoded(_ended(left["record"], ended_at, found[2]))
         receipt = sign_receipt(
             _completed(left["statement"], ended_at, sha256_bytes(record)), page.signer
         )
@@ -117,6 +117,13 @@ def _pending(cursor: sqlite3.Cursor, execution_id: str, opening: Opening) -> dic
             remedy="`actum verify --all` names what differs; restore the home from a backup.",
         )
     return pending
+
+
+def _ended(record: dict[str, Json], ended_at: str, pending_seq: int) -> dict[str, Json]:
+    # The opening was written before its PENDING record had a number.
+    opened = record["checklists"]["pre_execution"][-1]
+    opened["detail"] = f"audit record {pending_seq}"
+    return {**record, "ended_at": ended_at}
 
 
 def _completed(statement: dict[str, Json], ended_at: str, record_sha256: str) -> dict[str, Json]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import lru_cache
 
 from actum.contract.model import Json
 from actum.contract.outcome import TraceOutcome
@@ -124,6 +125,7 @@ def missing_events(events: tuple[Recorded, ...], attempts: int) -> tuple[str, ..
     )
 
 
+@lru_cache(maxsize=32)
 def rfc3339(moment: datetime) -> str:
     """UTC with milliseconds and a Z, the one way times are written in records."""
     text = moment.astimezone(UTC).isoformat(timespec="milliseconds")

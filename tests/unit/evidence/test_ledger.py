@@ -19,7 +19,17 @@ from actum.contract.outcome import Outcome
 from actum.errors import EvidenceUnavailable, Refused
 from actum.evidence.facts import Stage
 
-from .factories import RESULT, STARTED, House, make_contract, make_facts, make_intent, make_refusal
+from .factories import (
+    RESULT,
+    STARTED,
+    House,
+    bad,
+    make_contract,
+    make_facts,
+    make_intent,
+    make_refusal,
+    tamper,
+)
 
 
 def _kinds(house: House) -> list[str]:
@@ -196,6 +206,21 @@ def test_an_interrupted_execution_is_closed_with_a_receipt_that_verifies(house: 
     assert any(finding.subject == f"receipt {receipt.receipt_id}" for finding in findings)
     (record,) = house.records.of_execution(execution_id)
     assert record["command"]["argv"] == ["rg", "--json", "needle"]
+    assert record["checklists"]["pre_execution"][-1]["detail"] == "audit record 2"
+
+
+@pytest.mark.parametrize("column", ["opening", "owner"])
+def test_what_was_written_before_the_start_cannot_be_edited_into_a_signed_ending(
+    house: House, column: str
+) -> None:
+    execution_id = _crashed(house.home)
+    (found,) = house.database.rows(f"SELECT {column} FROM executions")[0]
+    edited = found.replace("needle", "noodle") if column == "opening" else found + "1"
+    tamper(house, f"UPDATE executions SET {column} = ?", edited)
+    with pytest.raises(EvidenceUnavailable, match="was changed since"):
+        house.ledger.close_interrupted(execution_id)
+    assert (f"execution {execution_id}", "recorded start") in bad(house.verifier.verify_all())
+    assert house.receipts.latest(10) == ()
 
 
 def test_a_running_execution_is_not_closed_under_its_owner(house: House) -> None:
