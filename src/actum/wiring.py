@@ -7,6 +7,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -37,6 +38,8 @@ from actum.store.session import SessionStore
 
 if TYPE_CHECKING:
     from actum.aio import AsyncRuntime
+    from actum.executors.model import ActionRequest, ActionResult
+    from actum.executors.plane import Executors
 
 #: A contract in any form a caller may have it.
 AnyContract = Contract | Draft | Mapping[str, Any] | str | bytes | Path
@@ -253,6 +256,29 @@ class Runtime:
             ),
         )
 
+    @cached_property
+    def executors(self) -> Executors:
+        """The pure plane: functions that compute and do nothing else."""
+        from actum.executors.plane import Executors
+
+        return Executors(
+            root=self.settings.root,
+            database=self.database,
+            log=self.rooms.ledger.log,
+            trusted=self.keyring.trusted,
+            clock=self.rooms.clock,
+        )
+
+    def act(
+        self, request: ActionRequest | Mapping[str, Any], *, profile: str = "default"
+    ) -> ActionResult:
+        """Carry out one action of the pure plane. The result holds digests, never a value."""
+        return self.executors.act(request, profile=profile)
+
+    def act_value(self, result: ActionResult) -> Json:
+        """The output behind a result of `act`, for as long as this runtime is open."""
+        return self.executors.value(result)
+
     def warm_up(self) -> None:
         """Start the local runner's spawner, so that it is ready when validation is through."""
         local = self.rooms.runners.get(RunnerKind.LOCAL)
@@ -270,12 +296,18 @@ class Runtime:
         """Clean up after processes that are gone: at the start, and now and then while in use."""
         self._swept = time.monotonic()
         close_lost(self.rooms.executions, self.rooms.ledger)
+        if self.database.row("SELECT 1 FROM open_actions LIMIT 1") is not None:
+            from actum.executors.plane import close_orphans
+
+            close_orphans(self.database, self.rooms.ledger.log)
         sweep.sweep_sessions(self.rooms.sessions.root)
         sweep.sweep_homes()
         if RunnerKind.LOCAL in self.rooms.runners:
             sweep.sweep_groups()
 
     def close(self) -> None:
+        if "executors" in self.__dict__:
+            self.executors.close()
         for runner in self.rooms.runners.values():
             runner.close()
         if self._own_session:

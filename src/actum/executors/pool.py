@@ -28,6 +28,7 @@ _BOOT = (
     "import sys; sys.path.insert(0, sys.argv[1]); from actum.executors.zygote import main; "
     "main(int(sys.argv[2]), fixed_layout=sys.argv[3] == '1')"
 )
+_COMMAND = (os.path.realpath(sys.executable), "-s", "-S", "-P", "-c", _BOOT)
 #: A child that is told to die and does not is a fault of ours or of the kernel.
 _DEATH_S = 10.0
 _CONTROL_BYTES = 64
@@ -112,7 +113,11 @@ class Child:
         self._control.close()
 
     def discard(self) -> None:
-        """Let go of a child that was never used; it ends when it finds nobody to read from."""
+        """Let go of a child; an unused one ends by itself when it finds nobody to read from."""
+        if self._pidfd >= 0:
+            self._kill()
+            os.close(self._pidfd)
+            self._pidfd = -1
         self._data.close()
         self._control.close()
 
@@ -184,13 +189,13 @@ class Pool:
             self._ensure_started()
         return self._walls
 
-    def call(self, request: bytes, *, timeout_s: float, max_reply_bytes: int) -> tuple[Child, Reply]:
+    def call(
+        self, request: bytes, *, timeout_s: float, max_reply_bytes: int
+    ) -> tuple[Child, Reply]:
         """One call in a fresh child. The caller finishes the child when it has time to wait."""
         child = self._take()
         try:
-            return child, child.call(
-                request, timeout_s=timeout_s, max_reply_bytes=max_reply_bytes
-            )
+            return child, child.call(request, timeout_s=timeout_s, max_reply_bytes=max_reply_bytes)
         except BaseException:
             child.discard()
             raise
@@ -205,41 +210,24 @@ class Pool:
     def refill(self) -> None:
         """Order what is missing; returns at once. Best called when a call is over, not during."""
         with self._lock:
-            self._ensure_started()
+            server = self._ensure_started()
             while len(self._idle) < self._wanted:
-                self._idle.append(self._order())
+                self._idle.append(_order(server))
 
     def _take(self) -> Child:
         with self._lock:
-            self._ensure_started()
-            return self._idle.popleft() if self._idle else self._order()
+            server = self._ensure_started()
+            return self._idle.popleft() if self._idle else _order(server)
 
-    def _order(self) -> Child:
-        control, their_control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        data, their_data = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        rights = array.array("i", [their_control.fileno(), their_data.fileno()])
-        assert self._server is not None
-        try:
-            self._server.sendmsg([b"child"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
-        except (BrokenPipeError, ConnectionResetError) as error:
-            control.close()
-            data.close()
-            raise _zygote_gone() from error
-        finally:
-            their_control.close()
-            their_data.close()
-        return Child(control, data)
-
-    def _ensure_started(self) -> None:
-        if self._process is not None and self._process.poll() is None:
-            return
+    def _ensure_started(self) -> socket.socket:
+        if self._server is not None and self._process is not None and self._process.poll() is None:
+            return self._server
         self._discard()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         around = self._surroundings
         descriptor, layout = str(theirs.fileno()), "1" if around.fixed_layout else "0"
         self._process = subprocess.Popen(
-            [os.path.realpath(sys.executable), "-s", "-S", "-P", "-c", _BOOT]
-            + [_SOURCE, descriptor, layout],
+            [*_COMMAND, _SOURCE, descriptor, layout],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -264,6 +252,7 @@ class Pool:
                 remedy="`actum doctor` tells what this host lacks.",
             )
         self._walls = tuple(json.loads(said))
+        return ours
 
     def _discard(self) -> None:
         while self._idle:
@@ -281,3 +270,19 @@ class Pool:
         """Hang up; the zygote ends, and the kernel ends everything in its namespace with it."""
         with self._lock:
             self._discard()
+
+
+def _order(server: socket.socket) -> Child:
+    control, their_control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    data, their_data = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    rights = array.array("i", [their_control.fileno(), their_data.fileno()])
+    try:
+        server.sendmsg([b"child"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+    except (BrokenPipeError, ConnectionResetError) as error:
+        control.close()
+        data.close()
+        raise _zygote_gone() from error
+    finally:
+        their_control.close()
+        their_data.close()
+    return Child(control, data)

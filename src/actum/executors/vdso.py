@@ -1,4 +1,4 @@
-"""Takes away the two things a process knows without asking the kernel: the time and 16 random bytes.
+"""Takes away what a process knows without asking the kernel: the time, and 16 random bytes.
 
 The vDSO answers clock calls from shared memory, where no filter can look. Each of its functions is
 overwritten, in this process's private copy, with the plain system call, which the filter then

@@ -108,7 +108,7 @@ def _layout_is_fixed() -> bool:
 
 def _start_again_with_fixed_layout() -> NoReturn:
     kernel.syscall(135, "personality", ctypes.c_ulong(_ADDR_NO_RANDOMIZE))
-    os.execve(sys.orig_argv[0], sys.orig_argv, dict(os.environ))
+    os.execve(sys.orig_argv[0], sys.orig_argv, dict(os.environ))  # noqa: S606 -- itself
 
 
 def _close_clock_and_entropy() -> None:
@@ -178,11 +178,11 @@ def _forget_the_surroundings() -> None:
 
     blank: Any = _NoEnvironment()
     # Below, libc keeps what the host set: the same fixed words on every machine.
-    os.environ = os.environb = posix.environ = blank  # type: ignore[attr-defined]  # noqa: B003
+    os.environ = os.environb = posix.environ = blank
     sys.argv, sys.orig_argv, sys.path = [""], [], []
     sys.executable = sys.prefix = sys.base_prefix = sys.exec_prefix = sys.base_exec_prefix = ""
-    sys.stdin = sys.stdout = sys.stderr = None  # type: ignore[assignment]
-    sys.__stdin__ = sys.__stdout__ = sys.__stderr__ = None  # type: ignore[misc]
+    for name in ("stdin", "stdout", "stderr", "__stdin__", "__stdout__", "__stderr__"):
+        setattr(sys, name, None)
     # Built-in and frozen modules need no file; a path finder would only die looking for one.
     sys.meta_path = [finder for finder in sys.meta_path if "Path" not in finder.__name__]  # type: ignore[attr-defined]
     sys.path_importer_cache.clear()

@@ -1,0 +1,203 @@
+"""The two shapes of the pure plane, and what an executor declares about itself.
+
+`ActionRequest` and `ActionResult` are locked: `shapes.lock` holds their fingerprint, and a change
+fails the build until it is approved there with a new protocol number. Results carry digests,
+never a value. Nothing here decides anything.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from datetime import UTC, datetime, timedelta
+from functools import total_ordering
+from typing import Any, Self
+
+from actum.contract.model import Json
+from actum.contract.outcome import ActionStatus
+from actum.errors import ContractInvalid, Problem
+
+EXECUTOR_ID = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
+CAPABILITY = re.compile(r"[A-Z][A-Z0-9]*(_[A-Z0-9]+)*")
+ACTION = re.compile(r"[a-z][a-z0-9]*([_.][a-z0-9]+)*")
+_VERSION = re.compile(r"(0|[1-9][0-9]{0,8})\.(0|[1-9][0-9]{0,8})\.(0|[1-9][0-9]{0,8})")
+
+
+@total_ordering
+@dataclass(frozen=True, slots=True)
+class Version:
+    """MAJOR.MINOR.PATCH and nothing else, ordered by number: 1.10.0 is newer than 1.9.0."""
+
+    major: int
+    minor: int
+    patch: int
+
+    @classmethod
+    def parse(cls, text: object) -> Self | None:
+        match = _VERSION.fullmatch(text) if isinstance(text, str) else None
+        return cls(*(int(part) for part in match.groups())) if match else None
+
+    def __lt__(self, other: Version) -> bool:
+        return (self.major, self.minor, self.patch) < (other.major, other.minor, other.patch)
+
+    def __str__(self) -> str:
+        return f"{self.major}.{self.minor}.{self.patch}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What one call may take. The pipeline enforces them, on input and output alike."""
+
+    timeout_ms: int
+    max_payload_bytes: int
+    max_depth: int
+    max_list_items: int
+
+    def values(self) -> list[int]:
+        """In the order in which an executor declares them."""
+        return [self.timeout_ms, self.max_payload_bytes, self.max_depth, self.max_list_items]
+
+
+#: Lowest and highest value that may be declared.
+LIMIT_RANGES: Mapping[str, tuple[int, int]] = {
+    "timeout_ms": (1, 600_000),
+    "max_payload_bytes": (2, 16 << 20),
+    "max_depth": (1, 100),
+    "max_list_items": (0, 1_000_000),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declaration:
+    """An executor's four attributes, as reviewed. The host believes this copy and no other."""
+
+    executor_id: str
+    version: str
+    capabilities: tuple[str, ...]
+    limits: Limits
+
+    def document(self) -> dict[str, Json]:
+        return {
+            "executor_id": self.executor_id,
+            "version": self.version,
+            "capabilities": list(self.capabilities),
+            "limits": dict(zip(LIMIT_RANGES, self.limits.values(), strict=True)),
+        }
+
+    @classmethod
+    def read(cls, document: Mapping[str, Json]) -> Self:
+        """From a verdict that was signed; nothing is checked again."""
+        return cls(
+            executor_id=document["executor_id"],
+            version=document["version"],
+            capabilities=tuple(document["capabilities"]),
+            limits=Limits(**document["limits"]),
+        )
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActionRequest:
+    """What is asked. `trace_id` and `ts_utc` say who and when; they are no input to the result."""
+
+    action: str
+    payload: Mapping[str, Json] = field(default_factory=dict)
+    trace_id: str = field(default_factory=lambda: str(uuid.uuid4()))
+    ts_utc: datetime = field(default_factory=_now)
+
+    def __post_init__(self) -> None:
+        problems = tuple(_problems(self))
+        if problems:
+            raise ContractInvalid(problems)
+
+    @classmethod
+    def parse(cls, document: object) -> Self:
+        """From a mapping, such as decoded JSON. Unknown fields are refused."""
+        if not isinstance(document, Mapping):
+            raise ContractInvalid((Problem(field="", message="is not a mapping"),))
+        known = [each.name for each in fields(cls)]
+        problems = tuple(
+            Problem(
+                field=str(name)[:80], message="is unknown; remove it", permitted=", ".join(known)
+            )
+            for name in document
+            if name not in known
+        )
+        if "action" not in document:
+            problems += (Problem(field="action", message="is missing"),)
+        if problems:
+            raise ContractInvalid(problems)
+        values: dict[str, Any] = dict(document)
+        if isinstance(values.get("ts_utc"), str):
+            values["ts_utc"] = _timestamp(values["ts_utc"])
+        return cls(**values)
+
+
+def _problems(request: ActionRequest) -> list[Problem]:
+    found: list[Problem] = []
+
+    def report(field: str, message: str, permitted: str) -> None:
+        found.append(Problem(field=field, message=message, permitted=permitted))
+
+    if not isinstance(request.action, str) or not request.action or len(request.action) > 128:
+        report("action", "is not a name", "text of 1 to 128 characters")
+    if not isinstance(request.payload, Mapping):
+        report("payload", f"is {type(request.payload).__name__}, not a mapping", "a mapping")
+    if not _is_uuid(request.trace_id):
+        report("trace_id", "is not a UUID", "36 characters, e.g. from uuid4()")
+    when = request.ts_utc
+    if not isinstance(when, datetime) or when.utcoffset() != timedelta(0):
+        report("ts_utc", "is not a time in UTC", "a time with the offset +00:00")
+    return found
+
+
+def _is_uuid(text: object) -> bool:
+    try:
+        return isinstance(text, str) and str(uuid.UUID(text)) == text.lower()
+    except ValueError:
+        return False
+
+
+def _timestamp(text: str) -> object:
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        return text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActionResult:
+    """What came of it: status, reasons and digests. Never an input, never an output."""
+
+    action: str
+    executor_id: str
+    executor_version: str
+    status: ActionStatus
+    reason_codes: tuple[str, ...]
+    input_digest: str  #: "" when the payload has no canonical form
+    output_digest: str | None
+    trace_id: str
+    ts_utc: datetime
+
+    def __post_init__(self) -> None:
+        silent = (ActionStatus.SUCCESS, ActionStatus.PENDING)
+        if not self.reason_codes and self.status not in silent:
+            raise ValueError(f"reason_codes must not be empty when status is {self.status}")
+
+    def document(self) -> dict[str, Json]:
+        return {
+            "action": self.action,
+            "executor_id": self.executor_id,
+            "executor_version": self.executor_version,
+            "status": self.status.value,
+            "reason_codes": list(self.reason_codes),
+            "input_digest": self.input_digest,
+            "output_digest": self.output_digest,
+            "trace_id": self.trace_id,
+            "ts_utc": self.ts_utc.isoformat(),
+        }

@@ -1,0 +1,36 @@
+"""Reason codes of the pure plane: the closed list of why an action did not succeed."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Reason(StrEnum):
+    # Before anything ran.
+    NON_JSON_PAYLOAD = "NON_JSON_PAYLOAD"
+    ACTION_UNKNOWN = "ACTION_UNKNOWN"
+    PROFILE_ACTION_MISMATCH = "PROFILE_ACTION_MISMATCH"
+    RULE_EXCEPTION_FAIL_CLOSED = "RULE_EXCEPTION_FAIL_CLOSED"
+    ACTION_VERSION_MISSING = "ACTION_VERSION_MISSING"
+    ACTION_VERSION_INVALID = "ACTION_VERSION_INVALID"
+    EXECUTOR_NOT_FOUND = "EXECUTOR_NOT_FOUND"
+    EXECUTOR_VERSION_INCOMPATIBLE = "EXECUTOR_VERSION_INCOMPATIBLE"
+    EXECUTOR_CAPABILITY_MISSING = "EXECUTOR_CAPABILITY_MISSING"
+    LIMIT_EXCEEDED = "LIMIT_EXCEEDED"  # also afterwards, for the output
+    AUDIT_LOG_FAILED = "AUDIT_LOG_FAILED"
+
+    # A mark, not a verdict: the record written before the start.
+    EXECUTION_ATTEMPT = "EXECUTION_ATTEMPT"
+
+    # Because of what the executor did.
+    EXECUTOR_EXCEPTION = "EXECUTOR_EXCEPTION"
+    EXECUTOR_TIMEOUT = "EXECUTOR_TIMEOUT"
+    EXECUTOR_CHANGED = "EXECUTOR_CHANGED"
+    OUTPUT_INVALID = "OUTPUT_INVALID"
+    POLICY_VIOLATION = "POLICY_VIOLATION"
+    SECRET_IN_OUTPUT = "SECRET_IN_OUTPUT"  # noqa: S105 -- a code, not a secret
+    PLAN_VALIDATION = "PLAN_VALIDATION"
+    COMPOSITE_STEP_FAILED = "COMPOSITE_STEP_FAILED"
+
+    # Because our own process was gone before the end.
+    INTERRUPTED = "INTERRUPTED"

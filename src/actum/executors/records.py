@@ -1,0 +1,175 @@
+"""Audit records of the pure plane: a decision, a PENDING before the start, a final one after.
+
+Closed fields only: names, words of closed sets, numbers, digests. There is no field that a payload,
+an output or an error text could flow into. Only the pipeline holds a `Journal`; an executor runs in
+another process that has never had one. What cannot be recorded is not started.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from actum.contract.model import Json
+from actum.contract.outcome import ActionStatus
+from actum.evidence.audit import closed
+from actum.evidence.log import Log, Page
+from actum.evidence.owner import current_owner, is_alive
+from actum.evidence.trace import rfc3339
+from actum.executors.actions import Profile
+from actum.executors.gate import Verdict
+from actum.executors.model import ActionResult
+from actum.executors.reasons import Reason
+from actum.store.database import Database
+
+KIND = "ACTION"
+ACTION_AUDIT = "action_audit"
+DECISION_AUDIT = "decision_audit"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """The gate's decision about one request, as it goes on record."""
+
+    verdict: Verdict
+    profile: Profile
+    actions_fingerprint: str
+
+
+class Journal:
+    def __init__(self, database: Database, log: Log) -> None:
+        self._database = database
+        self._log = log
+
+    def open(self, judged: Judged, pending: ActionResult) -> int:
+        """Record that the action is allowed and about to start; raises if it must not start."""
+        with self._log.page() as page:
+            page.append(_decision(judged, pending))
+            seq = page.append(_action(pending, duration_ms=0, at=pending.ts_utc))
+            page.cursor.execute(
+                "INSERT INTO open_actions (pending_seq, owner) VALUES (?, ?)",
+                (seq, current_owner()),
+            )
+        return seq
+
+    def close(self, pending_seq: int, result: ActionResult, duration_ms: int) -> None:
+        """Record how an open action ended."""
+        with self._log.page() as page:
+            _close(page, pending_seq, _action(result, duration_ms=duration_ms, pending=pending_seq))
+
+    def refuse(self, judged: Judged, result: ActionResult, duration_ms: int) -> None:
+        """Record an action that never started: the decision and its end, at once."""
+        with self._log.page() as page:
+            page.append(_decision(judged, result))
+            page.append(_action(result, duration_ms=duration_ms))
+
+    def malformed(self, input_digest: str) -> None:
+        """Record that something came which is no request."""
+        with self._log.page() as page:
+            page.append(
+                {
+                    "v": 1,
+                    "kind": KIND,
+                    "event_type": DECISION_AUDIT,
+                    "ts": rfc3339(datetime.now(UTC)),
+                    "decision": "DENY",
+                    "reason_codes": ["REQUEST_INVALID"],
+                    "input_digest": input_digest,
+                }
+            )
+
+    def close_orphans(self) -> tuple[int, ...]:
+        """Close every PENDING whose process is gone; returns their numbers.
+
+        An executor has no effects, so nothing is unknown but its answer, and that is lost: FAILED.
+        """
+        rows = self._database.rows("SELECT pending_seq, owner FROM open_actions")
+        gone = sorted(seq for seq, owner in rows if not is_alive(owner))
+        return tuple(seq for seq in gone if self._close_orphan(seq))
+
+    def _close_orphan(self, seq: int) -> bool:
+        try:
+            with self._log.page() as page:
+                # Looked at again under the write lock: another process may be doing the same.
+                found = page.cursor.execute(
+                    "SELECT record FROM audit JOIN open_actions ON pending_seq = seq WHERE seq = ?",
+                    (seq,),
+                ).fetchone()
+                _require(found)
+                _close(page, seq, _interrupted(json.loads(found[0]), seq))
+        except _ClosedAlready:
+            return False
+        return True
+
+
+class _ClosedAlready(Exception):
+    """Undoes the transaction: there is nothing to write."""
+
+
+def _require(found: object) -> None:
+    if found is None:
+        raise _ClosedAlready
+
+
+def _close(page: Page, pending_seq: int, document: dict[str, Json]) -> None:
+    page.append(document)
+    page.cursor.execute("DELETE FROM open_actions WHERE pending_seq = ?", (pending_seq,))
+
+
+def _decision(judged: Judged, about: ActionResult) -> dict[str, Json]:
+    return {
+        "v": 1,
+        "kind": KIND,
+        "event_type": DECISION_AUDIT,
+        "ts": rfc3339(datetime.now(UTC)),
+        "trace_id": about.trace_id,
+        "action": closed(about.action),
+        "decision": judged.verdict.decision.value,
+        "profile_id": closed(judged.profile.profile_id),
+        "profile_hash": judged.profile.hash,
+        "matched_rules": list(judged.verdict.matched_rules),
+        "reason_codes": list(judged.verdict.reason_codes),
+        "actions_fingerprint": judged.actions_fingerprint,
+        "input_digest": about.input_digest or None,
+    }
+
+
+def _action(
+    result: ActionResult,
+    *,
+    duration_ms: int,
+    at: datetime | None = None,
+    pending: int | None = None,
+) -> dict[str, Json]:
+    return {
+        "v": 1,
+        "kind": KIND,
+        "event_type": ACTION_AUDIT,
+        "ts": rfc3339(at or datetime.now(UTC)),
+        "trace_id": result.trace_id,
+        "action": closed(result.action),
+        "executor_id": result.executor_id,
+        "executor_version": result.executor_version,
+        "status": result.status.value,
+        "reason_codes": _codes(result.reason_codes),
+        "input_digest": result.input_digest,
+        "output_digest": result.output_digest,
+        "duration_ms": duration_ms,
+        "pending_seq": pending,
+    }
+
+
+def _codes(codes: Iterable[str]) -> list[Json]:
+    return [closed(str(code)) for code in codes]
+
+
+def _interrupted(pending: dict[str, Json], seq: int) -> dict[str, Json]:
+    return {
+        **pending,
+        "ts": rfc3339(datetime.now(UTC)),
+        "status": ActionStatus.FAILED.value,
+        "reason_codes": [Reason.INTERRUPTED.value],
+        "pending_seq": seq,
+    }

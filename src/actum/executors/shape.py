@@ -1,0 +1,94 @@
+"""How big a value is: canonical bytes, nesting, longest list. Never recursive, so never too deep.
+
+A scalar has depth 0, a flat mapping depth 1. A snapshot is taken once and everything afterwards
+uses it, so that a caller who changes the payload meanwhile changes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from actum.contract.canonical import NotCanonical, canonical, sha256_bytes
+from actum.contract.model import Json
+from actum.executors.model import Limits
+
+#: Nothing deeper is encoded at all: encoders recurse. Far above every limit that can be declared.
+_DEEPEST = 256
+
+
+class TooDeep(Exception):
+    """Deeper than any executor may declare."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """A value as it was at one moment, in its canonical bytes."""
+
+    encoded: bytes
+    digest: str
+    depth: int
+    longest_list: int
+
+    @classmethod
+    def of(cls, value: Json) -> Snapshot:
+        """Raises `NotCanonical` if it is not JSON, `TooDeep` if it cannot be encoded."""
+        depth, longest = _measure(value)
+        if depth > _DEEPEST:
+            raise TooDeep
+        encoded = canonical(value)
+        return cls(encoded=encoded, digest=sha256_bytes(encoded), depth=depth, longest_list=longest)
+
+    def exceeds(self, limits: Limits) -> bool:
+        return (
+            len(self.encoded) > limits.max_payload_bytes
+            or self.depth > limits.max_depth
+            or self.longest_list > limits.max_list_items
+        )
+
+    @property
+    def value(self) -> Json:
+        return json.loads(self.encoded)
+
+
+def _measure(value: Any) -> tuple[int, int]:
+    """(depth, longest list); raises `NotCanonical` for a cycle."""
+    deepest = longest = 0
+    path: list[int] = []  # containers above the one being looked at
+    stack: list[tuple[Any, int]] = [(value, 0)]
+    while stack:
+        item, depth = stack.pop()
+        del path[depth:]
+        if isinstance(item, dict):
+            inside = list(item.values())
+        elif isinstance(item, (list, tuple)):
+            inside = list(item)
+            longest = max(longest, len(inside))
+        else:
+            continue
+        if id(item) in path:
+            raise NotCanonical("$: the value contains itself.")
+        path.append(id(item))
+        deepest = max(deepest, depth + 1)
+        if deepest <= _DEEPEST:
+            stack.extend((part, depth + 1) for part in inside)
+    return deepest, longest
+
+
+def strict_loads(text: bytes) -> Json:
+    """JSON of unknown origin; a ValueError for whatever two readers may read in two ways."""
+
+    def no_constant(name: str) -> None:
+        raise ValueError(f"{name} is not JSON")
+
+    def unique(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+        found = dict(pairs)
+        if len(found) != len(pairs):
+            raise ValueError("a key occurs twice")
+        return found
+
+    try:
+        return json.loads(text.decode(), parse_constant=no_constant, object_pairs_hook=unique)
+    except RecursionError as error:
+        raise TooDeep from error

@@ -1,0 +1,70 @@
+"""The session's side channel: values in memory, found by their digest, gone with the runtime.
+
+An `ActionResult` never carries a value. Whoever made the call and needs it asks here with the
+result in hand. Nothing in here is ever written anywhere, and only the newest values are kept.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from actum.contract.model import Json
+from actum.errors import Refused
+from actum.executors.model import ActionResult
+
+KEPT_VALUES = 256
+KEPT_BYTES = 32 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """Where an executor failed, for its author. Never its message, which may hold the payload."""
+
+    kind: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.kind} at line {self.line}" if self.line else self.kind
+
+
+class SessionValues:
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._values: OrderedDict[str, bytes] = OrderedDict()
+        self._bytes = 0
+        self._notes: OrderedDict[str, Note] = OrderedDict()
+
+    def keep(self, digest: str, encoded: bytes) -> None:
+        with self._lock:
+            self._bytes += len(encoded) - len(self._values.pop(digest, b""))
+            self._values[digest] = encoded
+            while len(self._values) > KEPT_VALUES or self._bytes > KEPT_BYTES > len(encoded):
+                _digest, oldest = self._values.popitem(last=False)
+                self._bytes -= len(oldest)
+
+    def value(self, result: ActionResult) -> Json:
+        """The output behind a result; ``None`` if the executor returned none."""
+        if result.output_digest is None:
+            return None
+        with self._lock:
+            encoded = self._values.get(result.output_digest)
+        if encoded is None:
+            raise Refused(
+                "VALUE_GONE",
+                f"output_digest: the value {result.output_digest} is not kept in this session.",
+                remedy="Call the action again; the same input gives the same output.",
+            )
+        return json.loads(encoded)
+
+    def keep_note(self, trace_id: str, note: Note) -> None:
+        with self._lock:
+            self._notes[trace_id] = note
+            while len(self._notes) > KEPT_VALUES:
+                self._notes.popitem(last=False)
+
+    def note(self, result: ActionResult) -> Note | None:
+        with self._lock:
+            return self._notes.get(result.trace_id)
