@@ -35,6 +35,7 @@ from actum.store.blobs import BlobStore
 from actum.store.database import Database
 from actum.store.keys import Keyring
 from actum.store.session import SessionStore
+from actum.store.session_memory import ProcessSessions
 
 if TYPE_CHECKING:
     from actum.aio import AsyncRuntime
@@ -68,6 +69,7 @@ class Runtime:
         self._own_session = session is None
         self._temporary: Path | None = None
         home = settings.home
+        own = sweep.session_name()
         self.keyring = Keyring.open(home, trust=settings.trusted_keys)
         self.database = Database.open(home)
         self.blobs = BlobStore(home, self.database)
@@ -91,8 +93,8 @@ class Runtime:
             approvals=self.approvals,
             executions=Executions(self.database),
             receipts=Receipts(self.database, home),
-            sessions=SessionStore(home),
-            session=session or sweep.session_name(),
+            sessions=SessionStore(home) if session else ProcessSessions(home, own),
+            session=session or own,
             clock=clock,
         )
         self._swept = 0.0
