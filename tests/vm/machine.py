@@ -15,7 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from . import packages
+
 GUEST = Path(__file__).resolve().parent / "guest"
+
+
+def preparation() -> str:
+    """Shell lines for the first process: mounts, and a checkout that everyone can enter."""
+    return f"repository={packages.REPOSITORY}\n" + (GUEST / "mounts.sh").read_text()
 
 
 class NoAnswer(Exception):

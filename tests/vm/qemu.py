@@ -14,7 +14,7 @@ from pathlib import Path
 
 from . import packages
 from .initrd import cpio, modules_in_order
-from .machine import GUEST, Answer, NoAnswer, Processes
+from .machine import GUEST, Answer, NoAnswer, Processes, preparation
 
 _MODULES = ("virtio_pci", "virtiofs", "virtio_blk", "ext4", "overlay")
 _DISK_BYTES = 64 << 20
@@ -53,7 +53,7 @@ def _initrd(root: Path, release: str, command: list[str]) -> bytes:
     files = {
         "bin/busybox": (root / "bin" / "busybox").read_bytes(),
         "command": f"{shlex.join(command)}\n".encode(),
-        "mounts.sh": (GUEST / "mounts.sh").read_bytes(),
+        "mounts.sh": preparation().encode(),
         "init": (GUEST / "initrd.sh").read_bytes(),
     }
     modules = modules_in_order(root / "lib" / "modules" / release, _MODULES)

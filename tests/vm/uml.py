@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from . import packages
-from .machine import GUEST, Answer, NoAnswer, Processes
+from .machine import Answer, NoAnswer, Processes, preparation
 
 
 def run(command: list[str], *, deadline_s: float) -> Answer:
@@ -22,7 +22,7 @@ def run(command: list[str], *, deadline_s: float) -> Answer:
         start.write_text(
             "#!/bin/sh\n"
             f"answer=/tmp/answer busybox={busybox}\n"
-            f". {GUEST}/mounts.sh\n"
+            f"{preparation()}"
             f"mkdir $answer && mount -t hostfs -o {folder} none $answer\n"
             f"{shlex.join(command)} >$answer/output 2>&1 </dev/null\n"
             "echo $? >$answer/code\n"
