@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import getpass
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
+from actum.contract.egress import split_address
+from actum.contract.levels import split_port
 from actum.contract.model import RunnerKind
 from actum.errors import ContractInvalid, Problem, Refused
 
@@ -37,7 +41,8 @@ class Settings:
     runners: frozenset[RunnerKind]
     trusted_keys: tuple[str, ...]  #: public keys (PEM) whose pins count here, beside our own
     dependencies: tuple[str, ...]  #: folders that filesystem level `extended` may read
-    registries: tuple[str, ...]  #: hosts of network level `registry`
+    #: hosts of network level `registry`: those of actum.toml, else of this host's package clients
+    registries: tuple[str, ...]
     apis: tuple[str, ...]  #: hosts of network level `api`
     resolve: Mapping[str, str]  #: "host:port" -> "address:port", for private names
     ca_file: str | None  #: certificate authorities that tools trust beside the system's
@@ -90,12 +95,67 @@ def load(home: Path, environment: Mapping[str, str]) -> Settings:
             str((root / path).resolve())
             for path in values.get("filesystem", {}).get("dependencies", ())
         ),
-        registries=tuple(values.get("network", {}).get("registries", ())),
+        registries=_registries(values.get("network", {}), environment),
         apis=tuple(values.get("network", {}).get("apis", ())),
-        resolve=values.get("egress", {}).get("resolve", {}),
+        resolve={
+            name.lower(): place
+            for name, place in values.get("egress", {}).get("resolve", {}).items()
+        },
         ca_file=_path(root, values.get("egress", {}).get("ca_file")),
         login=environment.get("LOGNAME") or getpass.getuser(),
     )
+
+
+def _registries(network: Mapping[str, Any], environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Only what the host and the user have set: a file in the project could be a tool's work."""
+    if "registries" in network:
+        return tuple(network["registries"])
+    home = Path(environment.get("HOME", "/nonexistent"))
+    urls = [environment.get(name, "") for name in _REGISTRY_VARIABLES]
+    ini = (*_PIP_FILES, home / ".config/pip/pip.conf", home / ".pip/pip.conf")
+    npm = (*_NPM_FILES, home / ".npmrc")
+    apt = (_APT / "sources.list", *sorted((_APT / "sources.list.d").glob("*.list")))
+    deb822 = sorted((_APT / "sources.list.d").glob("*.sources"))
+    for pattern, files in (
+        (_PIP_LINE, ini),
+        (_NPM_LINE, npm),
+        (_APT_LINE, apt),
+        (_DEB822_LINE, deb822),
+    ):
+        for file in files:
+            urls += pattern.findall(_text(file))
+    found = {host for text in urls for url in text.split() if (host := _registry_host(url))}
+    return tuple(sorted(found))
+
+
+_REGISTRY_VARIABLES = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "npm_config_registry")
+_PIP_FILES = (Path("/etc/pip.conf"), Path("/etc/xdg/pip/pip.conf"))
+_NPM_FILES = (Path("/etc/npmrc"), Path("/usr/etc/npmrc"))
+_APT = Path("/etc/apt")
+#: One value may go on over indented lines.
+_PIP_LINE = re.compile(r"^(?:extra-)?index-url\s*[=:]\s*(.*(?:\n[ \t]+.+)*)", re.MULTILINE)
+_NPM_LINE = re.compile(r"^(?:@[^:=\s]+:)?registry\s*=\s*(.+)", re.MULTILINE)
+_APT_LINE = re.compile(r"^deb(?:-src)?\s+(?:\[[^\]]*\]\s+)?(\S+)", re.MULTILINE)
+_DEB822_LINE = re.compile(r"^URIs:\s*(.*(?:\n[ \t]+.+)*)", re.MULTILINE | re.IGNORECASE)
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(errors="replace")
+    except OSError:
+        return ""  # not configured here, or not for us to read
+
+
+def _registry_host(url: str) -> str:
+    """`host`, or `host:port` where the address names one; nothing for a folder on this machine."""
+    try:
+        parts = urlsplit(url.strip("\"'"))
+        host, port = parts.hostname or "", parts.port
+    except ValueError:
+        return ""
+    if parts.scheme not in ("http", "https") or not host:
+        return ""
+    return f"{host}:{port}" if port else host
 
 
 def _path(root: Path, value: str | None) -> str | None:
@@ -145,4 +205,18 @@ def _problems(values: Mapping[str, Any], file: str) -> list[Problem]:
                     isinstance(value, list) and all(isinstance(item, str) for item in value)
                 ):
                     report(field, f"is {value!r}", "a list of strings")
+                elif field == "egress.resolve":
+                    for host, place in value.items():
+                        if not _is_place(host, place):
+                            wrong = f"{host!r} = {place!r} cannot be read"
+                            report(field, wrong, '"host:port" = "address:port"')
     return found
+
+
+def _is_place(name: str, place: str) -> bool:
+    host, port = split_port(name)
+    try:
+        split_address(place)
+    except ValueError:
+        return False
+    return bool(host) and port.isdecimal() and 0 < int(port) < 65_536

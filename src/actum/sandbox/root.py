@@ -184,11 +184,20 @@ def furnish(root: str, request: Request, template: str, idmap: int) -> None:
         kernel.mount(
             "", f"{root}/{name}", "", flags | kernel.MS_REMOUNT, f"size={size},nr_inodes={inodes}"
         )
-    for name, text in request["etc"].items():
-        _own_file(root, name, text)
-    for path, tree in open_grants(request, idmap):
+    grants = open_grants(request, idmap)
+    missing = any(
+        path.startswith("/etc/") and not os.path.lexists(root + path) for path, _ in grants
+    )
+    if missing:
+        _own_etc(root, template)
+    for path, tree in grants:
         _make_mount_point(root, path, tree)
         _attach_inside(root, path, tree)
+    if missing:
+        _close_etc(root)
+    # After the grants: an approved /etc of the host must not bring the host's names back.
+    for name, text in request["etc"].items():
+        _own_file(root, name, text)
     for path in request["protect"]:
         _protect(root, path)
     for path in request["deny"]:
@@ -196,12 +205,30 @@ def furnish(root: str, request: Request, template: str, idmap: int) -> None:
 
 
 def _own_file(root: str, name: str, text: str) -> None:
-    """A file of this sandbox alone, over the template's of that name if there is one."""
+    """A file of this sandbox alone, over the one of that name in /etc if there is one."""
     own = f"{root}/run/{name}"
     with open(own, "w") as file:
         file.write(text)
-    if os.path.exists(f"{root}/etc/{name}"):
-        _attach(_tree_of(own, _READ_ONLY), f"{root}/etc/{name}")
+    if os.path.isfile(f"{root}/etc/{name}") and not os.path.islink(f"{root}/etc/{name}"):
+        _attach_inside(root, f"/etc/{name}", _tree_of(own, _READ_ONLY))
+
+
+def _own_etc(root: str, template: str) -> None:
+    """A copy of the common /etc in which mount points can be made for this sandbox alone."""
+    source, target = f"{template}/etc", f"{root}/etc"
+    kernel.mount("tmpfs", target, "tmpfs", _MOUNT_FLAGS, "mode=755,size=4m,nr_inodes=1024")
+    for name in os.listdir(source):
+        if os.path.isdir(f"{source}/{name}"):
+            os.mkdir(f"{target}/{name}")
+            _attach(_tree_of(f"{source}/{name}", _READ_ONLY), f"{target}/{name}")
+        else:
+            shutil.copyfile(f"{source}/{name}", f"{target}/{name}")
+
+
+def _close_etc(root: str) -> None:
+    etc = os.open(f"{root}/etc", os.O_PATH | os.O_CLOEXEC)
+    kernel.mount_setattr(etc, _READ_ONLY, recursive=False)
+    os.close(etc)
 
 
 def _make_mount_point(root: str, path: str, tree: int) -> None:
