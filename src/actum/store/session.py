@@ -41,6 +41,13 @@ class SessionStore:
         except OSError as error:
             raise _failed(directory, error) from error
 
+    def names(self) -> tuple[str, ...]:
+        """The sessions that keep anything."""
+        try:
+            return tuple(sorted(name for name in os.listdir(self.root) if _NAME.fullmatch(name)))
+        except FileNotFoundError:
+            return ()
+
     def end(self, session: str) -> None:
         """Remove everything the session kept. Ending a session twice is fine."""
         directory = self.root / _checked("session", session)

@@ -1,4 +1,4 @@
-"""`actum keys`: the public half, to be handed out. The private half is never shown."""
+"""`actum keys`: the public half, to be handed out, and its successor. Nothing private is shown."""
 
 from __future__ import annotations
 
@@ -34,4 +34,40 @@ def show_keys() -> int:
     say.line(signing.pem.rstrip())
     for key in others:
         say.line(f"also trusted: {key.keyid}")
+    return exit_codes.SUCCESS
+
+
+@command.command("rotate")
+def rotate_keys() -> int:
+    """Sign with a new key from now on; what the old one signed stays valid.
+
+    The audit log says which key follows which, tools.lock is signed anew, and the old private key
+    is removed. Hand out the new public key to whoever verifies elsewhere.
+    """
+    from actum.evidence.rotation import rotate
+
+    with words.open_runtime() as runtime:
+        settings = runtime.settings
+        done = rotate(
+            runtime.rooms.ledger,
+            root=settings.root,
+            home=settings.home,
+            trusted=runtime.keyring.trusted,
+            at=runtime.rooms.clock(),
+        )
+    path = settings.home / "keys" / f"{done.signer.keyid}.pub"
+    if words.wants_json():
+        say.document(
+            {
+                "retired": done.retired,
+                "keyid": done.signer.keyid,
+                "path": str(path),
+                "audit_record": done.seq,
+                "lock_signed": done.lock_signed,
+            }
+        )
+        return exit_codes.SUCCESS
+    say.line(f"keyid {done.signer.keyid}\nfile  {path}\nretired {done.retired}")
+    if not done.lock_signed:
+        say.aside("actum: tools.lock is signed by someone else and was left as it is.")
     return exit_codes.SUCCESS

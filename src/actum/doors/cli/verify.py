@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +16,9 @@ from actum.doors.cli.receipts import find
 if TYPE_CHECKING:
     from actum.evidence.findings import Finding
     from actum.evidence.receipts import KeptReceipt, Receipts
-    from actum.wiring import Runtime
+    from actum.store.blobs import BlobStore
+    from actum.store.database import Database
+    from actum.store.keys import PublicKey
 
 
 @click.command("verify", cls=words.Command, short_help="Check receipts.")
@@ -26,18 +30,25 @@ if TYPE_CHECKING:
     metavar="FILE.pub",
     help="Check FILE alone against this public key; needs no project.",
 )
-def command(target: str | None, everything: bool, key: Path | None) -> int:
+@click.option(
+    "--checkpoint",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    metavar="FILE",
+    help="Hold a checkpoint that was kept elsewhere against the audit log.",
+)
+def command(target: str | None, everything: bool, key: Path | None, checkpoint: Path | None) -> int:
     """Check a receipt, by its id, its execution's id or its file; without one, the latest.
 
-    Looks at the signature, the evidence and files it signs, the trace and the audit log.
+    Looks at the signature, the evidence and files it signs, the trace and the audit log. FILE may
+    also be a proof made by `actum audit prove`.
     """
-    if everything and target:
-        raise click.UsageError("Give an ID or FILE, or --all, not both.")
+    if (everything or checkpoint) and target:
+        raise click.UsageError("Give an ID or FILE, or --all or --checkpoint, not both.")
     if key is not None:
         findings = _alone(target, key)
     else:
-        with words.open_runtime() as runtime:
-            findings = _findings(runtime, target, everything)
+        with _opened() as home:
+            findings = _findings(home, target, everything, checkpoint)
     broken = [finding for finding in findings if not finding.passed]
     if words.wants_json():
         say.document({"verified": not broken, "findings": [asdict(each) for each in findings]})
@@ -57,30 +68,81 @@ def _tell(findings: tuple[Finding, ...], broken: list[Finding], target: str) -> 
         say.line(f"Verified: {len(findings)} checks passed.")
 
 
+@dataclass(frozen=True)
+class _Home:
+    """What verifying needs of a home, and nothing that would write to a log found broken."""
+
+    database: Database
+    blobs: BlobStore
+    receipts: Receipts
+    trusted: Mapping[str, PublicKey]
+
+
+@contextmanager
+def _opened() -> Iterator[_Home]:
+    import os
+
+    from actum import settings as project
+    from actum.evidence.log import Log
+    from actum.evidence.receipts import Receipts
+    from actum.store.blobs import BlobStore
+    from actum.store.database import Database
+    from actum.store.keys import Keyring
+
+    settings = project.load(project.discover(Path.cwd(), words.given_home()), os.environ)
+    keyring = Keyring.open(settings.home, trust=settings.trusted_keys)
+    database = Database.open(settings.home, create=False)
+    try:
+        Log(database, keyring.signer).adopt()
+        yield _Home(
+            database=database,
+            blobs=BlobStore(settings.home, database),
+            receipts=Receipts(database, settings.home),
+            trusted=keyring.trusted,
+        )
+    finally:
+        database.close()
+
+
 def _alone(target: str | None, key: Path) -> tuple[Finding, ...]:
-    from actum.evidence.verify import verify_file
+    from actum.evidence.proof import check_proof, is_proof
+    from actum.evidence.verify import read_receipt_file, verify_file
     from actum.store.keys import PublicKey
 
     if target is None:
         raise click.UsageError("--key checks a FILE; name one.")
     public = PublicKey.from_pem(key.read_text(), where=str(key))
-    return verify_file(Path(target), {public.keyid: public})
+    trusted = {public.keyid: public}
+    document = read_receipt_file(Path(target))
+    if is_proof(document):
+        return tuple(check_proof(document, trusted))
+    return verify_file(Path(target), trusted)
 
 
-def _findings(runtime: Runtime, target: str | None, everything: bool) -> tuple[Finding, ...]:
+def _findings(
+    home: _Home, target: str | None, everything: bool, checkpoint: Path | None
+) -> tuple[Finding, ...]:
+    from actum.evidence.proof import check_proof, is_proof
     from actum.evidence.verify import Verifier, read_receipt_file, verify_receipt
 
-    receipts, trusted = runtime.rooms.receipts, runtime.keyring.trusted
+    receipts, trusted = home.receipts, home.trusted
     if target is not None and Path(target).is_file():
-        envelope = read_receipt_file(Path(target))
-        named = verify_receipt(envelope, trusted, runtime.database, runtime.blobs)
+        document = read_receipt_file(Path(target))
+        if is_proof(document):
+            return (_read_as(target), *check_proof(document, trusted))
+        named = verify_receipt(document, trusted, home.database, home.blobs)
         return (_read_as(target), *named)
     verifier = Verifier(
-        database=runtime.database, blobs=runtime.blobs, receipts=receipts, trusted=trusted
+        database=home.database, blobs=home.blobs, receipts=receipts, trusted=trusted
     )
+    kept_elsewhere = None
+    if checkpoint is not None:
+        kept_elsewhere = (checkpoint.read_text(errors="replace"), str(checkpoint))
     if everything:
         copies = [_copy(receipts, receipt) for receipt in receipts.latest(-1)]
-        return (*verifier.verify_all(), *(copy for copy in copies if copy))
+        return (*verifier.verify_all(kept_elsewhere), *(copy for copy in copies if copy))
+    if kept_elsewhere is not None:
+        return verifier.verify_log(kept_elsewhere)
     kept = receipts.latest(1) if target is None else (find(receipts, target),)
     if not kept:
         raise click.UsageError("There is no receipt yet. `actum exec` makes one.")

@@ -1,0 +1,58 @@
+"""`actum gc`: removes what nothing refers to. No record, no receipt and no signed file is touched.
+
+A large file is on the disk before the record that names it is committed. If the process dies in
+between, the file is left with no record. It goes once it is old enough that nobody can be about to
+name it, and only while the write lock keeps everybody from doing so.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from actum.store.blobs import BlobStore
+from actum.store.database import Database
+
+AGE_S = 3_600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Removed:
+    files: int
+    bytes: int
+
+
+def collect(database: Database, blobs: BlobStore, *, age_s: float = AGE_S) -> Removed:
+    """Remove files that no evidence record names; fold the database's log into the database."""
+    files = freed = 0
+    with database.transaction():
+        named = _named(database)
+        for path in _old_files(blobs.root, age_s):
+            if path.name in named:
+                continue
+            freed += path.stat().st_size
+            files += 1
+            path.unlink()
+    database.rows("PRAGMA wal_checkpoint(TRUNCATE)")
+    return Removed(files=files, bytes=freed)
+
+
+def _named(database: Database) -> set[str]:
+    documents = database.rows("SELECT document FROM evidence_records")
+    return {file["blake3"] for (text,) in documents for file in json.loads(text)["files"]}
+
+
+def _old_files(root: Path, age_s: float) -> list[Path]:
+    """Content and unfinished writes alike; a change of the clock only keeps a file longer."""
+    before = time.time() - age_s
+    found = []
+    for folder, _, names in os.walk(root):
+        for name in names:
+            path = Path(folder, name)
+            status = path.lstat()
+            if max(status.st_mtime, status.st_ctime) < before:
+                found.append(path)
+    return found
