@@ -50,6 +50,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "python": {"stdin": b"print(1)"},
     "ripgrep": {"parameters": {"pattern": "a.*(b|c)$", "path": "."}},
     "shell": {"stdin": b"echo $1", "arguments": ("it's; $HOME",)},
+    "snippet": {"stdin": b"{}", "arguments": ("json", "os.path")},
 }
 
 

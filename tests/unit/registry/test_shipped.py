@@ -15,7 +15,7 @@ from actum.registry.digest import folder_digest
 from actum.registry.load import load_adapters, load_tool
 from actum.registry.ship import ship, shipped_names
 
-NAMES = ("git", "node", "python", "ripgrep", "shell")
+NAMES = ("git", "node", "python", "ripgrep", "shell", "snippet")
 SEED_ADP_001 = """\
 adapter_id: ADP-001
 name: ripgrep-search
@@ -88,6 +88,7 @@ def test_ids_are_the_ones_that_are_documented(repository: Any) -> None:
         "shell": "TL-010",
         "python": "TL-011",
         "node": "TL-012",
+        "snippet": "TL-013",
     }
 
 
@@ -103,7 +104,7 @@ def test_every_shipped_tool_is_offline_and_sets_nothing_that_loads_code(
     assert not [v for v in tool.environment if v.startswith(("LD_", "GIT_", "NODE_", "BASH_"))]
 
 
-@pytest.mark.parametrize("name", ["git", "ripgrep"])
+@pytest.mark.parametrize("name", ["git", "ripgrep", "snippet"])
 def test_the_tools_that_only_look_may_write_nothing(repository: Any, name: str) -> None:
     tool = load_tool(repository.folder(name))
     assert (tool.scope.data_access, tool.permissions.write) == ("read", ())
@@ -124,7 +125,7 @@ def test_shipping_writes_the_chosen_runner_and_nothing_else_differs(
 def test_shipping_leaves_what_is_there_already(tmp_path: Path) -> None:
     (tmp_path / "git").mkdir()
     written = ship(tmp_path, RunnerKind.LOCAL)
-    assert [path.name for path in written] == ["node", "python", "ripgrep", "shell"]
+    assert [path.name for path in written] == ["node", "python", "ripgrep", "shell", "snippet"]
     assert list((tmp_path / "git").iterdir()) == []
 
 
