@@ -1,0 +1,21 @@
+"""A clock that stands still until it is told to move."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+
+class FixedClock:
+    """Give it to `Runtime(clock=...)`: contracts and records then carry a known time."""
+
+    def __init__(self, moment: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> None:
+        if moment.tzinfo is None:
+            raise ValueError("moment: give a time with its zone, for example tzinfo=UTC")
+        self._moment = moment
+
+    def __call__(self) -> datetime:
+        return self._moment
+
+    def advance(self, seconds: float) -> None:
+        """Move on; a negative number is a clock that was set back."""
+        self._moment += timedelta(seconds=seconds)

@@ -1,0 +1,333 @@
+"""One suite for every runner: the same promises, checked from the outside.
+
+    suite = RunnerConformance(lambda: MyRunner(), folder)
+    for check in CHECKS:
+        suite.check(check)          # raises AssertionError
+    suite.close()
+
+The runner is used through a real `Runtime` with the shipped tools, so what is checked is what a
+caller sees. A limit is either enforced or refused; there is no third answer and nothing is skipped.
+"""
+
+# ruff: noqa: S101 -- a check is an assertion, and -O is refused below
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+import uuid
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from actum.capture.model import Capture, Enforced
+from actum.contract.call import EffectivePolicy, Plan
+from actum.contract.limits import STDOUT_BYTES
+from actum.contract.model import Json, RunnerKind
+from actum.contract.outcome import PROJECTIONS, Outcome, ToolRunStatus
+from actum.engine.project import create
+from actum.engine.result import Result
+from actum.errors import Refused
+from actum.evidence.trace import LIFECYCLE, Emit, TraceEvent
+from actum.runners.base import Cancel, Capability, OnOutput, Runner
+from actum.settings import load
+from actum.testing.scenarios import MARK, READY, SAID, SCENARIOS, Scenario
+from actum.wiring import Runtime
+
+if not __debug__:
+    raise RuntimeError("`python -O` leaves assertions out, so every check would pass; run without")
+
+#: Every limit a contract can set; a runner's manifest has a line for each.
+LIMITS = (
+    "timeout_ms",
+    "memory_mb",
+    "cpu_cores",
+    "max_children",
+    "allow_fork",
+    "filesystem",
+    "network",
+)
+
+
+def processes_with(mark: str) -> list[int]:
+    """Processes on this host whose command line holds `mark`."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                command = (entry / "cmdline").read_bytes()
+            except (FileNotFoundError, ProcessLookupError, PermissionError):
+                continue
+            if mark.encode() in command:
+                found.append(int(entry.name))
+    return found
+
+
+class _Watched:
+    """The runner under test, with every plan and event noted."""
+
+    def __init__(self, inner: Runner) -> None:
+        self._inner = inner
+        self.plans: list[Plan] = []
+        self.events: list[TraceEvent] = []
+
+    @property
+    def kind(self) -> RunnerKind:
+        return self._inner.kind
+
+    def capabilities(self) -> tuple[Capability, ...]:
+        return self._inner.capabilities()
+
+    def foresee(self, policy: EffectivePolicy) -> tuple[Enforced, ...]:
+        return self._inner.foresee(policy)
+
+    def run(
+        self,
+        plan: Plan,
+        emit: Emit,
+        on_output: OnOutput | None = None,
+        cancel: Cancel | None = None,
+    ) -> Capture:
+        def heard(event: TraceEvent) -> None:
+            self.events.append(event)
+            emit(event)
+
+        self.plans.append(plan)
+        return self._inner.run(plan, heard, on_output, cancel)
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+class RunnerConformance:
+    """`folder` is an empty directory on this host that the runner can give to a tool.
+
+    `survivors` finds processes by a mark in their command line, for runners whose processes this
+    host does not see in its own /proc.
+    """
+
+    def __init__(
+        self,
+        make_runner: Callable[[], Runner],
+        folder: Path,
+        *,
+        survivors: Callable[[str], list[int]] = processes_with,
+    ) -> None:
+        self.runner = _Watched(make_runner())
+        self._survivors = survivors
+        self.root = folder.resolve() / "project"
+        create(self.root, self.runner.kind, by="user:conformance", date="2026-01-01")
+        settings = load(self.root / ".actum", {"LOGNAME": "conformance"})
+        self.runtime = Runtime(settings, runners={self.runner.kind: self.runner})
+        self.work = self.root
+
+    def close(self) -> None:
+        self.runtime.close()
+
+    def check(self, name: str) -> None:
+        """Carry out one of `CHECKS` in a working directory of its own."""
+        self.work = self.root / f"work-{uuid.uuid4()}"
+        self.work.mkdir()
+        self.runner.plans.clear()
+        self.runner.events.clear()
+        CHECKS[name](self)
+
+    # -- how checks ask ---------------------------------------------------------------------
+
+    def run(self, script: str, *arguments: str, **asked: Any) -> Result:
+        limits: Mapping[str, Json] = asked.pop("limits", {})
+        return self.runtime.exec(
+            "shell", *arguments, stdin=script, cwd=self.work, set=limits, **asked
+        )
+
+    def said(self, script: str, *arguments: str, **asked: Any) -> str:
+        result = self.run(script, *arguments, **asked)
+        assert result.result is not None, f"refused: {result.violations}"
+        return result.result.stdout
+
+    # -- checks -----------------------------------------------------------------------------
+
+    def ends_as(self, scenario: Scenario) -> None:
+        """Outcome, result, events, single start, partial output and survivors of one ending."""
+        mark = f"4{uuid.uuid4().int % 10**9:09d}"
+        cancel = Cancel()
+        heard = bytearray()
+
+        def hear(_name: str, chunk: bytes) -> None:
+            heard.extend(chunk)
+            if scenario.cancel and READY.encode() in heard:
+                cancel.cancel()
+
+        script = f"echo x >> starts; echo '{SAID}'; {scenario.script.replace(MARK, mark)}"
+        result = self.run(script, limits=scenario.limits, on_output=hear, cancel=cancel)
+        cancel.close()
+        assert result.outcome is scenario.outcome, (result.outcome, result.result)
+        self._result_is_whole(result, scenario)
+        self._events_are_whole(result)
+        assert (self.work / "starts").read_text() == "x\n", "the tool was not started exactly once"
+        assert self._survivors(mark) == [], "something of the tool is still alive"
+
+    def _result_is_whole(self, result: Result, scenario: Scenario) -> None:
+        tool_run = result.result
+        assert tool_run is not None
+        assert tool_run.status is scenario.status
+        assert tool_run.status is PROJECTIONS[result.outcome].tool_run
+        assert tool_run.exit_code == scenario.exit_code
+        assert tool_run.stdout.startswith(SAID), "partial output was not kept"
+        assert "went on" not in tool_run.stdout, "the tool went on after a violation"
+        assert isinstance(tool_run.stderr, str)
+        assert isinstance(tool_run.artifacts, tuple)
+        assert type(tool_run.duration_ms) is int
+        assert (tool_run.error_reason is None) == (tool_run.status is ToolRunStatus.SUCCESS)
+        assert result.attempts == 1
+
+    def _events_are_whole(self, result: Result) -> None:
+        lifecycle = [event for event in self.runner.events if event.event_type in LIFECYCLE]
+        assert [event.event_type for event in lifecycle] == list(LIFECYCLE)
+        for event in lifecycle:
+            assert event.tool_id == result.tool_id
+            assert event.runner_type == self.runner.kind.value
+            assert event.trace_id == result.trace_id
+            assert event.execution_id == result.execution_id
+            assert type(event.duration_ms) is int
+        containers = {event.container_id for event in lifecycle[1:]}
+        assert len(containers) == 1, "container_id changed during one attempt"
+        durations = [event.duration_ms for event in lifecycle]
+        assert durations == sorted(durations)
+        assert lifecycle[-1].outcome is PROJECTIONS[result.outcome].trace
+
+    def limits_are_enforced_or_refused(self) -> None:
+        result = self.run("true")
+        if any(not row.enforceable for row in self.runner.capabilities()):
+            assert result.outcome is Outcome.REJECTED, "ran without a limit it cannot enforce"
+            assert "LIMIT_NOT_ENFORCEABLE" in result.reason_codes
+            return
+        rows = {row.limit: row for row in result.enforcement}
+        assert set(LIMITS) <= set(rows), "the manifest has no line for a limit"
+        assert all(row.enforced and row.mechanism for row in rows.values())
+
+    def permissions_applied_are_those_given(self) -> None:
+        limits = {"sandbox.memory_mb": 97, "sandbox.processes.max_children": 7}
+        result = self.run("true", limits={**limits, "sandbox.timeout_ms": 9_123})
+        plan = self.runner.plans[-1]
+        rows = {row.limit: row.requested for row in result.enforcement}
+        given = plan.policy.limits
+        assert (given.memory_mb, given.max_children, given.timeout_ms) == (97, 7, 9_123)
+        assert (rows["memory_mb"], rows["max_children"]) == ("97", "7")
+        assert rows["timeout_ms"] == "9123"
+        assert plan.proof.policy_sha256 == plan.policy.sha256, "the runner changed the policy"
+
+    def another_plan_than_the_validated_one_is_refused(self) -> None:
+        self.run("true")
+        plan = self.runner.plans[-1]
+        wider = dataclasses.replace(plan.policy, read=("/",))
+        others = (
+            dataclasses.replace(plan, argv=("sh", "-c", "echo other > started")),
+            dataclasses.replace(plan, stdin=b"echo other > started"),
+            dataclasses.replace(plan, environment={**plan.environment, "LD_PRELOAD": "x"}),
+            dataclasses.replace(plan, working_directory="/"),
+            dataclasses.replace(plan, policy=wider),
+        )
+        self.runner.events.clear()
+        for other in others:
+            try:
+                self.runner.run(other, lambda _event: None)
+            except Refused:
+                continue
+            raise AssertionError("a plan ran that was not the one validated")
+        assert self.runner.events == [], "a refused plan was received"
+        assert not (self.work / "started").exists()
+
+    def the_same_input_gives_the_same_result(self) -> None:
+        script = (
+            'echo out; echo err >&2; ls -A; env | sort; printf a > "$ACTUM_ARTIFACTS/a"; exit 4'
+        )
+        first, second = self.run(script), self.run(script)
+        assert first.result is not None
+        assert second.result is not None
+        for name in ("status", "exit_code", "stdout", "stderr"):
+            assert getattr(first.result, name) == getattr(second.result, name), name
+        hashes = [
+            [it.sha256 for it in one.result.artifacts] for one in (first, second) if one.result
+        ]
+        assert hashes[0] == hashes[1]
+        assert len(hashes[0]) == 1
+
+    def nothing_is_kept_between_runs(self) -> None:
+        self.run('echo x > /tmp/left; echo x > "$HOME/left2"; echo x > /dev/shm/left; sleep 77 &')
+        seen = self.said(
+            'ls -A /tmp "$HOME" /dev/shm | grep left; ps 2>/dev/null | grep "sleep 77"'
+        )
+        assert seen == ""
+
+    def children_are_limited_exactly(self) -> None:
+        script = "for i in 1 2 3 4 5 6; do sleep 1 & done; wait"
+        enough = self.run(script, limits={"sandbox.processes.max_children": 6})
+        assert enough.outcome is Outcome.SUCCEEDED, "six children of six were refused"
+        few = self.run(script, limits={"sandbox.processes.max_children": 5})
+        assert few.outcome is not Outcome.SUCCEEDED, "a sixth child of five was made"
+
+    def forks_are_refused_where_they_are_forbidden(self) -> None:
+        asked = {"sandbox.processes.allow_fork": False, "sandbox.processes.max_children": 9}
+        assert "child" not in self.said("(echo child); true", limits=asked)
+        assert self.said("echo alone", limits=asked) == "alone\n"
+
+    def nothing_outside_can_be_read_or_written(self) -> None:
+        outside = self.root.parent / f"outside-{uuid.uuid4()}"
+        outside.write_text("SECRET")
+        above = self.root / "above"
+        script = 'cat "$1"; echo x >> "$1"; echo x > "$2"; ls -A ../.actum; true'
+        assert self.said(script, str(outside), str(above)) == ""
+        assert outside.read_text() == "SECRET"
+        assert not above.exists()
+        outside.unlink()
+
+    def output_is_bounded_and_counted(self) -> None:
+        total = 3 * STDOUT_BYTES + 7
+        result = self.run(f"head -c {total} /dev/zero")
+        assert result.streams is not None
+        facts = result.streams["stdout"]
+        assert (facts.bytes, facts.kept, facts.truncated) == (total, STDOUT_BYTES, True)
+        assert facts.sha256 == hashlib.sha256(bytes(total)).hexdigest()
+
+    def input_arrives_exactly(self) -> None:
+        lines = self.said('printf "%s\\n" "$@"; pwd; cat', "two words", "$HOME;`", "", "last")
+        assert lines == f"two words\n$HOME;`\n\nlast\n{self.work}\n"
+
+    def only_declared_environment_arrives(self) -> None:
+        os.environ["ACTUM_CONFORMANCE_UNDECLARED"] = "x"
+        try:
+            names = {line.partition("=")[0] for line in self.said("env").splitlines()}
+        finally:
+            del os.environ["ACTUM_CONFORMANCE_UNDECLARED"]
+        shell_sets = {"PWD", "OLDPWD", "SHLVL", "_"}
+        assert names - shell_sets == set(self.runner.plans[-1].environment) - shell_sets
+
+
+Check = Callable[[RunnerConformance], None]
+
+
+def _ending(scenario: Scenario) -> Check:
+    return lambda suite: suite.ends_as(scenario)
+
+
+#: Every check by the sentence that it proves.
+CHECKS: dict[str, Check] = {
+    **{f"ends as {name}": _ending(scenario) for name, scenario in SCENARIOS.items()},
+    **{
+        name.replace("_", " "): getattr(RunnerConformance, name)
+        for name in (
+            "limits_are_enforced_or_refused",
+            "permissions_applied_are_those_given",
+            "another_plan_than_the_validated_one_is_refused",
+            "the_same_input_gives_the_same_result",
+            "nothing_is_kept_between_runs",
+            "children_are_limited_exactly",
+            "forks_are_refused_where_they_are_forbidden",
+            "nothing_outside_can_be_read_or_written",
+            "output_is_bounded_and_counted",
+            "input_arrives_exactly",
+            "only_declared_environment_arrives",
+        )
+    },
+}
