@@ -69,7 +69,7 @@ class Runtime:
         self._own_session = session is None
         self._temporary: Path | None = None
         home = settings.home
-        own = sweep.session_name()
+        own = f"s-{uuid.uuid4()}"
         self.keyring = Keyring.open(home, trust=settings.trusted_keys)
         self.database = Database.open(home)
         self.blobs = BlobStore(home, self.database)
@@ -117,13 +117,13 @@ class Runtime:
         return cls(project.load(found, os.environ), session=session, pool=pool)
 
     @classmethod
-    def temporary(cls) -> Self:
+    def temporary(cls, *, pool: bool = True) -> Self:
         """A throwaway project with the shipped tools on the local runner; gone when closed."""
         from actum.engine.project import create
 
         folder = sweep.make_home()
         create(folder, RunnerKind.LOCAL, by="user:temporary", date=now().date().isoformat())
-        runtime = cls.open(folder)
+        runtime = cls.open(folder, pool=pool)
         runtime._temporary = folder
         return runtime
 
@@ -302,7 +302,6 @@ class Runtime:
             from actum.executors.plane import close_orphans
 
             close_orphans(self.database, self.rooms.ledger.log)
-        sweep.sweep_sessions(self.rooms.sessions.root)
         sweep.sweep_homes()
         if RunnerKind.LOCAL in self.rooms.runners:
             sweep.sweep_groups()

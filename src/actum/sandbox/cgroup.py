@@ -7,9 +7,11 @@ the tool. The init stays outside, so that running out of memory never takes the 
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import itertools
 import os
+import signal
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,7 +24,7 @@ V2_CONTROLLERS = ("memory", "pids", "cpu")
 CPU_PERIOD_US = 100_000
 #: Folder below the mount points; nothing outside of it is ever made by root.
 PARENT = "actum"
-_REMOVE_TRIES, _REMOVE_PAUSE_S = 2_000, 0.001
+_REMOVE_TRIES, _SWEEP_TRIES, _REMOVE_PAUSE_S = 2_000, 200, 0.001
 _NUMBERS = itertools.count(1)
 #: Another sweep was quicker, or it was left by another user, in a folder that is seen by many.
 _NOT_OURS_TO_REMOVE = (errno.ENOENT, errno.EACCES, errno.EPERM, errno.EROFS)
@@ -106,7 +108,7 @@ def fresh_name() -> str:
 
 
 def sweep_folder(parent: str) -> None:
-    """Remove the groups in `parent` whose process is gone."""
+    """Remove the groups in `parent` whose process is gone, with whatever still lives in them."""
     boot = current_owner().split(" ")[0]
     for name in os.listdir(parent) if os.path.isdir(parent) else ():
         parts = name.split("-")
@@ -114,13 +116,23 @@ def sweep_folder(parent: str) -> None:
             continue
         namespace, pid, start, _number = parts
         if not is_alive(f"{boot} pid:[{namespace}] {pid} {start}"):
-            try:
-                os.rmdir(f"{parent}/{name}")
-            except OSError as error:
-                if error.errno == errno.EBUSY:  # its last process is still dying
-                    kill_group(f"{parent}/{name}")
-                elif error.errno not in _NOT_OURS_TO_REMOVE:
-                    raise
+            _remove_left(f"{parent}/{name}")
+
+
+def _remove_left(folder: str) -> None:
+    for _ in range(_SWEEP_TRIES):
+        try:
+            os.rmdir(folder)
+        except OSError as error:
+            if error.errno in _NOT_OURS_TO_REMOVE:
+                return
+            if error.errno != errno.EBUSY:
+                raise
+            kill_group(folder)
+            time.sleep(_REMOVE_PAUSE_S)
+        else:
+            return
+    # Stuck in the kernel. It stays for the next sweep: nobody is kept waiting for it.
 
 
 def write(path: str, value: int | str) -> None:
@@ -152,10 +164,21 @@ def counter(text: str, name: str) -> int:
 
 
 def kill_group(folder: str) -> None:
-    """End what lives in a group, where the kernel offers it (version 2, Linux 5.14 or later)."""
+    """End what lives in a group that nobody will use again."""
     kill = f"{folder}/cgroup.kill"
-    if os.path.exists(kill):
+    if os.path.exists(kill):  # version 2, Linux 5.14 or later
         write(kill, 1)
+        return
+    for pid in read(f"{folder}/cgroup.procs").split():
+        try:
+            handle = os.pidfd_open(int(pid))
+        except OSError:
+            continue  # it has died, or cannot be named from this pid namespace
+        # Looked up again with the handle in hand: until then the number could change owners.
+        if pid in read(f"{folder}/cgroup.procs").split():
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(handle, signal.SIGKILL)
+        os.close(handle)
 
 
 def remove_folder(folder: str) -> None:

@@ -2,8 +2,8 @@
 
 Everything that an execution owns outside of its own processes bears the mark of the process it
 belongs to in its *name*, so that there is no moment in which it exists and is nobody's: control
-groups, throwaway homes, the folders of sessions without a name. Processes need no record, they
-die with their spawner; mounts need none, they die with their namespace.
+groups and throwaway homes. Processes need no record, they die with their spawner; mounts need
+none, they die with their namespace; output without a named session never touches the disk.
 
 Nothing is judged by its age, and nothing is touched whose owner may be alive.
 """
@@ -23,18 +23,12 @@ from actum.sandbox import cgroup_v1, cgroup_v2
 from actum.sandbox.cgroup import CgroupsUnavailable, Layout, sweep_folder
 
 _MARK = re.compile(r"([0-9a-f]{8})-([0-9]+)-([0-9]+)-([0-9]+)-[0-9a-f]{16}")
-_SESSION = "s-"
 
 
 def marked_name() -> str:
     """A fresh name that tells which process it belongs to: boot, pid namespace, pid, start."""
     boot, namespace, pid, start = current_owner().split(" ")
     return f"{boot[:8]}-{_number(namespace)}-{pid}-{start}-{secrets.token_hex(8)}"
-
-
-def session_name() -> str:
-    """The name of a session that ends with this process at the latest."""
-    return f"{_SESSION}{marked_name()}"
 
 
 def make_home() -> Path:
@@ -76,14 +70,6 @@ def sweep_homes() -> None:
     _remove_if_empty(folder)
 
 
-def sweep_sessions(sessions: Path) -> None:
-    """Remove what the unnamed sessions of processes that are gone have kept."""
-    for name in _listed(sessions):
-        mark = _MARK.fullmatch(name.removeprefix(_SESSION))
-        if mark and name.startswith(_SESSION) and not _lives(mark):
-            shutil.rmtree(sessions / name, ignore_errors=True)
-
-
 def sweep_groups() -> None:
     """Remove the control groups of processes that are gone, with whatever still lives in them."""
     for parent in _group_parents():
@@ -121,13 +107,6 @@ def _remove_if_empty(folder: Path) -> None:
         return  # in use, or gone already
 
 
-def _listed(folder: Path) -> list[str]:
-    try:
-        return os.listdir(folder)
-    except FileNotFoundError:
-        return []
-
-
 def _boot() -> str:
     return current_owner().split(" ")[0]
 
@@ -137,7 +116,4 @@ def _number(namespace: str) -> str:
 
 
 def _lives(mark: re.Match[str]) -> bool:
-    boot = _boot()
-    if mark[1] != boot[:8]:
-        return False
-    return is_alive(f"{boot} pid:[{mark[2]}] {mark[3]} {mark[4]}")
+    return is_alive(f"{_boot()} pid:[{mark[2]}] {mark[3]} {mark[4]}")
