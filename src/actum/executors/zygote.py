@@ -18,7 +18,9 @@ import sys
 from actum.executors import modules
 
 modules.load()
-_VISIBLE = frozenset(name for name in sys.modules if name.split(".")[0] != "actum")
+# `locale` comes along with others and tells where this runs.
+_HIDDEN = frozenset({"actum", "locale"})
+_VISIBLE = frozenset(name for name in sys.modules if name.split(".")[0] not in _HIDDEN)
 
 import array
 import ctypes

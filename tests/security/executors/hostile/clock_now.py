@@ -1,0 +1,7 @@
+# ends: BLOCKED POLICY_VIOLATION
+
+import datetime
+
+
+def execute(req):
+    return datetime.datetime.now().isoformat()

@@ -1,0 +1,7 @@
+# ends: BLOCKED POLICY_VIOLATION
+
+import time
+
+
+def execute(req):
+    return time.process_time()

@@ -1,0 +1,7 @@
+# ends: FAILED EXECUTOR_EXCEPTION
+
+import time
+
+
+def execute(req):
+    time.sleep(0.001)

@@ -1,0 +1,10 @@
+# ends: BLOCKED POLICY_VIOLATION
+
+import time
+
+
+def execute(req):
+    try:
+        return time.time()
+    except BaseException:
+        return 0

@@ -1,0 +1,7 @@
+# ends: FAILED EXECUTOR_EXCEPTION
+
+import os
+
+
+def execute(req):
+    os._exit(5)

@@ -1,0 +1,7 @@
+# ends: BLOCKED POLICY_VIOLATION
+
+import _random
+
+
+def execute(req):
+    return _random.Random().random()

@@ -1,0 +1,7 @@
+# ends: FAILED EXECUTOR_EXCEPTION
+
+import os
+
+
+def execute(req):
+    return os.environ["HOME"]

@@ -1,0 +1,8 @@
+# ends: SUCCESS
+# value: null
+
+import os
+
+
+def execute(req):
+    os.putenv("LEFT_BEHIND", "1")

@@ -1,0 +1,7 @@
+# ends: BLOCKED POLICY_VIOLATION
+
+import io
+
+
+def execute(req):
+    return io.FileIO("/etc/passwd").read().decode()

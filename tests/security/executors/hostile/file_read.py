@@ -1,0 +1,5 @@
+# ends: BLOCKED POLICY_VIOLATION
+
+
+def execute(req):
+    return open("/etc/passwd").read()

@@ -1,0 +1,13 @@
+# ends: BLOCKED POLICY_VIOLATION
+
+
+def _ctypes():
+    """ctypes is hidden, not absent: its classes are still somewhere below `object`."""
+    classes = [object]
+    for each in classes:
+        classes += [one for one in type.__subclasses__(each) if one not in classes]
+    return next(one for one in classes if one.__name__ == "CDLL")(None)
+
+
+def execute(req):
+    return _ctypes().syscall(0x40000000 + 257, -100, b"/etc/passwd", 0)

@@ -1,0 +1,6 @@
+# ends: BLOCKED EXECUTOR_TIMEOUT
+
+
+def execute(req):
+    while True:
+        pass

@@ -1,0 +1,10 @@
+# ends: BLOCKED EXECUTOR_TIMEOUT
+
+
+def execute(req):
+    while True:
+        try:
+            while True:
+                pass
+        except BaseException:
+            continue

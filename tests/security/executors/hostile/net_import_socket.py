@@ -1,0 +1,7 @@
+# ends: FAILED EXECUTOR_EXCEPTION
+
+import socket
+
+
+def execute(req):
+    return 1

@@ -1,0 +1,7 @@
+# ends: BLOCKED POLICY_VIOLATION
+
+import _socket
+
+
+def execute(req):
+    return len(_socket.socketpair())

@@ -1,0 +1,7 @@
+# ends: FAILED EXECUTOR_EXCEPTION
+
+raise ImportError("no")
+
+
+def execute(req):
+    return 1

@@ -1,0 +1,5 @@
+# ends: FAILED EXECUTOR_EXCEPTION
+
+
+def execute(req):
+    return execute(req)

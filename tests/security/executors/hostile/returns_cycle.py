@@ -1,0 +1,7 @@
+# ends: FAILED OUTPUT_INVALID
+
+
+def execute(req):
+    loop = []
+    loop.append(loop)
+    return loop

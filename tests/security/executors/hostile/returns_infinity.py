@@ -1,0 +1,5 @@
+# ends: FAILED OUTPUT_INVALID
+
+
+def execute(req):
+    return [1, {"x": float("-inf")}]

@@ -1,0 +1,5 @@
+# ends: BLOCKED SECRET_IN_OUTPUT
+
+
+def execute(req):
+    return req.payload["password"][::-1]

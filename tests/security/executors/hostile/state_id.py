@@ -1,0 +1,7 @@
+# ends: BLOCKED EXECUTOR_CHANGED
+
+ME = None
+
+
+def execute(req):
+    type(ME()).executor_id = "noop"

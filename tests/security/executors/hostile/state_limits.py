@@ -1,0 +1,7 @@
+# ends: BLOCKED EXECUTOR_CHANGED
+
+ME = None
+
+
+def execute(req):
+    ME().limits["timeout_ms"] = 600_000
