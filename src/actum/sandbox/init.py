@@ -319,6 +319,9 @@ def _become_tool(
         os.umask(0o022)
         if not template.rootless:  # in a user's own namespace there is no such call
             os.setgroups([])
+            # So that /dev/stdout and /dev/stderr can be opened by name, as scripts do.
+            for descriptor in streams[1:]:
+                os.fchown(descriptor, template.uid, template.gid)
         os.setresgid(template.gid, template.gid, template.gid)
         os.setresuid(template.uid, template.uid, template.uid)
         # After setresuid, which clears it.
