@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,22 +19,21 @@ _DOWNLOAD_S = 300
 
 def unpack(*names: str) -> Path:
     """Have these packages below `ROOT`. The first time it takes seconds, later it is a look."""
-    with _alone():
-        missing = [name for name in names if not (_MARKS / name).exists()]
-        if missing:
-            _fetch(missing)
+    if _missing(names):
+        with _alone():
+            _fetch(_missing(names))
     return ROOT
 
 
 def unpack_with_dependencies(name: str) -> Path:
     """Also what it depends on and this system lacks."""
-    with _alone():
-        done = _MARKS / f"{name}+dependencies"
-        if not done.exists():
+    done = _MARKS / f"{name}+dependencies"
+    if not done.exists():
+        with _alone():
             _refresh()
             plan = _apt("apt-get", "install", "--simulate", "--no-install-recommends", name)
-            names = [line.split()[1] for line in plan.splitlines() if line.startswith("Inst ")]
-            _fetch([each for each in names if not (_MARKS / each).exists()])
+            lines = [line.split() for line in plan.splitlines()]
+            _fetch(_missing(words[1] for words in lines if words[:1] == ["Inst"]))
             done.touch()
     return ROOT
 
@@ -42,13 +41,17 @@ def unpack_with_dependencies(name: str) -> Path:
 def current_kernel(flavour: str) -> str:
     """The package that holds the kernel itself: linux-image-FLAVOUR only points to it."""
     pinned = CACHE / f"kernel-{flavour}"
-    with _alone():
-        if not pinned.exists():
+    if not pinned.exists():
+        with _alone():
             _refresh()
             for line in _apt("apt-cache", "depends", f"linux-image-{flavour}").splitlines():
                 if line.strip().startswith("Depends: linux-image-"):
                     pinned.write_text(line.split()[1])
-        return pinned.read_text()
+    return pinned.read_text()
+
+
+def _missing(names: Iterable[str]) -> list[str]:
+    return [name for name in names if not (_MARKS / name).exists()]
 
 
 @contextmanager
@@ -61,6 +64,8 @@ def _alone() -> Iterator[None]:
 
 
 def _fetch(names: list[str]) -> None:
+    if not names:
+        return  # another process was quicker
     _refresh()
     with tempfile.TemporaryDirectory(dir=CACHE) as archives:
         _apt("apt-get", "download", *names, cwd=Path(archives))

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from . import qemu
 from .answers import Answers, program
 
-pytestmark = pytest.mark.vm
+pytestmark = [
+    pytest.mark.vm,
+    pytest.mark.skipif(
+        os.geteuid() != 0, reason="only root can share this host's files with an emulated machine"
+    ),
+]
 
 #: Check -> rows that would no longer be true if it failed.
 _PROMISES: dict[str, tuple[str, ...]] = {

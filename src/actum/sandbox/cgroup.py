@@ -167,7 +167,8 @@ def kill_group(folder: str) -> None:
     """End what lives in a group that nobody will use again."""
     kill = f"{folder}/cgroup.kill"
     if os.path.exists(kill):  # version 2, Linux 5.14 or later
-        write(kill, 1)
+        with contextlib.suppress(FileNotFoundError):  # someone else's sweep was quicker
+            write(kill, 1)
         return
     for pid in read(f"{folder}/cgroup.procs").split():
         try:

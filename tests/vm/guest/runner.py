@@ -7,6 +7,7 @@ one line for `tests/vm/test_kernel_6_1.py`.
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from collections.abc import Callable
 
@@ -14,7 +15,6 @@ import report
 
 from actum import Runtime, kernel
 from actum.engine.result import Result
-from actum.sandbox import delegate
 
 MOUNT = "/sys/fs/cgroup"
 GRAB = "python3 -c 'x = b\"x\" * (200 << 20)'"
@@ -126,12 +126,17 @@ def user() -> None:
     promises("user", f"{MOUNT}/actum/uid-{report.USER}")
 
 
+def as_the_remedy_says(pid: int) -> None:
+    words = ["host", "delegate", "--user", str(report.USER), "--pid", str(pid)]
+    subprocess.run([sys.executable, "-m", "actum.doors.cli.main", *words], check=True)
+
+
 def main() -> None:
     here = os.path.abspath(__file__)
     report.tell("root", "Landlock ABI 2", kernel.landlock_abi() == 2, kernel.landlock_abi())
     promises("root", f"{MOUNT}/actum")
     report.as_user(here, "stranger")
-    report.as_user(here, "user", lambda pid: bool(delegate.delegate(report.USER, report.USER, pid)))
+    report.as_user(here, "user", as_the_remedy_says)
 
 
 ROLES: dict[str, Callable[[], None]] = {"stranger": stranger, "user": user}
