@@ -47,8 +47,35 @@ class ActionRequest:
         raise AttributeError(f"ActionRequest.{name} cannot be removed")
 
 
-def serve() -> NoReturn:
+_REHEARSED = """
+class Rehearsed:
+    executor_id, version, capabilities = "a", "1.0.0", []
+    limits = {"timeout_ms": 1, "max_payload_bytes": 2, "max_depth": 3, "max_list_items": 4}
+
+    def execute(self, req):
+        return {"value": [str(item).upper() for item in req.payload["items"]]}
+"""
+
+
+def rehearsal() -> tuple[bytes, bytes]:
+    """A harmless call of our own; made once by the zygote, for `serve`."""
+    code = marshal.dumps(compile(_REHEARSED, frames.FILE_NAME, "exec", dont_inherit=True))
+    request = {
+        "action": "a",
+        "payload": {"items": [1, "b", 0.5, None]},
+        "trace_id": "",
+        "ts_utc": "2000-01-01T00:00:00+00:00",
+    }
+    return code, json.dumps(
+        {"declared": ["a", "1.0.0", [], [1, 2, 3, 4]], "request": request}
+    ).encode()
+
+
+def serve(rehearsed: tuple[bytes, bytes]) -> NoReturn:
     """Answer the one request that arrives, and end."""
+    # A fresh fork pays for every page it first writes to. Paid here, nobody waits for it.
+    _execute(*rehearsed, 1 << 16, 8, 8)
+    del sys.modules["executor"]
     operation, code_bytes, body_bytes, *limits = frames.REQUEST.unpack(_read(frames.REQUEST.size))
     code, body = _read(code_bytes), _read(body_bytes)
     if operation == frames.COMPILE:

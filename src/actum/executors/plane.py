@@ -77,6 +77,7 @@ class Executors:
             look_up=lambda executor_id: self.registry.history(executor_id, path.name),
         )
         self.verdicts.record(review)
+        self.registry.read_again()
         return review
 
     @property

@@ -58,7 +58,7 @@ class NotRegistered:
 
 
 class Registry:
-    """Read once, on first use; a changed file counts when the runtime is opened again."""
+    """Read once, on first use, and again after a review; a file changed meanwhile does not count."""
 
     def __init__(self, root: Path, verdicts: Verdicts) -> None:
         self.folder = root / FOLDER
@@ -67,6 +67,11 @@ class Registry:
     @cached_property
     def _surveyed(self) -> tuple[Mapping[str, Registered], tuple[NotRegistered, ...]]:
         return _register(self.sources(), self.verdicts)
+
+    def read_again(self) -> None:
+        """A verdict was added."""
+        for name in ("_surveyed", "actions"):
+            self.__dict__.pop(name, None)
 
     @property
     def executors(self) -> Mapping[str, Registered]:

@@ -195,6 +195,7 @@ def _forget_the_surroundings() -> None:
 
 
 def _serve(server: socket.socket, program: Filter, address_space: int) -> None:
+    rehearsed = child.rehearsal()
     poller = select.poll()
     poller.register(server, select.POLLIN)
     children: dict[int, tuple[int, socket.socket]] = {}  # pidfd -> (pid, its control socket)
@@ -206,7 +207,7 @@ def _serve(server: socket.socket, program: Filter, address_space: int) -> None:
                     return
                 pid, pidfd = kernel.clone_process(0)
                 if pid == 0:
-                    _become_child(descriptors[frames.DATA], program, address_space)
+                    _become_child(descriptors[frames.DATA], program, address_space, rehearsed)
                 os.close(descriptors[frames.DATA])
                 control = socket.socket(fileno=descriptors[frames.CONTROL])
                 children[pidfd] = (pid, control)
@@ -242,7 +243,9 @@ def _say(control: socket.socket, word: bytes, descriptor: int | None = None) -> 
         return  # the host has let go of this child
 
 
-def _become_child(data: int, program: Filter, address_space: int) -> NoReturn:
+def _become_child(
+    data: int, program: Filter, address_space: int, rehearsed: tuple[bytes, bytes]
+) -> NoReturn:
     """From the clone to the filter. After the last line here only computing is left."""
     try:
         kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -263,7 +266,7 @@ def _become_child(data: int, program: Filter, address_space: int) -> NoReturn:
         for name in set(sys.modules) - _VISIBLE:
             del sys.modules[name]
         program.install()
-        child.serve()
+        child.serve(rehearsed)
     finally:
         os._exit(1)
 

@@ -12,10 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pure_house import PureHouse, wrapped
 
 from actum.contract.outcome import ActionStatus
-
-from pure_house import PureHouse, wrapped
 
 HOSTILE = sorted((Path(__file__).parent / "hostile").glob("*.py"))
 SECRET = "correct-horse-battery-staple"

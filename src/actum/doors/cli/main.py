@@ -25,6 +25,7 @@ COMMANDS = {
     "tools": (f"{_HERE}.tools", "The registry and its change control."),
     "adapters": (f"{_HERE}.adapters", "How tools are spoken to, told level by level."),
     "approvals": (f"{_HERE}.approvals", "What waits for a person's decision."),
+    "executors": (f"{_HERE}.executors", "Pure functions: list, review, call, new."),
     "receipts": (f"{_HERE}.receipts", "Signed records of what was done."),
     "verify": (f"{_HERE}.verify", "Check receipts and all that hangs on them."),
     "trace": (f"{_HERE}.trace", "The events of one execution."),
