@@ -15,7 +15,7 @@ import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from actum.contract.model import Json
@@ -34,6 +34,7 @@ class Head:
 
     origin: str
     edge: Edge
+    checkpoints: int = 0  #: how many there are
     signed: bool = True
 
 
@@ -53,7 +54,7 @@ class Page:
         self.cursor.execute(
             "INSERT INTO audit (seq, record, nodes) VALUES (?, ?, ?)", (edge.size, record, nodes)
         )
-        self.head = Head(self.head.origin, edge)
+        self.head = replace(self.head, edge=edge)
         return edge.size
 
     def hand_over(self, heir: Signer) -> None:
@@ -64,9 +65,12 @@ class Page:
         """Write the checkpoint; returns who signs the next page."""
         signers = (self.signer, self._heir) if self._heir else (self.signer,)
         signed = note.sign(_checkpoint(self.head), signers)
+        number = self.head.checkpoints + 1
         self.cursor.execute(
-            "INSERT INTO checkpoints (size, note) VALUES (?, ?)", (self.head.edge.size, signed)
+            "INSERT INTO checkpoints (size, number, note) VALUES (?, ?, ?)",
+            (self.head.edge.size, number, signed),
         )
+        self.head = replace(self.head, checkpoints=number, signed=True)
         return signers[-1]
 
 
@@ -111,13 +115,13 @@ class Log:
 
     def _load(self, cursor: sqlite3.Cursor, size: int) -> Head:
         row = cursor.execute(
-            "SELECT size, note FROM checkpoints ORDER BY size DESC LIMIT 1"
+            "SELECT size, number, note FROM checkpoints ORDER BY size DESC LIMIT 1"
         ).fetchone()
         if row is None:
             if size:
                 raise self._changed("its checkpoints are gone")
             return Head(_new_origin(self._signer), Edge())
-        signed_size, text = row
+        signed_size, number, text = row
         try:
             edge = read_edge(size, node_reader(cursor))
             if text == "" and signed_size == size and _only_one(cursor):
@@ -128,7 +132,7 @@ class Log:
             self._require_signature(found)
         except VerificationFailed as error:
             raise self._changed(error.message.rstrip(".")) from error
-        return Head(found.checkpoint.origin, edge)
+        return Head(found.checkpoint.origin, edge, number)
 
     def _require_signature(self, found: note.Note) -> None:
         """The last signature says whose turn it is. If it is not ours, a rotation went by."""

@@ -59,13 +59,13 @@ class _Walk:
         self._trusted = trusted
         self._wanted_size = wanted_size
         self._reading = LogReading()
-        self._checkpoints = _paged(database, "SELECT size, note FROM checkpoints", "size")
+        self._checkpoints = _paged(database, "SELECT size, number, note FROM checkpoints", "size")
         self._next = next(self._checkpoints, None)
         self._keys = tuple(trusted.values())
         self._kept: dict[int, str] = dict(database.rows("SELECT final_seq, sha256 FROM receipts"))
         self._good_to = 0  # the newest record under a checkpoint that held
         self._denied: str | None = None
-        self._due = 1
+        self._due, self._number = 1, 0
         self._diverged = False  # from the first missing record or wrong root on, all roots differ
 
     def read(self) -> LogReading:
@@ -92,7 +92,7 @@ class _Walk:
         if self._next is None:
             return
         try:
-            first = note.parse(self._next[1])
+            first = note.parse(self._next[2])
             self._reading.turns.append((1, note.verify(first, self._keys)[0]))
             self._reading.origin = first.checkpoint.origin
         except VerificationFailed:
@@ -152,9 +152,13 @@ class _Walk:
         if not problem:
             self._reading.turns.append((seq + 1, document["keyid"]))
 
-    def _checkpoint(self, size: int, text: str) -> None:
+    def _checkpoint(self, size: int, number: int, text: str) -> None:
         reading, subject = self._reading, f"checkpoint {size}"
         self._next = next(self._checkpoints, None)
+        self._number += 1
+        if number != self._number:
+            self._bad(subject, "order", f"it has the number {number} where {self._number} is due")
+            self._number = number
         try:
             found = note.parse(text)
             signed_by = note.verify(found, self._keys)

@@ -142,7 +142,10 @@ def _pending_problem(row: Mapping[str, Json], started: int | None, database: Dat
     opening = Opening(owner=row["owner"] or "", document=row["opening"] or "")
     if pending.get("v") != 1 and pending.get("opening_sha256") != opening.sha256:
         return "other owner or opening than the log announced"
-    expected = _started(json.loads(opening.document)["statement"]["predicate"])
+    try:
+        expected = _started(json.loads(opening.document)["statement"]["predicate"])
+    except ValueError:
+        return "what was written before its start is no JSON any more"
     found_values = {**row, "tool_id": closed(row["tool_id"])}
     differing = [name for name, value in expected.items() if found_values[name] != value]
     return f"other {', '.join(differing)}" if differing else ""

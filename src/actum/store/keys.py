@@ -52,13 +52,13 @@ class PublicKey:
     @classmethod
     def from_pem(cls, pem: str, *, where: str) -> PublicKey:
         """Read a PEM public key; `where` names its file or setting in the refusal."""
-        from cryptography.exceptions import UnsupportedAlgorithm
+        from cryptography.exceptions import InternalError, UnsupportedAlgorithm
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
         from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
         try:
             key = load_pem_public_key(pem.encode())
-        except (ValueError, UnsupportedAlgorithm) as error:
+        except (ValueError, UnsupportedAlgorithm, InternalError) as error:
             raise _unusable(where, "it is not a PEM public key") from error
         if not isinstance(key, Ed25519PublicKey):
             raise _unusable(where, "it is not an Ed25519 key")
@@ -196,13 +196,13 @@ def _signer_of(path: Path, keyid: str | None = None) -> Signer:
 
 
 def _parse_private(pem: bytes, path: Path) -> Ed25519PrivateKey:
-    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.exceptions import InternalError, UnsupportedAlgorithm
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
     try:
         key = load_pem_private_key(pem, password=None)
-    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+    except (ValueError, TypeError, UnsupportedAlgorithm, InternalError) as error:
         raise _unusable(str(path), "it is not an unencrypted PEM private key") from error
     if not isinstance(key, Ed25519PrivateKey):
         raise _unusable(str(path), "it is not an Ed25519 key")

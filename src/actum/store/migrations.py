@@ -137,13 +137,16 @@ def _grow_tree(cursor: sqlite3.Cursor) -> None:
         edge, nodes = edge.grown(bytes.fromhex(leaf))
         cursor.execute("UPDATE audit SET nodes = ? WHERE seq = ?", (nodes, seq))
     if edge.size:
-        cursor.execute("INSERT INTO checkpoints (size, note) VALUES (?, '')", (edge.size,))
+        cursor.execute(
+            "INSERT INTO checkpoints (size, number, note) VALUES (?, 0, '')", (edge.size,)
+        )
 
 
 _CHECKPOINTS = """
 CREATE TABLE checkpoints (
-    size INTEGER PRIMARY KEY,
-    note TEXT NOT NULL
+    size   INTEGER PRIMARY KEY,
+    number INTEGER NOT NULL,
+    note   TEXT NOT NULL
 ) STRICT;
 """
 

@@ -98,10 +98,11 @@ def tamper(house: House, statement: str, *values: Any) -> None:
     for name, _ in triggers:
         connection.execute(f"DROP TRIGGER {name}")
     connection.execute("PRAGMA foreign_keys = OFF")
-    changed = connection.execute(statement, values).rowcount
-    for _, sql in triggers:
-        connection.execute(sql)
-    assert changed > 0
+    try:
+        assert connection.execute(statement, values).rowcount > 0
+    finally:
+        for _, sql in triggers:
+            connection.execute(sql)
 
 
 def bad(findings: Iterable[Finding]) -> list[tuple[str, str]]:
