@@ -1,0 +1,278 @@
+"""Crashes executions at chosen moments and says what was there afterwards. One JSON line each.
+
+    python driver.py FOLDER CASES
+
+FOLDER holds `template`, a project; CASES is `count`, or JSON, a list of
+    {"victim": "actum"|"spawner"|"init"|"tool", "kill_at": 17, "temporary": true}    a moment
+    {"victim": "actum"|"spawner"|"init", "point": "seal", "when": "before"}          a named step
+
+Run as a process of its own: it is the reaper of everything it starts, however deep and however
+orphaned, so a survivor cannot hide; and it has, as root, its own view of the mounts. Each case has
+two lives: one that is struck, and the next command, which has to find a clean house and go on.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import ctypes
+import json
+import os
+import shutil
+import signal
+import sqlite3
+import struct
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+
+import injector  # noqa: E402
+import points  # noqa: E402
+
+from actum import Runtime, kernel  # noqa: E402
+from actum.errors import ActumError  # noqa: E402
+from actum.evidence.verify import Verifier  # noqa: E402
+from actum.sandbox import cgroup_v1, cgroup_v2, host  # noqa: E402
+from actum.sandbox.cgroup import Layout  # noqa: E402
+
+_SUBREAPER = 36
+_PRIVATE = 1 << 18  # MS_PRIVATE
+#: Verification reads everything there is, so a project is not kept for ever.
+_CASES_PER_PROJECT = 20
+UNARMED = host._BOOT
+#: Says something, leaves a file, and leaves someone running.
+SCRIPT = b"echo said; echo kept > /artifacts/file; sleep 60 & echo done"
+#: Is certainly still at it when someone is struck.
+SLOW = b"echo said; sleep 25"
+#: Until a killed tree must be gone.
+PATIENCE_S = 10.0
+
+
+class House:
+    """One project, and everything on this host that could be left of it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.project = folder / "project"
+        shutil.rmtree(self.project, ignore_errors=True)
+        shutil.copytree(folder / "template", self.project, symlinks=True)
+        self.temporary = folder / "tmp"
+        self.temporary.mkdir(exist_ok=True)
+        tempfile.tempdir = str(self.temporary)
+        self.mounts = _mounts()
+
+    def leftovers(self, struck: list[int]) -> list[str]:
+        """Everything that should not be there once a later command has run."""
+        left = [f"process {pid}" for pid in children()]
+        left += [f"cgroup {group}" for group in _groups_of(struck)]
+        left += [f"mount {line}" for line in sorted(_mounts() - self.mounts)]
+        left += [f"temporary {path}" for path in self.temporary.rglob("*")]
+        home = self.project / ".actum"
+        left += [f"session {path.name}" for path in (home / "session").glob("*")]
+        left += [str(path.relative_to(home)) for path in home.rglob("*new*")]
+        return left
+
+    def states(self) -> dict[str, list[Any]]:
+        """execution_id -> [state, outcome, reason codes], read without opening the house."""
+        connection = sqlite3.connect(f"file:{self.project}/.actum/actum.db?mode=ro", uri=True)
+        with contextlib.closing(connection):
+            rows = connection.execute(
+                "SELECT e.execution_id, e.state, e.outcome, r.envelope FROM executions e"
+                " LEFT JOIN receipts r ON r.receipt_id = e.receipt_id"
+            )
+            return {row[0]: [row[1], row[2], _reasons(row[3])] for row in rows}
+
+
+def _reasons(envelope: str | None) -> list[str]:
+    if envelope is None:
+        return []
+    statement = json.loads(base64.b64decode(json.loads(envelope)["payload"]))
+    reasons: list[str] = statement["predicate"]["reason_codes"]
+    return reasons
+
+
+def _mounts() -> frozenset[str]:
+    table = Path("/proc/self/mountinfo").read_text().splitlines()
+    return frozenset(" ".join(line.split()[2:6]) for line in table)
+
+
+def _groups_of(pids: list[int]) -> list[str]:
+    layout = Layout.of_host()
+    if layout.version() == 1:
+        parents = set(cgroup_v1.Hierarchies.of(layout).parents(os.geteuid()).values())
+    else:
+        parents = {cgroup_v2.place(layout)}
+    marks = [f"-{pid}-" for pid in pids]
+    return [
+        f"{parent}/{name}"
+        for parent in parents
+        for name in os.listdir(parent)
+        if any(mark in name for mark in marks)
+    ]
+
+
+def children() -> list[int]:
+    """Who is left of what we started, after the dead are buried."""
+    while True:
+        try:
+            pid, _status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return []
+        if pid == 0:
+            break
+    listed = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    return [int(pid) for pid in listed]
+
+
+def wait_for_quiet() -> None:
+    """Until nobody is left, or our patience is at its end."""
+    until = time.monotonic() + PATIENCE_S
+    while children():
+        if time.monotonic() > until:
+            return
+        time.sleep(0.002)
+
+
+def in_child(work: Callable[[int], None]) -> tuple[int, int, bytes]:
+    """(pid, wait status, what it said) of a process that does `work` and nothing else."""
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(read)
+        code = 70
+        try:
+            work(write)
+            code = 0
+        finally:
+            os._exit(code)
+    os.close(write)
+    with open(read, "rb") as file:
+        said = file.read()
+    _, status = os.waitpid(pid, 0)
+    return pid, status, said
+
+
+def arm_spawner(role: str, kill_at: int, tally: str = "") -> None:
+    """Everything the spawner is and makes inherits the injector."""
+    host._BOOT = (
+        f"import sys; sys.path.insert(0, {str(HERE)!r}); import injector; sys.path.pop(0);"
+        f" injector.arm({kill_at}, {role!r}, tally={tally!r}); {host._BOOT}"
+    )
+
+
+def count(house: House, told: int) -> None:
+    """How many moments each of the processes has in an unharmed life."""
+    tally = house.project / "tally"
+    tally.write_bytes(bytes(injector.TALLY_BYTES))
+    arm_spawner("outside", 0, str(tally))
+    with open_house(house, {}) as runtime:
+        ask(runtime, SCRIPT)
+    spawner, init, tool = struct.unpack_from("III", tally.read_bytes())
+    host._BOOT = UNARMED
+    totals = {"spawner": spawner, "init": init, "tool": tool}
+    for name, case in (("actum", {}), ("temporary", {"temporary": True})):
+        moments = injector.arm(0)
+        with open_house(house, case) as runtime:
+            ask(runtime, SCRIPT)
+        sys.setprofile(None)
+        totals[name] = moments.seen
+    os.write(told, json.dumps(totals).encode())
+
+
+@contextlib.contextmanager
+def open_house(house: House, case: dict[str, Any]) -> Iterator[Runtime]:
+    if case.get("temporary"):
+        with Runtime.temporary() as runtime:
+            yield runtime
+    else:
+        os.chdir(house.project)
+        with Runtime.open(house.project) as runtime:
+            yield runtime
+
+
+def struck_life(house: House, case: dict[str, Any], told: int) -> None:
+    """Two executions in one runtime, one of them struck, and whatever becomes of them."""
+    victim, kill_at, moments = case["victim"], case.get("kill_at"), None
+    if "point" in case:
+        points.BY_NAME[case["point"]].install(case["when"], lambda: points.kill(victim))
+    elif victim == "actum":
+        moments = injector.arm(kill_at, "outside", told)
+    else:
+        arm_spawner("outside" if victim == "spawner" else victim, kill_at)
+    with open_house(house, case) as runtime:
+        answers = [ask(runtime, SLOW if case.get("slow") else SCRIPT)]
+        if victim != "actum":
+            host._BOOT = UNARMED
+            answers.append(ask(runtime, SCRIPT))
+    sys.setprofile(None)
+    seen = 0 if moments is None else moments.seen
+    os.write(told, json.dumps({"answers": answers, "moments": seen}).encode())
+
+
+def ask(runtime: Runtime, script: bytes) -> str:
+    try:
+        return runtime.exec("shell", stdin=script).outcome.value
+    except ActumError as error:
+        return error.code
+
+
+def next_life(house: House, told: int) -> None:
+    """The next command: opens, verifies everything, and runs something."""
+    os.chdir(house.project)
+    with Runtime.open(house.project) as runtime:
+        findings = Verifier(
+            database=runtime.database,
+            blobs=runtime.blobs,
+            receipts=runtime.rooms.receipts,
+            trusted=runtime.keyring.trusted,
+        ).verify_all()
+        wrong = [str(finding) for finding in findings if not finding.passed]
+        still_open = len(runtime.rooms.executions.open_executions())
+        outcome = ask(runtime, SCRIPT)
+    answer = {"wrong": wrong, "open": still_open, "next": outcome, "findings": len(findings)}
+    os.write(told, json.dumps(answer).encode())
+
+
+def try_case(house: House, case: dict[str, Any]) -> dict[str, Any]:
+    before = house.states()
+    pid, status, said = in_child(lambda told: struck_life(house, case, told))
+    found = {key: value for key, value in house.states().items() if key not in before}
+    # At once: what is still dying must not disturb the next command.
+    next_pid, next_status, answer = in_child(lambda told: next_life(house, told))
+    wait_for_quiet()
+    after = house.states()
+    return {
+        "case": case,
+        "killed": os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL,
+        "exit_code": None if os.WIFSIGNALED(status) else os.WEXITSTATUS(status),
+        "said": said.decode(),
+        "found": [state for state, *_ in found.values()],
+        "became": [after[execution_id] for execution_id in found],
+        "next_status": next_status,
+        "answer": json.loads(answer) if answer else None,
+        "left": house.leftovers([pid, next_pid]),
+    }
+
+
+def main(folder: str, cases: str) -> None:
+    ctypes.CDLL(None, use_errno=True).prctl(_SUBREAPER, 1, 0, 0, 0)
+    if os.geteuid() == 0:
+        kernel.unshare(kernel.CLONE_NEWNS)
+        kernel.mount("", "/", "", kernel.MS_REC | _PRIVATE)
+    if cases == "count":
+        house = House(Path(folder))
+        print(in_child(lambda told: count(house, told))[2].decode())
+        return
+    for number, case in enumerate(json.loads(cases)):
+        if number % _CASES_PER_PROJECT == 0:
+            house = House(Path(folder))
+        print(json.dumps(try_case(house, case)), flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

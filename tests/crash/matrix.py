@@ -1,0 +1,110 @@
+"""Runs cases through the driver and says what is wrong with what it reports."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from .points import BY_NAME, CLOSED, NOTHING, OPEN
+
+DRIVER = Path(__file__).with_name("driver.py")
+SOAK = os.environ.get("ACTUM_SOAK") == "1"
+_ON_RECORD = {NOTHING: [], OPEN: ["PENDING"], CLOSED: ["FINAL"]}
+
+Case = dict[str, Any]
+Report = dict[str, Any]
+
+
+def make_template(folder: Path) -> None:
+    command = [sys.executable, "-m", "actum.doors.cli.main", "init", str(folder / "template")]
+    subprocess.run([*command, "--runner", "local"], check=True, capture_output=True)
+
+
+def count(folder: Path) -> dict[str, int]:
+    """How many moments there are, by victim."""
+    command = [sys.executable, str(DRIVER), str(folder), "count"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    totals: dict[str, int] = json.loads(done.stdout)
+    return totals
+
+
+def run(folder: Path, cases: Iterable[Case]) -> list[Report]:
+    listed = list(cases)
+    done = subprocess.run(
+        [sys.executable, str(DRIVER), str(folder), json.dumps(listed)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    reports = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(reports) == len(listed), done.stderr[-4_000:]
+    return reports
+
+
+def spread(total: int, wanted: int) -> list[int]:
+    """`wanted` of the moments 1..total, evenly; all of them in a soak."""
+    count = total if SOAK else min(wanted, total)
+    return sorted({1 + index * total // count for index in range(count)})
+
+
+def problems(report: Report) -> list[str]:
+    """Everything about one case that is not as promised."""
+    found = [f"left behind: {each}" for each in report["left"]]
+    answer = report["answer"]
+    if report["next_status"] != 0 or answer is None:
+        return [*found, f"the next command failed: {report['next_status']}"]
+    found += [f"does not verify: {each}" for each in answer["wrong"]]
+    if answer["open"]:
+        found.append(f"{answer['open']} records are still open")
+    if answer["next"] != "SUCCEEDED":
+        found.append(f"the next execution ended as {answer['next']}")
+    if len(report["found"]) != len(report["became"]):
+        found.append("a record is gone")
+    for state, (state_now, outcome, reasons) in zip(
+        report["found"], report["became"], strict=False
+    ):
+        if state_now != "FINAL":
+            found.append(f"a record stayed {state_now}")
+        if state == "PENDING" and (outcome, reasons) != ("EXCEPTION", ["INTERRUPTED"]):
+            found.append(f"an interrupted execution was closed as {outcome} {reasons}")
+    victim = report["case"]["victim"]
+    found += _of_actum(report) if victim == "actum" else _of_others(report)
+    return [f"{report['case']} {report['said']}: {each}" for each in found]
+
+
+def _of_actum(report: Report) -> list[str]:
+    if not report["killed"]:
+        # The last moments of a run may come a few earlier or later.
+        unharmed = report["exit_code"] == 0 and "point" not in report["case"]
+        return [] if unharmed else [f"not struck: exit code {report['exit_code']}"]
+    if "point" in report["case"]:
+        expected = getattr(BY_NAME[report["case"]["point"]], report["case"]["when"])
+        if report["found"] != _ON_RECORD[expected]:
+            return [f"on record: {report['found']}, not {expected}"]
+    return []
+
+
+def _of_others(report: Report) -> list[str]:
+    """The runtime is alive and has to tell the truth about the one, and go on with the next."""
+    if report["killed"] or report["exit_code"] != 0:
+        return [f"the runtime itself ended: {report['exit_code']}"]
+    struck, following = json.loads(report["said"])["answers"]
+    outcomes = sorted(outcome for _, outcome, _ in report["became"])
+    honest = {
+        "SUCCEEDED": ["SUCCEEDED", "SUCCEEDED"],  # it had ended already
+        "SANDBOX_UNAVAILABLE": ["EXCEPTION", "SUCCEEDED"],
+        "TOOL_ERROR": ["SUCCEEDED", "TOOL_ERROR"],  # killed on the way from our code to the tool
+    }
+    found = []
+    if following != "SUCCEEDED":
+        found.append(f"the next execution of the same runtime ended as {following}")
+    if outcomes != honest.get(struck):
+        found.append(f"answered {struck}, on record {outcomes}")
+    if report["case"].get("slow") and struck != "SANDBOX_UNAVAILABLE":
+        found.append(f"a tool whose sandbox was struck ended as {struck}")
+    return found

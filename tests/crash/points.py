@@ -1,0 +1,101 @@
+"""The named steps of one execution, from the outside: which function is the step, and what must be
+on record if the process dies right before or right after it.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+NOTHING, OPEN, CLOSED = "nothing", "open", "closed"
+
+
+@dataclass(frozen=True)
+class Point:
+    name: str
+    where: str  #: module:attribute path
+    before: str  #: what is on record if the process dies before the step
+    after: str
+
+    def install(self, when: str, strike: Callable[[], None]) -> None:
+        """Wrap the step; the strike comes once."""
+        module, _, path = self.where.partition(":")
+        holder: Any = importlib.import_module(module)
+        *parents, attribute = path.split(".")
+        for parent in parents:
+            holder = getattr(holder, parent)
+        step = getattr(holder, attribute)
+        struck = []
+
+        def once() -> None:
+            if not struck:
+                struck.append(True)
+                strike()
+
+        @functools.wraps(step)
+        def wrapped(*arguments: Any, **words: Any) -> Any:
+            if when == "before":
+                once()
+            result = step(*arguments, **words)
+            if when == "after":
+                once()
+            return result
+
+        setattr(holder, attribute, wrapped)
+
+
+_ENGINE, _RUNNER = "actum.engine.pipeline", "actum.runners.local"
+
+POINTS = (
+    Point("open", "actum.wiring:Runtime.__init__", NOTHING, NOTHING),
+    Point("parse", "actum.wiring:parse_contract", NOTHING, NOTHING),
+    Point("completion", "actum.wiring:complete", NOTHING, NOTHING),
+    Point("gate", f"{_ENGINE}:_require_unused", NOTHING, NOTHING),
+    Point("registry", "actum.registry.registry:Registry.entry", NOTHING, NOTHING),
+    Point("call", f"{_ENGINE}:build_call", NOTHING, NOTHING),
+    Point("validation", "actum.engine.plan:check_inputs", NOTHING, NOTHING),
+    Point("policy", "actum.engine.plan:effective_policy", NOTHING, NOTHING),
+    Point("plan", "actum.engine.plan:make_plan", NOTHING, NOTHING),
+    Point("foresight", f"{_RUNNER}:LocalRunner.foresee", NOTHING, NOTHING),
+    Point("write-ahead", "actum.evidence.ledger:Ledger.write_ahead", NOTHING, OPEN),
+    Point("cgroup", f"{_RUNNER}:LocalRunner._cgroup", OPEN, OPEN),
+    Point("launch", "actum.sandbox.host:Spawner.launch", OPEN, OPEN),
+    Point("first report", "actum.sandbox.host:Sandbox.receive", OPEN, OPEN),
+    Point("output", "actum.runners.attend:drain", OPEN, OPEN),
+    Point("end of the tool", "actum.runners.attend:_conclude", OPEN, OPEN),
+    Point("usage", "actum.sandbox.cgroup_v1:Group.usage", OPEN, OPEN),
+    Point("collection", f"{_RUNNER}:_collect", OPEN, OPEN),
+    Point("clean-up", f"{_RUNNER}:_remove", OPEN, OPEN),
+    Point("interpretation", f"{_ENGINE}:conclude", OPEN, OPEN),
+    Point("session", "actum.store.session_memory:ProcessSessions.put", OPEN, OPEN),
+    Point("seal", "actum.evidence.ledger:Ledger.seal", OPEN, CLOSED),
+    Point("export", "actum.evidence.receipts:Receipts.export", CLOSED, CLOSED),
+    Point("close of the runner", f"{_RUNNER}:LocalRunner.close", CLOSED, CLOSED),
+    Point("close", "actum.wiring:Runtime.close", CLOSED, CLOSED),
+)
+BY_NAME = {point.name: point for point in POINTS}
+
+
+def children_of(pid: int) -> list[int]:
+    try:
+        return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except FileNotFoundError:
+        return []
+
+
+def kill(victim: str) -> None:
+    """`actum` is this process, the spawner its child, the init the spawner's."""
+    own = os.getpid()
+    found = {
+        "actum": [own],
+        "spawner": children_of(own),
+        "init": [init for spawner in children_of(own) for init in children_of(spawner)],
+    }[victim]
+    for pid in found:
+        os.kill(pid, signal.SIGKILL)

@@ -1,0 +1,57 @@
+"""kill -9 at the moments between any two things that a process does to the world.
+
+`make test` strikes a few hundred of them, evenly spread; `make soak` strikes every one.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from .matrix import SOAK, Case, count, make_template, problems, run, spread
+
+pytestmark = [pytest.mark.sandbox, pytest.mark.soak]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("moments")
+    make_template(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def totals(folder: Path) -> dict[str, int]:
+    return count(folder)
+
+
+def _strike(folder: Path, cases: list[Case]) -> None:
+    reports = run(folder, cases)
+    print(f"\n{len(reports)} moments struck")
+    assert [each for report in reports for each in problems(report)] == []
+
+
+@pytest.mark.req("000-187")
+@pytest.mark.parametrize(
+    ("victim", "wanted"), [("actum", 120), ("spawner", 30), ("init", 40), ("tool", 20)]
+)
+def test_a_kill_at_any_moment_leaves_nothing_and_every_record_is_closed(
+    folder: Path, totals: dict[str, int], victim: str, wanted: int
+):
+    _strike(
+        folder,
+        [{"victim": victim, "kill_at": at} for at in spread(totals[victim], wanted)],
+    )
+
+
+def test_a_throwaway_home_is_gone_whenever_its_process_was_killed(
+    folder: Path, totals: dict[str, int]
+):
+    # Its moments are mostly those of writing the same few files again and again.
+    wanted = 1_000 if SOAK else 15
+    total = totals["temporary"]
+    moments = {1 + index * total // wanted for index in range(wanted)}
+    _strike(
+        folder, [{"victim": "actum", "kill_at": at, "temporary": True} for at in sorted(moments)]
+    )
