@@ -118,6 +118,8 @@ class Database:
                 )
             self._connection.execute("PRAGMA synchronous = FULL")
             self._connection.execute("PRAGMA foreign_keys = ON")
+            # What was written before a start is overwritten when it is no longer needed.
+            self._connection.execute("PRAGMA secure_delete = FAST")
             # Folding the log into the file costs syncs of its own: once in hundreds of commits.
             self._connection.execute(f"PRAGMA wal_autocheckpoint = {_FOLD_PAGES}")
             version = self._version()
