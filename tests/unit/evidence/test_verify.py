@@ -317,3 +317,28 @@ def test_a_file_that_is_no_receipt_is_named(tmp_path: Path, content: bytes) -> N
         verify_file(path, {})
     with pytest.raises(VerificationFailed, match=r"absent\.json"):
         verify_file(tmp_path / "absent.json", {})
+
+
+def test_verifying_twice_as_much_is_twice_the_work(house: House) -> None:
+    """Counted in instructions of the database engine, which no other load can change."""
+    steps = 0
+
+    def count() -> int:
+        nonlocal steps
+        steps += 1
+        return 0
+
+    def work() -> int:
+        nonlocal steps
+        steps = 0
+        house.database._connection.set_progress_handler(count, 100)
+        assert bad(house.verifier.verify_all()) == []
+        house.database._connection.set_progress_handler(None, 100)
+        return steps
+
+    for _ in range(60):
+        house.execute()
+    single = work()
+    for _ in range(60):
+        house.execute()
+    assert work() < 2.3 * single
