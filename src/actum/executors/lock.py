@@ -1,9 +1,9 @@
 """The lock on what others rely on: the shipped executor ids and the two shapes.
 
 `shapes.lock` lists every protocol that ever was, each with the fingerprint of its shapes and ids
-and with whoever approved it. The last one must fit the code. So a change fails the build until somebody
-adds a protocol with a higher number and signs for it with a name; editing an old line breaks the
-chain that the later ones hold.
+and with whoever approved it. The last one must fit the code. So a change fails the build until
+somebody adds a protocol with a higher number and signs for it with a name; editing an old line
+breaks the chain that the later ones hold.
 """
 
 from __future__ import annotations

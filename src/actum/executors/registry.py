@@ -58,7 +58,7 @@ class NotRegistered:
 
 
 class Registry:
-    """Read once, on first use, and again after a review; a file changed meanwhile does not count."""
+    """Read on first use, and again after a review; files changed meanwhile do not count."""
 
     def __init__(self, root: Path, verdicts: Verdicts) -> None:
         self.folder = root / FOLDER

@@ -22,7 +22,7 @@ from actum.executors.shape import Snapshot, TooDeep, strict_loads
 from actum.executors.values import Note
 
 #: For the two questions that are about the code and not about a payload.
-_ASK_S = 10.0
+_ASK_S = 3.0
 _MOST_DESCRIPTION_BYTES = 1 << 20
 _MOST_CODE_BYTES = 8 << 20
 
