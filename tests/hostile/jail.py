@@ -134,14 +134,8 @@ def appears(path: Path) -> None:
 
 def own_cgroups() -> set[str]:
     """Groups of sandboxes that this process made and that exist now."""
-    prefix = f"{os.getpid()}-"
-    places = [Path("/sys/fs/cgroup"), *Path("/sys/fs/cgroup").glob("*")]
-    return {
-        str(folder)
-        for place in places
-        for folder in place.glob("**/*actum*/**/")
-        if folder.name.startswith(prefix)
-    }
+    found = Path("/sys/fs/cgroup").rglob(f"*-{os.getpid()}-*-*")
+    return {str(folder) for folder in found if "actum" in str(folder)}
 
 
 def own_children() -> set[int]:

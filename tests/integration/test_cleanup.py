@@ -1,0 +1,121 @@
+"""After every ending nothing of an execution is left: process, mount, cgroup, file, descriptor."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from actum import Outcome, Result
+from actum.runners.base import Cancel
+from hostile.jail import Jail, alive, appears, marker, own_cgroups, own_children
+
+pytestmark = pytest.mark.sandbox
+
+#: The spawner, and a full pool of prepared sandboxes of two processes each.
+AT_MOST = 1 + 2 * 8
+
+
+def _cancelled(jail: Jail, mark: str) -> Result:
+    cancel = Cancel()
+
+    def change_of_mind() -> None:
+        appears(jail.work / "up")
+        cancel.cancel()
+
+    other = Thread(target=change_of_mind)
+    other.start()
+    result = jail.sh(f"touch up; sleep {mark}", cancel=cancel)
+    other.join()
+    cancel.close()
+    return result
+
+
+#: Each leaves files in every scratch place and a stubborn grandchild first.
+_MESS = (
+    "echo x > /tmp/a; echo x > /dev/shm/b; echo x > /artifacts/c;"
+    "(trap '' TERM; setsid sleep MARK &);"
+)
+ENDINGS: dict[Outcome, Callable[[Jail, str], Result]] = {
+    Outcome.SUCCEEDED: lambda jail, mark: jail.sh(_MESS.replace("MARK", mark)),
+    Outcome.TOOL_ERROR: lambda jail, mark: jail.sh(_MESS.replace("MARK", mark) + "exit 3"),
+    Outcome.TIMED_OUT: lambda jail, mark: jail.sh(
+        _MESS.replace("MARK", mark) + f"sleep {mark}", timeout="1s"
+    ),
+    Outcome.RESOURCE_KILLED: lambda jail, mark: jail.sh(
+        _MESS.replace("MARK", mark) + "x=xxxxxxxx; while :; do x=$x$x; done",
+        limits={"sandbox.memory_mb": 64},
+    ),
+    Outcome.POLICY_VIOLATION: lambda jail, mark: jail.sh(
+        _MESS.replace("MARK", mark) + "mount -t tmpfs none /tmp"
+    ),
+    Outcome.CANCELLED: _cancelled,
+    Outcome.REJECTED: lambda jail, mark: jail.sh("true", cwd=jail.root / "missing"),
+}
+
+
+def _world() -> dict[str, object]:
+    """What an execution could leave on this host, as far as this process can see it."""
+    return {
+        "mounts": Path("/proc/self/mountinfo").read_text(),
+        "cgroups": own_cgroups(),
+        "temporary": {name for name in os.listdir(tempfile.gettempdir()) if "actum" in name},
+        "descriptors": len(os.listdir("/proc/self/fd")),
+    }
+
+
+@pytest.mark.req("000-187")
+@pytest.mark.parametrize("outcome", ENDINGS)
+def test_nothing_is_left_after(own_jail: Jail, outcome: Outcome) -> None:
+    own_jail.sh("true").check()  # the spawner stays for the next one
+    before = _world()
+    mark = marker()
+    result = ENDINGS[outcome](own_jail, mark)
+    assert result.outcome is outcome
+    after = _world()
+    after["temporary"] = after["temporary"] & before["temporary"]  # type: ignore[operator]
+    assert after == before
+    assert alive(mark) == []
+    assert len(own_children()) <= AT_MOST
+
+
+@pytest.mark.req("000-187")
+def test_nothing_is_left_after_the_runtime_is_closed(tmp_path: Path, probe: Path) -> None:
+    living = own_children()
+    jail = Jail(tmp_path, probe)
+    jail.sh("echo x > /tmp/a").check()
+    assert own_children() > living
+    jail.close()
+    assert own_children() == living
+    assert own_cgroups() == set()
+
+
+@pytest.mark.req("004-24")
+def test_a_hundred_in_a_row_leave_no_trace(own_jail: Jail) -> None:
+    own_jail.sh("true").check()
+    before = _world()
+    for _ in range(100):
+        own_jail.sh("true").check()
+    after = _world()
+    assert (after["mounts"], after["cgroups"]) == (before["mounts"], before["cgroups"])
+    assert after["descriptors"] == before["descriptors"]
+    assert len(own_children()) <= AT_MOST
+
+
+def test_many_at_once_do_not_mix(own_jail: Jail) -> None:
+    said: dict[int, str] = {}
+
+    def one(number: int) -> None:
+        said[number] = own_jail.said(own_jail.sh(f"echo {number} > /tmp/x; sleep 0.05; cat /tmp/x"))
+
+    threads = [Thread(target=one, args=(number,)) for number in range(24)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert said == {number: str(number) for number in range(24)}
+    assert own_cgroups() == set()

@@ -1,0 +1,114 @@
+"""Processor time, scratch space, inodes, file sizes and descriptors are bounded."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from actum import Outcome
+from hostile.jail import Jail, appears, own_cgroups
+
+pytestmark = pytest.mark.sandbox
+
+BURN = """
+import os, time
+for _ in range(CHILDREN):
+    if os.fork() == 0:
+        while True: pass
+began = time.monotonic()
+while time.monotonic() - began < 1.2: pass
+"""
+
+
+def _cpu_per_wall(jail: Jail, cores: int) -> float:
+    """The kernel's own count of processor time, over the time the sandbox itself measured."""
+    result = jail.python(BURN.replace("CHILDREN", "3"), limits={"sandbox.cpu_cores": cores})
+    assert result.outcome is Outcome.SUCCEEDED
+    rows = {row.limit: row.peak for row in result.enforcement}
+    cpu, wall = rows["cpu_cores"], rows["timeout_ms"]
+    assert cpu is not None
+    assert wall is not None
+    return cpu / wall
+
+
+@pytest.mark.req("000-13", "000-39", "004-49")
+def test_one_core_is_one_core_however_many_processes_want_more(jail: Jail) -> None:
+    # A quota is dealt out in periods of 100 ms, so one period more than the share can be used.
+    assert _cpu_per_wall(jail, 1) <= 1.0 + 0.1
+
+
+@pytest.mark.req("000-13", "004-49")
+@pytest.mark.parametrize("cores", [1, 2, 4])
+def test_the_kernel_holds_the_tool_to_the_cores_that_were_asked_for(jail: Jail, cores: int) -> None:
+    """Read from the kernel while the tool runs in that very group."""
+    found: list[tuple[float, int]] = []
+
+    def look() -> None:
+        appears(jail.work / "running")
+        for folder in map(Path, own_cgroups()):
+            members = len((folder / "cgroup.procs").read_text().split())
+            if (folder / "cpu.cfs_quota_us").exists():
+                quota = int((folder / "cpu.cfs_quota_us").read_text())
+                found.append((quota / int((folder / "cpu.cfs_period_us").read_text()), members))
+            elif (folder / "cpu.max").exists():
+                quota_text, period = (folder / "cpu.max").read_text().split()
+                found.append((int(quota_text) / int(period), members))
+        (jail.work / "seen").touch()
+
+    looker = Thread(target=look)
+    looker.start()
+    script = "touch running; while [ ! -e seen ]; do sleep 0.01; done"
+    jail.sh(script, limits={"sandbox.cpu_cores": cores}).check()
+    looker.join()
+    assert [quota for quota, members in found if members > 0] == [cores]
+
+
+@pytest.mark.parametrize("folder", ["/tmp", "/dev/shm"])
+def test_scratch_is_bounded(jail: Jail, folder: str) -> None:
+    limits = {"sandbox.memory_mb": 128}
+    result = jail.sh(f"head -c 100M /dev/zero > {folder}/big; wc -c < {folder}/big", limits=limits)
+    assert jail.said(result) == str(64 << 20)
+    assert "No space left" in (result.result.stderr if result.result else "")
+
+
+@pytest.mark.parametrize("folder", ["/tmp", "/dev/shm", "/artifacts"])
+def test_inodes_are_bounded(jail: Jail, folder: str) -> None:
+    program = f"""
+made = 0
+try:
+    for n in range(40_000): open('{folder}/%d' % n, 'w').close(); made += 1
+except OSError as error: print(error.strerror)
+print(made)
+"""
+    said = jail.said(jail.python(program)).splitlines()
+    assert said[0] == "No space left on device"
+    assert 500 < int(said[1]) < 17_000
+
+
+def test_a_single_file_is_bounded(jail: Jail) -> None:
+    result = jail.sh("truncate -s 2G sparse; echo $?")
+    assert result.result is not None
+    assert (jail.work / "sparse").stat().st_size == 0
+    rows = {row.limit: row.mechanism for row in result.enforcement}
+    assert "per file" in rows["file_bytes"]
+
+
+def test_descriptors_are_bounded(jail: Jail) -> None:
+    program = """
+import os
+held = []
+try:
+    while True: held.append(os.open('/dev/null', os.O_RDONLY))
+except OSError as error: print(error.strerror, len(held))
+"""
+    said = jail.said(jail.python(program))
+    assert said.startswith("Too many open files")
+    assert int(said.split()[-1]) < 1_024
+
+
+def test_no_core_file_is_written(jail: Jail) -> None:
+    jail.sh("ulimit -c unlimited 2>/dev/null; kill -SEGV $$")
+    assert os.listdir(jail.work) == []
