@@ -15,8 +15,14 @@ demo: $(READY)
 	scripts/demo.sh
 
 # Everything that CI runs. One file stays in one process: its tests may share a sandbox.
+# What starts sandboxes runs twice: as whoever asks, and if that is root, as an ordinary user too.
+SANDBOXED := tests/conformance tests/integration tests/security
+ONLY_ROOT := --ignore tests/integration/test_delegate.py
+
 test: check
 	$(BIN)/pytest -n 2 --dist loadfile
+	test "$$(id -u)" != 0 || scripts/as-user $(BIN)/pytest -n 2 --dist loadfile \
+	    -p no:cacheprovider $(ONLY_ROOT) $(SANDBOXED)
 
 test-fast: $(READY)
 	$(BIN)/pytest tests/unit -q
