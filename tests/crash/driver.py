@@ -5,6 +5,7 @@
 FOLDER holds `template`, a project; CASES is `count`, or JSON, a list of
     {"victim": "actum"|"spawner"|"init"|"tool", "kill_at": 17, "temporary": true}    a moment
     {"victim": "actum"|"spawner"|"init", "point": "seal", "when": "before"}          a named step
+    {"victim": "actum", "syscall": "pwrite64", "nth": 3}                             a system call
 
 Run as a process of its own: it is the reaper of everything it starts, however deep and however
 orphaned, so a survivor cannot hide; and it has, as root, its own view of the mounts. Each case has
@@ -18,13 +19,16 @@ import contextlib
 import ctypes
 import json
 import os
+import re
 import shutil
 import signal
 import sqlite3
 import struct
+import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -50,6 +54,11 @@ UNARMED = host._BOOT
 SCRIPT = b"echo said; echo kept > /artifacts/file; sleep 60 & echo done"
 #: Is certainly still at it when someone is struck.
 SLOW = b"echo said; sleep 25"
+CHANGING = (
+    "write,pwrite64,writev,pwritev,fsync,fdatasync,ftruncate,rename,renameat,renameat2,link,linkat,"
+    "unlink,unlinkat,mkdir,mkdirat,rmdir,sendmsg,sendto,vfork,fork,clone,clone3,fchmod,kill,"
+    "pidfd_send_signal,memfd_create,socketpair,shutdown"
+)
 #: Until a killed tree must be gone.
 PATIENCE_S = 10.0
 
@@ -157,6 +166,38 @@ def in_child(work: Callable[[int], None]) -> tuple[int, int, bytes]:
     return pid, status, said
 
 
+def traced(work: Callable[[int], None], *options: str) -> tuple[int, int, bytes]:
+    """`in_child`, under strace from the first line of `work` on."""
+
+    def wait_for_tracer(told: int) -> None:
+        os.kill(os.getpid(), signal.SIGSTOP)
+        work(told)
+
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(read)
+        code = 70
+        try:
+            wait_for_tracer(write)
+            code = 0
+        finally:
+            os._exit(code)
+    os.close(write)
+    os.waitpid(pid, os.WUNTRACED)
+    tracer = subprocess.Popen(
+        ["strace", "-qq", *options, "-p", str(pid)], stderr=subprocess.DEVNULL
+    )
+    while "TracerPid:\t0" in Path(f"/proc/{pid}/status").read_text():
+        time.sleep(0.001)
+    os.kill(pid, signal.SIGCONT)
+    with open(read, "rb") as file:
+        said = file.read()
+    _, status = os.waitpid(pid, 0)
+    tracer.wait()
+    return pid, status, said
+
+
 def arm_spawner(role: str, kill_at: int, tally: str = "") -> None:
     """Everything the spawner is and makes inherits the injector."""
     host._BOOT = (
@@ -184,6 +225,15 @@ def count(house: House, told: int) -> None:
     os.write(told, json.dumps(totals).encode())
 
 
+def count_syscalls(house: House) -> dict[str, int]:
+    """How often an unharmed life makes each system call that changes a file or tells another."""
+    log = house.project.parent / "calls"
+    case = {"victim": "actum", "syscall": ""}
+    traced(lambda told: struck_life(house, case, told), "-o", str(log), "-e", f"trace={CHANGING}")
+    calls = re.findall(r"^([a-z0-9_]+)\(", log.read_text(), re.MULTILINE)
+    return dict(Counter(calls))
+
+
 @contextlib.contextmanager
 def open_house(house: House, case: dict[str, Any]) -> Iterator[Runtime]:
     if case.get("temporary"):
@@ -198,7 +248,9 @@ def open_house(house: House, case: dict[str, Any]) -> Iterator[Runtime]:
 def struck_life(house: House, case: dict[str, Any], told: int) -> None:
     """Two executions in one runtime, one of them struck, and whatever becomes of them."""
     victim, kill_at, moments = case["victim"], case.get("kill_at"), None
-    if "point" in case:
+    if "syscall" in case:
+        pass  # the tracer strikes
+    elif "point" in case:
         points.BY_NAME[case["point"]].install(case["when"], lambda: points.kill(victim))
     elif victim == "actum":
         moments = injector.arm(kill_at, "outside", told)
@@ -240,7 +292,13 @@ def next_life(house: House, told: int) -> None:
 
 def try_case(house: House, case: dict[str, Any]) -> dict[str, Any]:
     before = house.states()
-    pid, status, said = in_child(lambda told: struck_life(house, case, told))
+    if "syscall" in case:
+        strike = f"inject={case['syscall']}:signal=KILL:when={case['nth']}"
+        pid, status, said = traced(
+            lambda told: struck_life(house, case, told), "-o", "/dev/null", "-e", strike
+        )
+    else:
+        pid, status, said = in_child(lambda told: struck_life(house, case, told))
     found = {key: value for key, value in house.states().items() if key not in before}
     # At once: what is still dying must not disturb the next command.
     next_pid, next_status, answer = in_child(lambda told: next_life(house, told))
@@ -266,7 +324,8 @@ def main(folder: str, cases: str) -> None:
         kernel.mount("", "/", "", kernel.MS_REC | _PRIVATE)
     if cases == "count":
         house = House(Path(folder))
-        print(in_child(lambda told: count(house, told))[2].decode())
+        totals = json.loads(in_child(lambda told: count(house, told))[2])
+        print(json.dumps({**totals, "syscalls": count_syscalls(house)}))
         return
     for number, case in enumerate(json.loads(cases)):
         if number % _CASES_PER_PROJECT == 0:

@@ -25,11 +25,11 @@ def make_template(folder: Path) -> None:
     subprocess.run([*command, "--runner", "local"], check=True, capture_output=True)
 
 
-def count(folder: Path) -> dict[str, int]:
+def count(folder: Path) -> dict[str, Any]:
     """How many moments there are, by victim."""
     command = [sys.executable, str(DRIVER), str(folder), "count"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    totals: dict[str, int] = json.loads(done.stdout)
+    totals: dict[str, Any] = json.loads(done.stdout)
     return totals
 
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def totals(folder: Path) -> dict[str, int]:
+def totals(folder: Path) -> dict[str, Any]:
     return count(folder)
 
 
@@ -37,7 +38,7 @@ def _strike(folder: Path, cases: list[Case]) -> None:
     ("victim", "wanted"), [("actum", 120), ("spawner", 30), ("init", 40), ("tool", 20)]
 )
 def test_a_kill_at_any_moment_leaves_nothing_and_every_record_is_closed(
-    folder: Path, totals: dict[str, int], victim: str, wanted: int
+    folder: Path, totals: dict[str, Any], victim: str, wanted: int
 ):
     _strike(
         folder,
@@ -45,8 +46,22 @@ def test_a_kill_at_any_moment_leaves_nothing_and_every_record_is_closed(
     )
 
 
+@pytest.mark.req("000-187")
+def test_a_kill_at_a_system_call_that_changes_something_is_survived(
+    folder: Path, totals: dict[str, Any]
+):
+    """Below Python: between the writes and syncs that SQLite makes of one commit, too."""
+    every: list[Case] = [
+        {"victim": "actum", "syscall": name, "nth": nth}
+        for name, times in sorted(totals["syscalls"].items())
+        for nth in range(1, times + 1)
+    ]
+    chosen = [every[at - 1] for at in spread(len(every), 40)]
+    _strike(folder, chosen)
+
+
 def test_a_throwaway_home_is_gone_whenever_its_process_was_killed(
-    folder: Path, totals: dict[str, int]
+    folder: Path, totals: dict[str, Any]
 ):
     # Its moments are mostly those of writing the same few files again and again.
     wanted = 1_000 if SOAK else 15

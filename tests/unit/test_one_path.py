@@ -1,0 +1,168 @@
+"""There is one way to start a tool. This reads every line of the source for a second one.
+
+What starts a process is found by name, in any module, under any alias; the list below says who may
+use which of them, and why. The same promise is watched at run time in
+tests/crash/test_who_starts_what.py.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import actum
+
+SOURCE = Path(actum.__file__).parent
+
+#: Modules whose purpose is to start processes, or with which anything can be called.
+_MODULES = {
+    *("subprocess", "multiprocessing", "pty", "popen2", "_posixsubprocess", "pexpect", "sh"),
+    *("asyncio.subprocess", "docker", "ctypes", "cffi", "runpy"),
+}
+#: Functions that do it, as attributes of anything or as imported names.
+_CALLS = {
+    *("fork", "forkpty", "posix_spawn", "posix_spawnp", "system", "popen"),
+    *("execl", "execle", "execlp", "execlpe", "execv", "execve", "execvp", "execvpe"),
+    *("spawnl", "spawnle", "spawnlp", "spawnlpe", "spawnv", "spawnve", "spawnvp", "spawnvpe"),
+    *("create_subprocess_exec", "create_subprocess_shell", "subprocess_exec", "subprocess_shell"),
+    *("clone_process", "clone_into_cgroup", "ProcessPoolExecutor", "Popen"),
+}
+_HIDDEN = {"__import__", "exec", "eval"}
+
+#: File -> what it may use. Each line is a decision.
+ALLOWED: dict[str, set[str]] = {
+    # Raw system calls live in the first; who may call those that fork is decided below. The others
+    # install filters and rules, which has no other interface.
+    "kernel.py": {"ctypes"},
+    "sandbox/landlock.py": {"ctypes"},
+    "sandbox/seccomp.py": {"ctypes"},
+    # Starts the spawner; every argument is ours.
+    "sandbox/host.py": {"subprocess", "Popen"},
+    # Clones the inits of sandboxes, and a helper that holds a user namespace.
+    "sandbox/spawner.py": {"clone_process", "fork"},
+    # Becomes the tool: the one exec of a program that is not Actum itself.
+    "sandbox/init.py": {"ctypes", "fork", "clone_into_cgroup", "execve"},
+    # Runs *inside* a sandbox, as the tool: a snippet of Python is its payload.
+    "sandbox/snippet.py": {"exec", "__import__"},
+    # Pure executors are no tools: their processes can open, connect to and exec nothing. The pool
+    # starts the fork server, which starts itself again once without address randomisation.
+    "executors/pool.py": {"subprocess", "Popen"},
+    "executors/zygote.py": {"ctypes", "clone_process", "execve"},
+    "executors/child.py": {"exec"},
+    "executors/filter.py": {"ctypes"},
+    "executors/vdso.py": {"ctypes"},
+    # Names it as forbidden.
+    "executors/lint.py": {"popen"},
+}
+
+
+def _used(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names=names):
+                yield from (alias.name for alias in names if alias.name in _MODULES)
+            case ast.ImportFrom(module=module, names=names):
+                imported = {module, *(f"{module}.{alias.name}" for alias in names)}
+                yield from (str(name) for name in imported & _MODULES)
+                yield from (alias.name for alias in names if alias.name in _CALLS)
+            case ast.Attribute(attr=attribute) if attribute in _CALLS:
+                yield attribute
+            case ast.Call(func=ast.Name(id=name)) if name in _HIDDEN:
+                yield name
+            case ast.Constant(value=str() as text) if text in _CALLS - {"fork", "system"}:
+                yield text  # for getattr
+
+
+def _names(file: Path) -> set[str]:
+    return set(_used(ast.parse(file.read_text())))
+
+
+def _callers(attribute: str) -> dict[str, int]:
+    """File -> how often it calls something of this name."""
+    found = {}
+    for file in SOURCE.rglob("*.py"):
+        calls = [
+            node
+            for node in ast.walk(ast.parse(file.read_text()))
+            if isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr == attribute
+        ]
+        if calls:
+            found[str(file.relative_to(SOURCE))] = len(calls)
+    return found
+
+
+@pytest.mark.req("004-78")
+def test_nothing_but_the_jail_starts_processes():
+    found = {}
+    for file in SOURCE.rglob("*.py"):
+        name = str(file.relative_to(SOURCE))
+        if beyond := _names(file) - ALLOWED.get(name, set()):
+            found[name] = beyond
+    assert found == {}
+
+
+def test_the_list_of_exceptions_is_no_longer_than_needed():
+    unused = {
+        name: allowed - _names(SOURCE / name)
+        for name, allowed in ALLOWED.items()
+        if allowed - _names(SOURCE / name)
+    }
+    assert unused == {}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import subprocess as s",
+        "from subprocess import run",
+        "from os import execv as go",
+        "import os; os.posix_spawn('/bin/true', [], {})",
+        "from asyncio import subprocess",
+        "import asyncio; asyncio.create_subprocess_exec('true')",
+        "import os; getattr(os, 'execve')('/bin/true', [], {})",
+        "exec('import subprocess')",
+        "import concurrent.futures as f; f.ProcessPoolExecutor()",
+    ],
+)
+def test_the_reader_would_notice(line: str):
+    assert set(_used(ast.parse(line)))
+
+
+@pytest.mark.req("004-78")
+def test_there_is_one_exec_of_a_tool_and_one_caller_on_the_way_to_it():
+    """pipeline.execute -> runner.run -> Spawner.launch -> init -> execve."""
+    assert _callers("execve") == {"sandbox/init.py": 1, "executors/zygote.py": 1}
+    assert _callers("launch") == {"runners/local.py": 1}
+    imports = [
+        str(file.relative_to(SOURCE))
+        for file in SOURCE.rglob("*.py")
+        if "sandbox.host" in file.read_text() and file.name != "host.py"
+    ]
+    assert all(name.startswith("runners/") for name in imports), imports
+
+
+@pytest.mark.req("004-14", "004-74", "004-75", "004-77")
+def test_a_runner_knows_no_registry_no_adapter_and_no_validation():
+    """What would be needed to choose a tool, judge an argument or call a second tool is not there:
+    neither imported, nor reachable through what a runner is given."""
+    forbidden = (
+        *("actum.registry", "actum.adapters", "actum.engine", "actum.policy", "actum.executors"),
+        *("actum.contract.schema_check", "actum.contract.parse", "actum.store", "actum.wiring"),
+    )
+    found = []
+    for file in (SOURCE / "runners").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            names = []
+            if isinstance(node, ast.ImportFrom):
+                names = [f"{node.module}.{alias.name}" for alias in node.names]
+            elif isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            found += [
+                f"{file.name}: {name}" for name in names for each in forbidden if each in name
+            ]
+    assert found == []
