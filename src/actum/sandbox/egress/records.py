@@ -21,10 +21,11 @@ class Records:
         self._beyond = 0
 
     def connection(self, endpoint: Endpoint, address: str = "", **facts: Any) -> None:
-        if len(self._connections) >= self._bounds.connections:
-            self._beyond += 1
-            return
         self._connections.append(self._entry(endpoint.host, endpoint.port, address, **facts))
+
+    def too_many(self) -> None:
+        """An attempt beyond the number of connections: counted, so that it takes no one's place."""
+        self._beyond += 1
 
     def name(self, name: str, refused: str) -> None:
         if name in self._names:

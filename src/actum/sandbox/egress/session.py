@@ -157,10 +157,14 @@ class Session:
     def _admit(self, endpoint: Endpoint) -> Callable[[socket.socket], None]:
         def admit(inside: socket.socket) -> None:
             self.connections += 1
-            bounds = self._bounds
-            if self.connections > bounds.connections or self._at_once >= bounds.at_once:
+            if self.connections > self._bounds.connections:
                 self.tripped = True
-                self._records.connection(endpoint, refused="over the number of connections")
+                self._records.too_many()
+                _reset(inside)
+                return
+            if self._at_once >= self._bounds.at_once:
+                self.tripped = True
+                self._records.connection(endpoint, refused="over the number of connections at once")
                 _reset(inside)
                 return
             self._at_once += 1
