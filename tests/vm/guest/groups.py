@@ -267,7 +267,8 @@ def revoking() -> None:
     try:
         delegate.revoke(report.USER)
     except Refused as error:
-        report.tell("root", "no revoking under a sandbox", error.code == "DELEGATION_IN_USE", error)
+        whole = error.code == "DELEGATION_IN_USE" and os.path.isdir(f"{TOP}/{cgroup_v2.LEAF}")
+        report.tell("root", "no revoking under a sandbox", whole, error)
     os.rmdir(left)
     shell = os.fork()
     if shell == 0:
