@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 DECLARED = ("executor_id", "version", "capabilities", "limits")
 LIMITS = ("timeout_ms", "max_payload_bytes", "max_depth", "max_list_items")
+_EXACT = 2**53
 _SCALARS = (str, int, float, bool, type(None))
 
 
@@ -133,7 +134,7 @@ def _execute(
     code: bytes, body: bytes, max_bytes: int, max_depth: int, max_items: int
 ) -> tuple[int, bytes]:
     try:
-        said = json.loads(body)
+        said = json.loads(body, parse_int=_whole)
         declared = said["declared"]
         _names, executor = _load(code)
         if _declaration(executor) != declared:
@@ -144,6 +145,12 @@ def _execute(
         return _encoded(value, max_bytes, max_depth, max_items)
     except BaseException as error:  # noqa: BLE001 -- SystemExit and KeyboardInterrupt are meant too
         return frames.RAISED, _about(error)
+
+
+def _whole(text: str) -> float:
+    # Canonical JSON writes 1e16 without an exponent; beyond 2^53 it can only have been a float.
+    number = int(text)
+    return number if -_EXACT < number < _EXACT else float(number)
 
 
 def _declaration(executor: Any) -> list[Any]:

@@ -194,7 +194,8 @@ def _raises(statement: ast.stmt) -> bool:
 
 def _own_nodes(statement: ast.AST) -> Iterator[ast.AST]:
     """All nodes but those of functions defined inside: what they raise is raised elsewhere."""
+    if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+        return
     yield statement
     for child in ast.iter_child_nodes(statement):
-        if not isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
-            yield from _own_nodes(child)
+        yield from _own_nodes(child)

@@ -18,6 +18,9 @@ from actum.executors.model import Limits
 _DEEPEST = 256
 
 
+_EXACT = 2**53
+
+
 class TooDeep(Exception):
     """Deeper than any executor may declare."""
 
@@ -49,7 +52,7 @@ class Snapshot:
 
     @property
     def value(self) -> Json:
-        return json.loads(self.encoded)
+        return canonical_loads(self.encoded)
 
 
 def _measure(value: Any) -> tuple[int, int]:
@@ -74,6 +77,17 @@ def _measure(value: Any) -> tuple[int, int]:
         if deepest <= _DEEPEST:
             stack.extend((part, depth + 1) for part in inside)
     return deepest, longest
+
+
+def canonical_loads(encoded: bytes) -> Json:
+    """Read our own canonical bytes back."""
+    return json.loads(encoded, parse_int=_whole)
+
+
+def _whole(text: str) -> float:
+    # Canonical JSON writes 1e16 without an exponent; beyond 2^53 it can only have been a float.
+    number = int(text)
+    return number if -_EXACT < number < _EXACT else float(number)
 
 
 def strict_loads(text: bytes) -> Json:

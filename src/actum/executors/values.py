@@ -6,7 +6,6 @@ result in hand. Nothing in here is ever written anywhere, and only the newest va
 
 from __future__ import annotations
 
-import json
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from dataclasses import dataclass
 from actum.contract.model import Json
 from actum.errors import Refused
 from actum.executors.model import ActionResult
+from actum.executors.shape import canonical_loads
 
 KEPT_VALUES = 256
 KEPT_BYTES = 32 << 20
@@ -57,7 +57,7 @@ class SessionValues:
                 f"output_digest: the value {result.output_digest} is not kept in this session.",
                 remedy="Call the action again; the same input gives the same output.",
             )
-        return json.loads(encoded)
+        return canonical_loads(encoded)
 
     def keep_note(self, trace_id: str, note: Note) -> None:
         with self._lock:
