@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -32,7 +33,11 @@ async def _run(function: Callable[..., Result], *arguments: Any, **words: Any) -
         return await asyncio.shield(work)
     except asyncio.CancelledError:
         cancel.cancel()
-        await work  # nothing of it is left running when the caller goes on
+        # Nothing of it is left running when the caller goes on, however often it is cancelled.
+        while not work.done():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait([work])
+        work.exception()  # looked at, so that asyncio does not call it lost
         raise
     finally:
         cancel.close()

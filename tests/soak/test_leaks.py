@@ -1,0 +1,232 @@
+"""Many executions, in a row and at once: nothing grows but the record of them.
+
+`make test` does a tenth; `make soak` does 2,000 in a row and 500 at once.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from actum import Runtime
+from actum.evidence.verify import Verifier
+from actum.runners.local import LocalRunner
+from actum.sandbox.cgroup import Layout
+
+pytestmark = [pytest.mark.sandbox, pytest.mark.soak]
+
+SOAK = os.environ.get("ACTUM_SOAK") == "1"
+IN_A_ROW, AT_ONCE = (2_000, 500) if SOAK else (200, 50)
+_MIB = 1 << 20
+
+
+@pytest.fixture
+def runtime() -> Iterator[Runtime]:
+    with Runtime.temporary() as runtime:
+        yield runtime
+
+
+@dataclass(frozen=True)
+class Held:
+    """What this process, its spawner and the sandboxes of both hold."""
+
+    descriptors: int
+    spawner_descriptors: int
+    threads: int
+    processes: int
+    groups: int
+    mounts: int
+    namespaces: int
+    sessions: int
+
+    @classmethod
+    def now(cls, runtime: Runtime) -> Held:
+        own = os.getpid()
+        spawner, *_ = _children(own)
+        below = [pid for child in _children(own) for pid in (child, *_children(child))]
+        return cls(
+            descriptors=len(os.listdir("/proc/self/fd")),
+            spawner_descriptors=len(os.listdir(f"/proc/{spawner}/fd")),
+            threads=len(os.listdir("/proc/self/task")),
+            processes=len(below),
+            groups=len(_groups()),
+            mounts=len(Path("/proc/self/mountinfo").read_text().splitlines()),
+            namespaces=len({link for pid in below for link in _namespaces(pid)}),
+            sessions=len(list((runtime.settings.home / "session").glob("*"))),
+        )
+
+
+def _children(pid: int) -> list[int]:
+    found: list[int] = []
+    for task in os.listdir(f"/proc/{pid}/task"):
+        found += map(int, Path(f"/proc/{pid}/task/{task}/children").read_text().split())
+    return sorted(found)
+
+
+def _namespaces(pid: int) -> list[str]:
+    try:
+        return [os.readlink(f"/proc/{pid}/ns/{name}") for name in os.listdir(f"/proc/{pid}/ns")]
+    except (FileNotFoundError, PermissionError, ProcessLookupError):
+        return []
+
+
+def _groups() -> list[str]:
+    layout = Layout.of_host()
+    mounts = set(layout.v1.values()) if layout.version() == 1 else {layout.v2}
+    mark = f"-{os.getpid()}-"
+    return [
+        str(path)
+        for mount in mounts
+        for path in (Path(mount) / "actum").rglob("*-*-*-*")
+        if mark in path.name
+    ]
+
+
+def _resident_bytes(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _settled(runtime: Runtime) -> Held:
+    """After the warm sandboxes that replace used ones are there."""
+    gc.collect()
+    before = Held.now(runtime)
+    for _ in range(200):
+        time.sleep(0.05)
+        now = Held.now(runtime)
+        if now == before:
+            return now
+        before = now
+    return before
+
+
+@pytest.mark.req("000-187", "004-17")
+def test_executions_in_a_row_leave_nothing_behind(runtime: Runtime):
+    spawner = 0
+    for number in range(IN_A_ROW):
+        if number == IN_A_ROW // 10:  # by then everything that is made once has been made
+            held = _settled(runtime)
+            spawner = _children(os.getpid())[0]
+            resident = _resident_bytes(os.getpid()), _resident_bytes(spawner)
+        assert runtime.exec("shell", stdin=f"echo {number}; sleep 99 &").ok
+    assert _settled(runtime) == held
+    grown = _resident_bytes(os.getpid()) - resident[0], _resident_bytes(spawner) - resident[1]
+    # The whole of it is a few pages per thousand; one kept capture each would be far beyond.
+    assert max(grown) < 16 * _MIB, grown
+
+
+@pytest.mark.req("004-76")
+def test_executions_at_once_keep_to_the_cap_and_leave_nothing_behind(
+    runtime: Runtime,
+):
+    runtime.exec("shell", stdin="true")
+    held = _settled(runtime)
+    alive: list[int] = []
+    failures: list[str] = []
+
+    def one(number: int) -> None:
+        # Each tool leaves a file while it lives, and says how many it sees.
+        script = f"touch live-{number}; ls | grep -c ^live-; sleep 0.02; rm live-{number}"
+        result = runtime.exec("shell", stdin=script, timeout="120s")
+        if result.ok and result.result:
+            alive.append(int(result.result.stdout))
+        else:
+            failures.append(str(result))
+
+    threads = [threading.Thread(target=one, args=(number,)) for number in range(AT_ONCE)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert len(alive) == AT_ONCE
+    assert 1 < max(alive) <= 2 * (os.cpu_count() or 1)
+    after = _settled(runtime)
+    # A runtime that was busy keeps more sandboxes ready, up to its own bound; no more than that.
+    for name in ("threads", "mounts", "sessions"):
+        assert getattr(after, name) == getattr(held, name), name
+    for _ in range(3):
+        assert runtime.exec("shell", stdin="true").ok
+    assert _settled(runtime) == after
+
+
+@pytest.mark.req("004-76")
+def test_a_place_goes_to_who_came_first():
+    """Order of arrival, seen from outside: with one place, ends come in the order of starts."""
+    from actum.runners.places import Places
+
+    places, order = Places(1), []
+    entered = threading.Event()
+
+    def take(number: int) -> None:
+        with places.one(None) as held:
+            assert held
+            order.append(number)
+
+    with places.one(None):
+        threads = []
+        for number in range(20):
+            thread = threading.Thread(target=take, args=(number,))
+            thread.start()
+            threads.append(thread)
+            while len(places._waiting) <= number:
+                entered.wait(0.001)
+    for thread in threads:
+        thread.join()
+    assert order == list(range(20))
+
+
+def test_the_cap_is_a_setting_of_the_runner():
+    runner = LocalRunner(max_concurrent=3)
+    assert runner._places._free == 3
+    runner.close()
+
+
+@pytest.mark.req("000-187")
+def test_a_closed_runtime_holds_nothing():
+    before, threads = len(os.listdir("/proc/self/fd")), threading.active_count()
+    with Runtime.temporary() as runtime:
+        folder = runtime.settings.root
+        assert runtime.exec("shell", stdin="echo x").ok
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert threading.active_count() <= threads
+    assert _children(os.getpid()) == []
+    assert _groups() == []
+    assert not folder.exists()
+
+
+def test_verifying_everything_costs_in_proportion(runtime: Runtime):
+    """Counted in the database's own instructions, not in time."""
+    work = []
+    for _ in range(2):
+        for _ in range(IN_A_ROW // 4):
+            runtime.exec("shell", stdin="true", set={"sandbox.timeout_ms": 30_000})
+        work.append(_instructions(runtime))
+    assert work[1] < 2.5 * work[0], work
+
+
+def _instructions(runtime: Runtime) -> int:
+    count = [0]
+
+    def tick() -> int:
+        count[0] += 1
+        return 0
+
+    connection = runtime.database._connection
+    connection.set_progress_handler(tick, 10)
+    verifier = Verifier(
+        database=runtime.database,
+        blobs=runtime.blobs,
+        receipts=runtime.rooms.receipts,
+        trusted=runtime.keyring.trusted,
+    )
+    assert all(finding.passed for finding in verifier.verify_all())
+    connection.set_progress_handler(None, 0)
+    return count[0]
