@@ -211,16 +211,20 @@ def _decide(
             f"date: {date!r} is not an ISO 8601 date.",
             remedy="Write it like 2026-01-16.",
         ) from error
-    with _alone(root):
+    with _alone(keyring.directory):
         lock = decision(read_lock(root, keyring.trusted))
         write_lock(root, lock, keyring.signer)
     return lock
 
 
 @contextmanager
-def _alone(root: Path) -> Iterator[None]:
-    """Two decisions at once would each write the lock without the other's."""
-    descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+def _alone(hidden: Path) -> Iterator[None]:
+    """Two decisions at once would each write the lock without the other's.
+
+    On a directory that tools do not see: whoever can read one can lock it, and would keep people
+    from blocking a tool for as long as it runs.
+    """
+    descriptor = os.open(hidden, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield

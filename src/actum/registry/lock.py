@@ -13,6 +13,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -97,8 +98,10 @@ def write_lock(root: Path, lock: Lock, signer: Signer) -> None:
     signed = {**document, "signatures": envelope["signatures"]}
     text = json.dumps(signed, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
     path = root / FILE_NAME
-    pending = root / f".{FILE_NAME}.{os.getpid()}.new"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+    # A name that nobody can guess, and new: a tool may write here, and whatever it had put in that
+    # place (a pipe, a file of which it keeps another name) would become the lock.
+    pending = root / f".{FILE_NAME}.{secrets.token_hex(8)}.new"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     with os.fdopen(os.open(pending, flags, 0o644), "wb") as file:
         file.write(text.encode())
         file.flush()

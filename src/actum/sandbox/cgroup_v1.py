@@ -94,6 +94,10 @@ class Group:
             if os.path.exists(swap):
                 write(swap, memory_bytes)
             write(f"{memory}/memory.swappiness", 0)
+            # Buffers of sockets are no part of that; without a limit of their own they have none.
+            sockets = f"{memory}/memory.kmem.tcp.limit_in_bytes"
+            if os.path.exists(sockets):
+                write(sockets, memory_bytes)
             write(f"{self._folders['pids']}/pids.max", 1 + children)
             write(f"{cpu}/cpu.cfs_period_us", CPU_PERIOD_US)
             write(f"{cpu}/cpu.cfs_quota_us", cpu_cores * CPU_PERIOD_US)

@@ -11,7 +11,8 @@ Making a thread asks the init as well, which makes room for it in the pids cgrou
 Making a process is the pids cgroup's affair, or is refused and reported where forks are forbidden.
 
 AF_UNIX sockets are refused except socketpair(): a socket file of the host that lies in a granted
-directory would otherwise be a way out that no network namespace closes.
+directory would otherwise be a way out that no network namespace closes. A pair of datagram sockets
+is refused too, because either end can still be sent from, or connected, to any address.
 """
 
 from __future__ import annotations
@@ -112,6 +113,10 @@ NAMES[41] = "socket"
 _CLONE_NEW_ANY = 0x7E020000  # NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET
 _SOCKET_FAMILIES = (2, 10, 16)  # AF_INET, AF_INET6, AF_NETLINK
 _AF_UNIX = 1
+_SOCK_DGRAM, _SOCK_RAW = 2, 3  # AF_UNIX takes raw for datagram
+_SOCK_TYPE_MASK = 0xF
+#: A lease makes whoever opens the file on the host wait for the tool, up to 45 seconds each time.
+_F_SETLEASE = 1_024
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
 
 #: Calls that set the mode of a file, by the argument that holds it. A set-uid file that a tool
@@ -125,7 +130,7 @@ _HUGE = {"mmap": (9, 3, 0x40000), "memfd_create": (319, 1, 0x4), "shmget": (29, 
 
 # Instructions, by (code, jump if true, jump if false, constant).
 Instruction = tuple[int, int, int, int]
-LOAD, JUMP, JEQ, JGE, JSET, RETURN = 0x20, 0x05, 0x15, 0x35, 0x45, 0x06
+LOAD, JUMP, JEQ, JGE, JSET, RETURN, AND = 0x20, 0x05, 0x15, 0x35, 0x45, 0x06, 0x54
 
 
 def give(action: int) -> list[Instruction]:
@@ -175,6 +180,17 @@ def _open(flags: int) -> list[Instruction]:
     ]
 
 
+def _socketpair() -> list[Instruction]:
+    return [
+        argument(1),
+        (AND, 0, 0, _SOCK_TYPE_MASK),
+        (JEQ, 2, 0, _SOCK_DGRAM),
+        (JEQ, 1, 0, _SOCK_RAW),
+        (RETURN, 0, 0, ALLOW),
+        (RETURN, 0, 0, errno_of(errno.EACCES)),
+    ]
+
+
 def _rules(fork: int) -> dict[int, list[Instruction]]:
     rules = {number: give(errno_of(errno.EPERM)) for number in QUIET.values()}
     rules |= {number: give(NOTIFY) for number in (*REPORTED.values(), *VIOLATION.values())}
@@ -188,6 +204,8 @@ def _rules(fork: int) -> dict[int, list[Instruction]]:
         (RETURN, 0, 0, errno_of(errno.EACCES)),
         *one_of(0, _SOCKET_FAMILIES, ALLOW, NOTIFY),
     ]
+    rules[53] = _socketpair()
+    rules[72] = one_of(1, (_F_SETLEASE,), errno_of(errno.EPERM), ALLOW)
     rules[16] = one_of(1, (_TIOCSTI, _TIOCLINUX), errno_of(errno.EPERM), ALLOW)
     rules[135] = one_of(0, (0, 0xFFFFFFFF), ALLOW, errno_of(errno.EPERM))  # personality
     rules |= {number: _without(index, _SET_ID_BITS) for number, index in _SET_MODE.values()}

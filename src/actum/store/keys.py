@@ -132,6 +132,7 @@ class Keyring:
 
     signer: Signer
     trusted: Mapping[str, PublicKey]
+    directory: Path  #: where they lie, which no tool can see
 
     @classmethod
     def open(cls, home: Path, *, create: bool = False, trust: Iterable[str] = ()) -> Keyring:
@@ -147,7 +148,7 @@ class Keyring:
                 str(directory / f"{signer.keyid}.pub"),
                 "the public half of the signing key is missing",
             )
-        return cls(signer=signer, trusted=trusted)
+        return cls(signer=signer, trusted=trusted, directory=directory)
 
     def public(self, keyid: str) -> PublicKey:
         key = self.trusted.get(keyid)
