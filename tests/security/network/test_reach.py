@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import socket
+import subprocess
+import sys
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -165,6 +169,39 @@ print([name for _, name in socket.if_nameindex()])
     ]
     assert rest[-1] == "['lo']"
     assert result.egress == ()
+
+
+UNIX = """
+import socket, sys
+for place in ('\\0' + sys.argv[1], sys.argv[2]):
+    try:
+        with socket.socket(socket.AF_UNIX) as s:
+            s.connect(place)
+            s.sendall(b'x')
+        print('reached')
+    except OSError as error:
+        print('refused')
+"""
+
+
+@pytest.mark.req("000-17")
+def test_unix_sockets_of_the_host_are_out_of_reach_by_name_and_by_path(world: World) -> None:
+    name = f"actum-{uuid.uuid4()}"
+    path = world.net.work / "s"
+    with socket.socket(socket.AF_UNIX) as abstract, socket.socket(socket.AF_UNIX) as named:
+        abstract.bind(f"\0{name}")
+        named.bind(str(path))
+        path.chmod(0o777)
+        for each in (abstract, named):
+            each.listen()
+        script = f"cat > unix.py <<'END'\n{UNIX}\nEND\npython3 unix.py {name} {path}"
+        control = subprocess.run(
+            [sys.executable, "-", name, str(path)], input=UNIX, capture_output=True, text=True
+        )
+        assert control.stdout.split() == ["reached", "reached"]
+        assert said(world.net.exec(script, {})) == ["refused", "refused"]
+        assert said(world.net.run(script)) == ["refused", "refused"]
+    path.unlink()
 
 
 @pytest.mark.req("000-18")

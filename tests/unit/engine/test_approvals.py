@@ -43,7 +43,7 @@ def ask(runtime: Runtime, project: Project, *read: str, **words: Any) -> Result:
     return runtime.exec("shell", set=elevated(*(read or (FILE,))), **words)
 
 
-@pytest.mark.req("000-48", "000-192")
+@pytest.mark.req("000-48")
 def test_a_call_that_needs_a_decision_is_refused_and_leaves_a_request(
     runtime: Runtime, project: Project
 ) -> None:

@@ -295,7 +295,7 @@ def by(*needs: ApprovalNeeded) -> tuple[Granted, ...]:
     return tuple(Granted(need=need, request_id="r1", decided_by="user:boss") for need in needs)
 
 
-@pytest.mark.req("000-47", "000-48", "000-192")
+@pytest.mark.req("000-47", "000-48")
 def test_elevated_and_writing_outside_need_approval_and_grant_nothing_without_it() -> None:
     entry = make_entry(scope=make_scope(filesystem=("/",)))
     elevated = files(
@@ -423,7 +423,7 @@ def connect(target: str) -> ApprovalNeeded:
     return ApprovalNeeded(gate="AG-03", target=target, operation="connect")
 
 
-@pytest.mark.req("000-55", "004-48", "000-192")
+@pytest.mark.req("000-55", "004-48")
 def test_open_internal_addresses_and_raw_tcp_need_approval() -> None:
     opened = decide(online(), network=network(level=NetworkLevel.OPEN))
     assert opened.needed == (connect("any host"),)

@@ -26,6 +26,7 @@ AskListeners = Callable[[str, tuple[int, ...]], None]
 Lookup = Callable[[str, int], Awaitable[list[Address]]]
 
 _SMALL, _LARGE = 16_384, 262_144
+_ROUNDS = 8
 
 
 class Session:
@@ -258,7 +259,7 @@ class Session:
         self, source: socket.socket, target: socket.socket, moved: list[int], direction: int
     ) -> None:
         """One direction, until its end is passed on; small buffers until they prove too small."""
-        buffer = memoryview(bytearray(_SMALL))
+        buffer, rounds = memoryview(bytearray(_SMALL)), 0
         try:
             while count := await self._loop.sock_recv_into(source, buffer):
                 self.relayed_bytes += count
@@ -269,7 +270,9 @@ class Session:
                 moved[direction] += count
                 if count == len(buffer) == _SMALL:
                     buffer = memoryview(bytearray(_LARGE))
-                await asyncio.sleep(0)  # a fast pair of ends would never let go of the loop
+                rounds += 1
+                if rounds % _ROUNDS == 0:
+                    await asyncio.sleep(0)  # a fast pair of ends would never let go of the loop
             target.shutdown(socket.SHUT_WR)
         except OSError:
             # Broken on one side is broken on both.
