@@ -142,6 +142,12 @@ def closed(name: str | None) -> str | None:
     return f"sha256:{sha256_bytes(name.encode('utf-8', 'surrogatepass'))}"
 
 
+def _policy(intent: Intent) -> str | None:
+    if intent.proof is not None:
+        return intent.proof.policy_sha256  # worked out when the proof was made
+    return policy_sha256(intent.policy) if intent.policy else None
+
+
 def _record(
     intent: Intent,
     kind: Kind,
@@ -175,7 +181,7 @@ def _record(
         reason_codes=tuple(closed(code) or "" for code in reason_codes),
         input_digest=intent.input_digest,
         output_digest=output_digest,
-        policy_sha256=policy_sha256(intent.policy) if intent.policy else None,
+        policy_sha256=_policy(intent),
         contract_sha256=intent.contract_sha256,
         receipt_sha256=receipt_sha256,
         opening_sha256=opening_sha256,

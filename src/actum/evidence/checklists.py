@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from actum.capture.interpret import check_outputs, interpret
 from actum.capture.model import Capture, DeadlinePassed, Enforced, Stream
@@ -32,14 +33,13 @@ class Verdict(StrEnum):
     NOT_REACHED = "not_reached"
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(NamedTuple):
     item: str
     verdict: Verdict
     detail: str
 
     def document(self) -> dict[str, Json]:
-        return {"item": self.item, "verdict": self.verdict.value, "detail": self.detail}
+        return {"item": self.item, "verdict": self.verdict, "detail": self.detail}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -145,11 +145,11 @@ def open_row(cursor: sqlite3.Cursor, intent: Intent, opening: Opening, pending_s
 
 def close_row(cursor: sqlite3.Cursor, facts: ExecutionFacts, result: str | None) -> None:
     """Make an id FINAL. A refusal never overwrites what the same id did before."""
-    found = _found(cursor, facts.execution_id)
     if facts.opened is not None or facts.capture is not None:
-        if not (found and found.open):
-            raise not_open(facts.execution_id)
-    elif found and found.may_have_run:
+        _close_open(cursor, facts, result)
+        return
+    found = _found(cursor, facts.execution_id)
+    if found and found.may_have_run:
         return
     _write(
         cursor,
@@ -160,6 +160,23 @@ def close_row(cursor: sqlite3.Cursor, facts: ExecutionFacts, result: str | None)
         receipt_id=facts.receipt_id,
         ended_at=rfc3339(facts.ended_at),
     )
+
+
+def _close_open(cursor: sqlite3.Cursor, facts: ExecutionFacts, result: str | None) -> None:
+    cursor.execute(
+        "UPDATE executions SET state = 'FINAL', outcome = ?, result_json = ?, receipt_id = ?,"
+        " ended_at = ?, owner = NULL, opening = NULL, pending_seq = NULL"
+        " WHERE execution_id = ? AND state = 'PENDING'",
+        (
+            facts.outcome.value,
+            result,
+            facts.receipt_id,
+            rfc3339(facts.ended_at),
+            facts.execution_id,
+        ),
+    )
+    if cursor.rowcount != 1:
+        raise not_open(facts.execution_id)
 
 
 def not_open(execution_id: str) -> EvidenceUnavailable:

@@ -26,7 +26,7 @@ from actum.evidence.executions import (
 )
 from actum.evidence.facts import ExecutionFacts, Intent, Opened
 from actum.evidence.log import Log, Page
-from actum.evidence.receipt import Receipt, build_statement, sign_receipt
+from actum.evidence.receipt import Receipt, encode_statement, sign_receipt
 from actum.evidence.receipts import insert_receipt
 from actum.evidence.record import Redact, build_record, insert_record
 from actum.evidence.traces import insert_events
@@ -76,13 +76,13 @@ class Ledger:
         stored = self._blobs.put_large(files) | set(small)
         record = encoded(build_record(facts, stored, self._redact))
         answer = None if result is None else encoded(result)
-        statement = build_statement(
+        statement = encode_statement(
             facts, sha256_bytes(record), None if answer is None else sha256_bytes(answer)
         )
         with self.log.page() as page:
             cursor = page.cursor
             # Signed in here: only now is it certain whose turn it is to sign.
-            receipt = sign_receipt(statement, page.signer)
+            receipt = sign_receipt(statement, facts.receipt_id, page.signer)
             close_row(cursor, facts, None if answer is None else answer.decode())
             if facts.refused_at is not None and facts.opened is None:
                 page.append(Audit.denied(facts).document())

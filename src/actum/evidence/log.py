@@ -15,7 +15,7 @@ import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from actum.contract.model import Json
@@ -44,34 +44,33 @@ class Page:
     def __init__(self, cursor: sqlite3.Cursor, head: Head, signer: Signer) -> None:
         self.cursor = cursor
         self.signer = signer  #: whoever signs anything in this transaction
-        self.head = head
+        self._before = head
+        self._edge = head.edge
         self._heir: Signer | None = None
 
     def append(self, document: dict[str, Json]) -> int:
         """Add one record and return its number, counted from 1 without gaps."""
         record = encoded(document)
-        edge, nodes = self.head.edge.grown(leaf_hash(record))
+        self._edge, nodes = self._edge.grown(leaf_hash(record))
+        seq = self._edge.size
         self.cursor.execute(
-            "INSERT INTO audit (seq, record, nodes) VALUES (?, ?, ?)", (edge.size, record, nodes)
+            "INSERT INTO audit (seq, record, nodes) VALUES (?, ?, ?)", (seq, record, nodes)
         )
-        self.head = replace(self.head, edge=edge)
-        return edge.size
+        return seq
 
     def hand_over(self, heir: Signer) -> None:
         """Both keys sign this page's checkpoint; the next page is the heir's."""
         self._heir = heir
 
-    def sign(self) -> Signer:
-        """Write the checkpoint; returns who signs the next page."""
+    def sign(self) -> tuple[Head, Signer]:
+        """Write the checkpoint; returns where the log ends now and who signs the next page."""
+        head = Head(self._before.origin, self._edge, self._before.checkpoints + 1)
         signers = (self.signer, self._heir) if self._heir else (self.signer,)
-        signed = note.sign(_checkpoint(self.head), signers)
-        number = self.head.checkpoints + 1
         self.cursor.execute(
             "INSERT INTO checkpoints (size, number, note) VALUES (?, ?, ?)",
-            (self.head.edge.size, number, signed),
+            (self._edge.size, head.checkpoints, note.sign(_checkpoint(head), signers)),
         )
-        self.head = replace(self.head, checkpoints=number, signed=True)
-        return signers[-1]
+        return head, signers[-1]
 
 
 class Log:
@@ -88,9 +87,9 @@ class Log:
             with self._database.transaction() as cursor:
                 page = self._open(cursor)
                 yield page
-                signer = page.sign()
+                head, signer = page.sign()
             # Only what is committed is remembered.
-            self._head, self._signer = page.head, signer
+            self._head, self._signer = head, signer
 
     def adopt(self) -> None:
         """Sign what a migration from before checkpoints has left unsigned, on record."""

@@ -36,7 +36,8 @@ def _own_start(pid: int) -> str | None:  # by pid, because a fork is another pro
     return _start_of(pid)
 
 
-def _namespace() -> str:
+@cache
+def _namespace() -> str:  # a process stays in its pid namespace for life, and a fork in the same
     return os.readlink("/proc/self/ns/pid")
 
 

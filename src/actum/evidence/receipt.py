@@ -42,33 +42,29 @@ class Receipt:
     sha256: str  #: of `encoded`
 
 
-def sign_receipt(statement: Mapping[str, Json], signer: Signer) -> Receipt:
-    envelope = dsse.sign(encoded(statement), PAYLOAD_TYPE, signer)
+def sign_receipt(payload: bytes, receipt_id: str, signer: Signer) -> Receipt:
+    """Sign a statement as it was encoded."""
+    envelope = dsse.sign(payload, PAYLOAD_TYPE, signer)
     stored = encoded(envelope)
     return Receipt(
-        receipt_id=statement["predicate"]["receipt_id"],
-        envelope=envelope,
-        encoded=stored,
-        sha256=sha256_bytes(stored),
+        receipt_id=receipt_id, envelope=envelope, encoded=stored, sha256=sha256_bytes(stored)
     )
 
 
-def build_statement(
-    facts: ExecutionFacts, record_sha256: str, result_sha256: str | None
-) -> dict[str, Json]:
-    """The statement about `facts`; the digests are of the evidence record and the result."""
+def encode_statement(facts: ExecutionFacts, record_sha256: str, result_sha256: str | None) -> bytes:
+    """The statement about `facts`; the digests are of the evidence record and the result.
+
+    A signature covers bytes, so the order of the keys is free. What many receipts share (policy and
+    proof, the larger half) is encoded once for all of them and put in as it is.
+    """
     files = facts.capture.collected[:MAX_FILES] if facts.capture else ()
     subjects = [{"name": MANIFEST, "digest": {"sha256": record_sha256}}]
     subjects += [
         {"name": f"{file.kind}/{file.path}", "digest": {"sha256": file.sha256}} for file in files
     ]
-    return {
-        "_type": STATEMENT_TYPE,
-        "subject": subjects,
-        "predicateType": PREDICATE_TYPE,
-        "predicate": {
+    own = encoded(
+        {
             **_asked(facts),
-            **_allowed(facts.policy, facts.proof),
             **_ended(facts),
             "evidence": {"evidence_id": facts.evidence_id, "sha256": record_sha256},
             "result_sha256": result_sha256,
@@ -77,8 +73,18 @@ def build_statement(
                 "kernel": _uname().release,
                 "machine": _uname().machine,
             },
-        },
-    }
+        }
+    )
+    return (
+        b'{"_type":"%s","subject":%s,"predicateType":"%s","predicate":%s,%s}'
+        % (
+            STATEMENT_TYPE.encode(),
+            encoded(subjects),
+            PREDICATE_TYPE.encode(),
+            own[:-1],  # both are objects: one ends where the other goes on
+            _allowed(facts.policy, facts.proof)[1:],
+        )
+    )
 
 
 def _asked(intent: Intent) -> dict[str, Json]:
@@ -112,9 +118,8 @@ def _asked(intent: Intent) -> dict[str, Json]:
 
 
 @lru_cache(maxsize=256)
-def _allowed(policy: EffectivePolicy | None, proof: ValidationProof | None) -> Mapping[str, Json]:
-    # Shared by every receipt under one policy and proof: never to be changed by a caller.
-    return {
+def _allowed(policy: EffectivePolicy | None, proof: ValidationProof | None) -> bytes:
+    document = {
         "policy": {"sha256": policy_sha256(policy), "document": policy.document()}
         if policy
         else None,
@@ -133,6 +138,7 @@ def _allowed(policy: EffectivePolicy | None, proof: ValidationProof | None) -> M
         else None,
         "runner": policy.runner.value if policy else None,
     }
+    return encoded(document)
 
 
 def _ended(facts: ExecutionFacts) -> dict[str, Json]:

@@ -73,7 +73,8 @@ class Receipts:
         kept = self.find(receipt_id)
         path = self.path(kept.receipt_id)
         try:
-            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if not os.path.isdir(self._directory):
+                self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             # Under a name of its own first: a reader never sees half a receipt.
             temporary = path.with_suffix(f".{os.getpid()}.new")
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -22,7 +22,7 @@ from actum.evidence.executions import Opening, not_open
 from actum.evidence.facts import ExecutionFacts, Intent, Opened
 from actum.evidence.log import Log
 from actum.evidence.owner import current_owner, is_alive
-from actum.evidence.receipt import Receipt, build_statement, sign_receipt
+from actum.evidence.receipt import Receipt, encode_statement, sign_receipt
 from actum.evidence.receipts import insert_receipt
 from actum.evidence.record import build_record, insert_record
 from actum.evidence.trace import rfc3339
@@ -42,10 +42,10 @@ def opening(intent: Intent) -> Opening:
         duration_ms=0,
         opened=OPENED,
     )
-    record = build_record(lost, stored=(), redact=bytes)
-    statement = build_statement(lost, record_sha256="", result_sha256=None)
-    document = encoded({"record": record, "statement": statement}).decode()
-    return Opening(owner=current_owner(), document=document)
+    record = encoded(build_record(lost, stored=(), redact=bytes))
+    statement = encode_statement(lost, record_sha256="", result_sha256=None)
+    document = b'{"record":%s,"statement":%s}' % (record, statement)
+    return Opening(owner=current_owner(), document=document.decode())
 
 
 def close_interrupted(log: Log, execution_id: str) -> Receipt:
@@ -62,9 +62,8 @@ def close_interrupted(log: Log, execution_id: str) -> Receipt:
         left = json.loads(found[0])
         pending = _pending(page.cursor, execution_id, Opening(owner=found[1], document=found[0]))
         record = encoded(_ended(left["record"], ended_at, found[2]))
-        receipt = sign_receipt(
-            _completed(left["statement"], ended_at, sha256_bytes(record)), page.signer
-        )
+        statement = _completed(left["statement"], ended_at, sha256_bytes(record))
+        receipt = sign_receipt(encoded(statement), left["record"]["receipt_id"], page.signer)
         final_seq = page.append(
             {
                 **pending,

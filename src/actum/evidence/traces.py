@@ -19,8 +19,7 @@ FROM trace_events
 _INSERT = """
 INSERT INTO trace_events (receipt_id, trace_id, execution_id, attempt, event_type, ts, tool_id,
     runner_type, container_id, duration_ms, outcome, data)
-VALUES (:receipt_id, :trace_id, :execution_id, :attempt, :event_type, :ts, :tool_id,
-    :runner_type, :container_id, :duration_ms, :outcome, :data)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 _FIELDS = (
     *("trace_id", "execution_id", "attempt", "event_type", "ts", "tool_id", "runner_type"),
@@ -52,10 +51,9 @@ class Traces:
 
 
 def insert_events(cursor: sqlite3.Cursor, receipt_id: str, events: Iterable[Recorded]) -> None:
-    cursor.executemany(_INSERT, [_row(kept, receipt_id) for kept in events])
+    cursor.executemany(_INSERT, [(receipt_id, *_row(kept)) for kept in events])
 
 
-def _row(kept: Recorded, receipt_id: str) -> dict[str, Json]:
-    document = kept.document()
-    data = encoded(document["data"]).decode()
-    return {**document, "data": data, "receipt_id": receipt_id}
+def _row(kept: Recorded) -> list[Json]:
+    *values, data = kept.document().values()
+    return [*values, encoded(data).decode() if data else "{}"]

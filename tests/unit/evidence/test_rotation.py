@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from actum.errors import Refused
+from actum.evidence.encoding import encoded
 from actum.evidence.ledger import Ledger
 from actum.evidence.receipt import sign_receipt
 from actum.evidence.rotation import Rotated, rotate
@@ -136,7 +137,7 @@ def test_a_receipt_replaced_by_one_of_the_retired_key_is_flagged(house: House) -
     facts = house.execute()
     kept = house.receipts.find(facts.receipt_id)
     statement = json.loads(base64.b64decode(kept.envelope["payload"]))
-    forged = sign_receipt(statement, retired)
+    forged = sign_receipt(encoded(statement), facts.receipt_id, retired)
     tamper(
         house,
         "UPDATE receipts SET envelope = ?, sha256 = ?",

@@ -41,6 +41,7 @@ def independent(signed: bytes, verifier_key: str) -> tuple[str, int, bytes]:
         assert line.startswith(b"\xe2\x80\x94 ")
         signer, blob = line[4:].split(b" ")
         raw = base64.b64decode(blob, validate=True)
+        assert base64.b64encode(raw) == blob
         if signer == name.encode() and raw[:4] == expected:
             Ed25519PublicKey.from_public_bytes(key).verify(raw[4:], text)
             break
@@ -49,7 +50,9 @@ def independent(signed: bytes, verifier_key: str) -> tuple[str, int, bytes]:
     origin, size, root, *more = text.decode().split("\n")
     assert more == [""]
     assert str(int(size)) == size
-    return origin, int(size), base64.b64decode(root, validate=True)
+    decoded = base64.b64decode(root, validate=True)
+    assert base64.b64encode(decoded).decode() == root
+    return origin, int(size), decoded
 
 
 def test_a_reader_that_knows_only_the_specification_accepts_our_checkpoint(ring: Keyring) -> None:
