@@ -147,6 +147,29 @@ def test_a_socket_file_in_the_working_directory_is_not_reached(
 
 
 @pytest.mark.req("000-17")
+@pytest.mark.parametrize("kind", ["SOCK_DGRAM", "SOCK_RAW", "SOCK_STREAM", "SOCK_SEQPACKET"])
+def test_one_end_of_a_pair_cannot_be_turned_to_a_socket_of_the_host(jail: Jail, kind: str) -> None:
+    """A pair needs no address, and yet a datagram end takes any that it is given later."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as server:
+        os.chdir(jail.work)
+        try:
+            server.bind("door")
+        finally:
+            os.chdir("/")
+        (jail.work / "door").chmod(0o777)
+        server.setblocking(False)
+        program = f"import socket\na, b = socket.socketpair(socket.AF_UNIX, socket.{kind})\n"
+        program += "try: a.sendto(b'knock', './door')\n"
+        program += "except OSError: a.connect('./door'); a.send(b'knock')"
+        jail.python(program)
+        with pytest.raises(BlockingIOError):
+            server.recv(9)
+        jail.outside_python(program)
+        if kind in ("SOCK_DGRAM", "SOCK_RAW"):
+            assert server.recv(9) == b"knock"
+
+
+@pytest.mark.req("000-17")
 def test_no_interface_but_a_private_loopback_and_no_route(jail: Jail) -> None:
     assert jail.said(jail.sh("tail -n +3 /proc/net/dev | cut -d: -f1 | tr -d ' '")) == "lo"
     assert jail.said(jail.sh("tail -n +2 /proc/net/route")) == ""

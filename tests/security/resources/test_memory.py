@@ -114,11 +114,6 @@ def test_one_sandboxs_memory_is_not_held_against_the_next(jail: Jail) -> None:
         assert jail.said(jail.sh(fill, limits={"sandbox.memory_mb": 96})) == "fits"
 
 
-@pytest.mark.xfail(
-    reason="socket buffers are not charged to a version 1 memory group without"
-    " memory.kmem.tcp.limit_in_bytes",
-    strict=True,
-)
 def test_socket_buffers_are_memory_too(jail: Jail) -> None:
     program = """
 import socket
