@@ -61,6 +61,6 @@ def with_value(result: Result, blobs: BlobStore) -> Result:
         return result
     try:
         answer = json.loads(blobs.read(found.blake3))
-    except ValueError:
+    except (ValueError, RecursionError):
         return result  # the snippet wrote it itself: it is data, and not even JSON
     return replace(result, output=answer.get("value") if isinstance(answer, dict) else None)

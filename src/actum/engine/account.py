@@ -1,0 +1,187 @@
+"""The account of one execution: what is known so far, and how it is written down at the end.
+
+The pipeline tells it what each stage found out; whatever happens then, one of the `seal` methods
+closes the record from that same knowledge, so that trace, audit, evidence, receipt and result
+cannot tell different stories.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sqlite3
+import time
+from collections.abc import Callable
+
+from actum.capture.interpret import conclude
+from actum.capture.model import Capture
+from actum.contract.call import Plan, TraceContext
+from actum.contract.model import Contract
+from actum.contract.outcome import PROJECTIONS, Outcome
+from actum.contract.wire import digests
+from actum.engine import plan as planning
+from actum.engine.approvals import ApprovalRequired
+from actum.engine.interpretation import interpreted, output_digest, told
+from actum.engine.result import Result
+from actum.engine.rooms import Rooms
+from actum.errors import Fault, Refused
+from actum.evidence.facts import ExecutionFacts, Intent, Opened, Stage
+from actum.evidence.trace import EventType, Trace, TraceEvent
+from actum.policy.gates import Granted
+from actum.registry.model import Adapter
+
+
+class Account:
+    """One execution, from its first stage to its seal."""
+
+    def __init__(self, contract: Contract, rooms: Rooms, trace_id: str) -> None:
+        self.rooms = rooms
+        self.began = time.monotonic()
+        self.trace = Trace()
+        self.stage = Stage.GATE
+        self.opened: Opened | None = None
+        self.granted: tuple[Granted, ...] = ()
+        whole, identity = digests(contract)
+        self.intent = Intent(
+            contract=contract,
+            contract_sha256=whole,
+            identity_sha256=identity,
+            trace_id=trace_id,
+            session=contract.session or rooms.session,
+            input_digest=planning.asked_digest(contract),
+            started_at=rooms.clock(),
+        )
+
+    @property
+    def trace_context(self) -> TraceContext:
+        return TraceContext(
+            trace_id=self.intent.trace_id, execution_id=self.intent.contract.execution_id
+        )
+
+    def using_approvals(self) -> Callable[[sqlite3.Cursor], None] | None:
+        if not self.granted:
+            return None
+        intent = self.intent
+        return self.rooms.approvals.using(self.granted, intent.execution_id, intent.started_at)
+
+    def ask_for_approval(self, refusal: ApprovalRequired) -> Refused:
+        intent = self.intent
+        asked = self.rooms.approvals.ask(
+            refusal, intent.contract, intent.session, intent.started_at
+        )
+        for violation in asked.violations:
+            self._tell(violation.field, violation.value, "", "requested")
+        return asked
+
+    def tell_approvals(self, state: str) -> None:
+        for grant in self.granted:
+            self._tell(grant.need.gate, grant.request_id, grant.decided_by, state)
+
+    def _tell(self, gate: str, request_id: str, decided_by: str, state: str) -> None:
+        intent = self.intent
+        self.trace.emit(
+            TraceEvent(
+                event_type=EventType.APPROVAL,
+                trace_id=intent.trace_id,
+                execution_id=intent.execution_id,
+                attempt=intent.attempt,
+                tool_id=intent.contract.tool_id,
+                runner_type=intent.policy.runner.value if intent.policy else "",
+                container_id=None,
+                duration_ms=0,
+                data={
+                    "gate": gate,
+                    "request_id": request_id,
+                    "decided_by": decided_by,
+                    "state": state,
+                },
+            )
+        )
+
+    def know(self, **facts: object) -> None:
+        self.intent = dataclasses.replace(self.intent, **facts)  # type: ignore[arg-type]
+
+    def _facts(self, outcome: Outcome, reasons: tuple[str, ...], **more: object) -> ExecutionFacts:
+        known = {
+            field.name: getattr(self.intent, field.name)
+            for field in dataclasses.fields(self.intent)
+        }
+        return ExecutionFacts(
+            **known,
+            outcome=outcome,
+            reason_codes=reasons,
+            ended_at=self.rooms.clock(),
+            duration_ms=int((time.monotonic() - self.began) * 1000),
+            opened=self.opened,
+            events=self.trace.events,
+            **more,  # type: ignore[arg-type]
+        )
+
+    def _result(self, outcome: Outcome, reasons: tuple[str, ...], **more: object) -> Result:
+        intent = self.intent
+        return Result(
+            execution_id=intent.execution_id,
+            trace_id=intent.trace_id,
+            session=intent.session,
+            tool_id=intent.contract.tool_id,
+            adapter_id=intent.adapter.adapter_id if intent.adapter else intent.contract.adapter_id,
+            runner_type=intent.policy.runner.value if intent.policy else None,
+            attempts=1 if self.stage is Stage.RUNNER else 0,
+            outcome=outcome,
+            reason_codes=reasons,
+            receipt_id=intent.receipt_id,
+            receipt_path=str(self.rooms.receipts.path(intent.receipt_id)),
+            **more,  # type: ignore[arg-type]
+        )
+
+    def seal_refusal(self, refusal: Refused) -> Result:
+        """Nothing ran, and that is evidence too."""
+        codes = tuple(
+            dict.fromkeys(violation.code.replace("-", "_") for violation in refusal.violations)
+        )
+        result = self._result(Outcome.REJECTED, codes, violations=refusal.violations)
+        facts = self._facts(
+            Outcome.REJECTED, codes, refused_at=self.stage, violations=refusal.violations
+        )
+        self.rooms.ledger.seal(facts, result.without_output())
+        return result
+
+    def seal_fault(self, fault: Fault) -> None:
+        """We failed after the PENDING record was written; it must not stay open."""
+        reasons = (PROJECTIONS[Outcome.EXCEPTION].reason or "", fault.code)
+        facts = self._facts(Outcome.EXCEPTION, reasons)
+        self.rooms.ledger.seal(facts, self._result(Outcome.EXCEPTION, reasons).without_output())
+
+    def seal_broken(self, error: BaseException) -> None:
+        """As `seal_fault`, for what is no fault of ours to name. The sandbox is gone already."""
+        outcome = Outcome.EXCEPTION if isinstance(error, Exception) else Outcome.CANCELLED
+        reasons = (PROJECTIONS[outcome].reason or "",)
+        facts = self._facts(outcome, reasons)
+        self.rooms.ledger.seal(facts, self._result(outcome, reasons).without_output())
+
+    def seal(self, plan: Plan, adapter: Adapter, capture: Capture) -> Result:
+        """Interpret what came back and close the record; only then is there a result."""
+        contract = self.intent.contract
+        output, problems = interpreted(contract, adapter, capture)
+        verdict = conclude(contract.outputs, capture, problems)
+        result = self._result(
+            verdict.outcome,
+            verdict.reason_codes,
+            violations=tuple(planning.output_problem(text) for text in problems),
+            output=output,
+            **told(capture, verdict, problems, plan.trace.trace_id),
+        )
+        facts = self._facts(
+            verdict.outcome,
+            verdict.reason_codes,
+            capture=capture,
+            exit_code=verdict.exit_code,
+            output_digest=output_digest(capture, verdict.exit_code),
+            leftovers=capture.leftovers,
+        )
+        self.rooms.sessions.put(
+            self.intent.session, contract.execution_id, capture.stdout.kept, capture.stderr.kept
+        )
+        self.rooms.ledger.seal(facts, result.without_output())
+        if verdict.outcome is Outcome.PERMISSION_DENIED:
+            self.rooms.approvals.escalate(contract, self.intent.session, facts.ended_at)
+        return result
