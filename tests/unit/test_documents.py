@@ -3,44 +3,82 @@
 from __future__ import annotations
 
 import ast
+import json
+import re
 from collections.abc import Iterator
+from enum import StrEnum
 from pathlib import Path
 
+import click
+import pytest
+
 import actum
+from actum.contract.outcome import PROJECTIONS, Outcome
+from actum.doors.cli.main import cli
+from actum.executors.reasons import Reason
+from actum.runners.attend import _REFUSALS
 from actum.settings import _KEYS
 
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "src" / "actum").rglob("*.py"))
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+_CODE = re.compile(r"[A-Z][A-Z0-9]*(?:[_-][A-Z0-9]+)+")
 
 
 def codes_of(tree: ast.AST) -> Iterator[str]:
-    """Reason codes: first argument of Refused(...), `code=` of Violation(...), `code = ...`."""
+    """Reason codes: what is given as `code`, by keyword, by assignment, or first to a refusal."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
             name = getattr(node.func, "id", getattr(node.func, "attr", ""))
             given = [item.value for item in node.keywords if item.arg == "code"]
-            if name == "Refused" and node.args:
+            if name in ("Refused", "Unloadable", "_blocked") and node.args:
                 given.append(node.args[0])
-            for value in given:
-                if isinstance(value, ast.Constant) and isinstance(value.value, str):
-                    yield value.value
-        elif isinstance(node, ast.ClassDef):
-            for item in node.body:
-                if (
-                    isinstance(item, ast.Assign)
-                    and any(getattr(target, "id", "") == "code" for target in item.targets)
-                    and isinstance(item.value, ast.Constant)
-                ):
-                    yield str(item.value.value)
+        elif isinstance(node, ast.Assign):
+            targets = [name for target in node.targets for name in _names(target)]
+            given = [node.value] if "code" in targets else []
+        else:
+            given = []
+        for value in given:
+            yield from _texts(value)
+
+
+def _names(target: ast.expr) -> Iterator[str]:
+    for node in ast.walk(target):
+        if isinstance(node, ast.Name):
+            yield node.id
+
+
+def _texts(value: ast.expr) -> Iterator[str]:
+    """Every word in `value` that looks like a code: also of either branch of a condition."""
+    for node in ast.walk(value):
+        if isinstance(node, ast.Constant) and _CODE.fullmatch(str(node.value)):
+            yield str(node.value)
+
+
+def _values(words: type[StrEnum]) -> set[str]:
+    return {word.value for word in words}
 
 
 def test_every_error_code_is_documented() -> None:
     text = (ROOT / "docs" / "errors.md").read_text()
     codes = {code for file in SOURCES for code in codes_of(ast.parse(file.read_text()))}
-    codes = {code for code in codes if code.replace("_", "").replace("-", "").isupper()}
-    assert len(codes) > 40
-    missing = sorted(code for code in codes if f"`{code}`" not in text)
-    assert missing == []
+    assert {"TOOL_CHANGED", "DELEGATION_IN_USE", "EXECUTOR_ID_TAKEN", "IV-03"} <= codes
+    codes |= _values(Outcome) | _values(Reason) | set(_REFUSALS)
+    codes |= {each.reason for each in PROJECTIONS.values() if each.reason is not None}
+    assert sorted(code for code in codes if f"`{code}`" not in text) == []
+
+
+def test_no_code_is_documented_that_does_not_exist() -> None:
+    text = (ROOT / "docs" / "errors.md").read_text()
+    listed = {
+        code
+        for line in text.splitlines()
+        if line.startswith("| `")
+        for code in re.findall(r"`([^`]+)`", line.split("|")[1])
+    }
+    sources = "\n".join(file.read_text() for file in SOURCES)
+    assert len(listed) > 100
+    assert sorted(code for code in listed if f'"{code}"' not in sources) == []
 
 
 def test_every_setting_is_documented() -> None:
@@ -49,14 +87,42 @@ def test_every_setting_is_documented() -> None:
     assert [name for name in names if f"`{name}`" not in text] == []
 
 
-def test_every_command_is_documented() -> None:
-    import click
-
-    from actum.doors.cli.main import cli as group
-
-    text = (ROOT / "docs" / "commands.md").read_text()
+def _commands(group: click.Group, prefix: str) -> Iterator[str]:
     context = click.Context(group)
-    missing = [name for name in group.list_commands(context) if f"`actum {name}" not in text]
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        if isinstance(command, click.Group):
+            yield from _commands(command, f"{prefix} {name}")
+        else:
+            yield f"{prefix} {name}"
+
+
+def test_every_command_is_documented() -> None:
+    text = (ROOT / "docs" / "commands.md").read_text()
+    assert isinstance(cli, click.Group)
+    names = list(_commands(cli, "actum"))
+    assert len(names) > 30
+    assert [name for name in names if not re.search(rf"`([^`|]*\| )?{name}[ `]", text)] == []
+
+
+def test_every_field_of_a_document_is_described() -> None:
+    text = (ROOT / "docs" / "configuration.md").read_text()
+    missing = []
+    for name in ("execution-contract", "tool", "adapter"):
+        (file,) = (ROOT / "src" / "actum").rglob(f"schemas/{name}.json")
+        properties = json.loads(file.read_text())["properties"]
+        missing += [field for field in properties if not re.search(rf"`{field}[`.]", text)]
+    assert missing == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_what_a_page_points_to_is_there(page: Path) -> None:
+    text = page.read_text()
+    links = re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", text)
+    # Tests and sources by name, wherever they are mentioned as promises.
+    named = re.findall(r"`((?:tests|src|docs|scripts|bench)/(?!decisions/NNNN)[\w./-]+)`", text)
+    missing = [link for link in links if not (page.parent / link).exists()]
+    missing += [name for name in named if not (ROOT / name).exists()]
     assert missing == []
 
 

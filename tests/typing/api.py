@@ -1,0 +1,124 @@
+"""The public API as a user writes it: checked by mypy in strict mode, never executed."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import assert_type
+
+import actum
+from actum import ActumError, Contract, ContractInvalid, Fault, Outcome, Refused, Result, Runtime
+from actum.errors import Problem, Violation
+
+
+def keywords() -> None:
+    with Runtime.open("project", session="nightly") as runtime:
+        assert_type(runtime, Runtime)
+        result = runtime.exec(
+            "shell",
+            "first",
+            "second",
+            stdin=b"echo $1",
+            env={"LANG": "C"},
+            cwd=Path("work"),
+            timeout="5s",
+            memory="256M",
+            purpose="a check",
+            requested_by="user:ada",
+            set={"sandbox.cpu_cores": 2},
+        )
+        assert_type(result, Result)
+        searched = runtime.exec("ripgrep", parameters={"pattern": "x", "ignore_case": True})
+        print(searched.output)
+        runtime.exec(
+            "fetch", parameters={"url": "https://example.com"}, allow_hosts=["example.com"]
+        )
+
+
+def answers(result: Result) -> int:
+    assert_type(result.outcome, Outcome)
+    assert_type(result.ok, bool)
+    assert_type(result.reason_codes, tuple[str, ...])
+    assert_type(result.violations, tuple[Violation, ...])
+    if result.result is None:  # nothing ran
+        return 3
+    assert_type(result.result.exit_code, int | None)
+    assert_type(result.result.stdout, str)
+    for file in result.result.artifacts:
+        assert_type(file.size, int)
+    for row in result.enforcement:
+        print(row.limit, row.requested, row.mechanism, row.enforced, row.peak, row.tripped)
+    for connection in result.egress:
+        print(connection.host, connection.port, connection.refused)
+    assert_type(result.check(), Result)
+    assert_type(result.receipt_id, str)
+    match result.outcome:
+        case Outcome.SUCCEEDED:
+            return 0
+        case Outcome.TIMED_OUT | Outcome.RESOURCE_KILLED:
+            return 4
+        case _:
+            return 1
+
+
+def contracts(runtime: Runtime) -> None:
+    document = {"tool_id": "TL-010", "inputs": {"command": "sh", "stdin": "true"}}
+    contract = runtime.contract(document)
+    assert_type(contract, Contract)
+    assert_type(contract.sandbox.timeout_ms, int | None)
+    assert_type(runtime.execute(contract), Result)
+    runtime.execute(document)
+    runtime.execute(Path("contract.yaml"), wait_s=60.0)
+    runtime.execute("tool_id: TL-010\ninputs: {command: sh}\n")
+    forecast = runtime.check(document)
+    assert_type(forecast.violations, tuple[Violation, ...])
+
+
+def snippets(runtime: Runtime) -> None:
+    result = runtime.python(
+        "sum(numbers)",
+        params={"numbers": [1, 2]},
+        files={"a.txt": "text", "b.bin": b"bytes"},
+        preload=["math"],
+        timeout="2s",
+    )
+    assert_type(result, Result)
+    print(result.output)
+
+
+async def awaited(runtime: Runtime) -> list[Result]:
+    return await asyncio.gather(
+        *(runtime.aio.exec("shell", stdin=f"echo {number}") for number in range(3)),
+        runtime.aio.execute({"tool_id": "TL-010", "inputs": {"command": "sh"}}),
+        runtime.aio.python("1 + n", params={"n": 1}),
+    )
+
+
+def live(runtime: Runtime) -> None:
+    from actum.runners.base import Cancel
+
+    def show(stream: str, content: bytes) -> None:
+        print(stream, len(content))
+
+    cancel = Cancel()
+    runtime.exec("shell", stdin="echo hi", on_output=show, cancel=cancel)
+
+
+def errors(runtime: Runtime) -> str:
+    try:
+        runtime.execute({"tool_id": "TL-010"})
+    except ContractInvalid as error:
+        assert_type(error.problems, tuple[Problem, ...])
+        return error.problems[0].field
+    except Refused as error:
+        return error.remedy
+    except Fault as error:
+        return error.code
+    except ActumError as error:
+        return error.message
+    return actum.__version__
+
+
+def temporary() -> None:
+    with Runtime.temporary(pool=False) as runtime:
+        runtime.exec("python", stdin="print(1)").check()
