@@ -18,12 +18,16 @@ class AsyncRuntime:
 
     _exec: Callable[..., Result]
     _execute: Callable[..., Result]
+    _python: Callable[..., Result]
 
     async def exec(self, tool: str, *arguments: str, **words: Any) -> Result:
         return await _run(self._exec, tool, *arguments, **words)
 
     async def execute(self, contract: Any, **words: Any) -> Result:
         return await _run(self._execute, contract, **words)
+
+    async def python(self, code: str, **words: Any) -> Result:
+        return await _run(self._python, code, **words)
 
 
 async def _run(function: Callable[..., Result], *arguments: Any, **words: Any) -> Result:

@@ -292,7 +292,7 @@ class Runtime:
         """The same calls, awaitable."""
         from actum.aio import AsyncRuntime
 
-        return AsyncRuntime(self.exec, self.execute)
+        return AsyncRuntime(self.exec, self.execute, self.python)
 
     def sweep(self) -> None:
         """Clean up after processes that are gone: at the start, and now and then while in use."""

@@ -31,6 +31,8 @@ def show_config() -> int:
         "filesystem.dependencies": list(found.dependencies),
         "network.registries": list(found.registries),
         "network.apis": list(found.apis),
+        "egress.resolve": [f"{name} = {place}" for name, place in found.resolve.items()],
+        "egress.ca_file": found.ca_file,
     }
     if words.wants_json():
         say.document(document)

@@ -7,10 +7,15 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from actum.contract.model import Json
+from actum.contract.outcome import Outcome
 from actum.errors import ActumError, ContractInvalid, Refused, Violation
 
 if TYPE_CHECKING:
     from actum.engine.result import Result
+
+
+#: Limits that a tool runs into and then fails by itself, in words that do not name them.
+_FAILED_BY = ("max_children", "allow_fork", "scratch_bytes", "artifacts_bytes", "network")
 
 
 def error_document(error: ActumError) -> dict[str, Json]:
@@ -52,6 +57,9 @@ def summary_lines(result: Result) -> Iterator[str]:
         reason = result.result.error_reason
         if reason and reason != f"exit code {code}" and not result.violations:
             facts.append(reason)
+        if result.outcome is Outcome.TOOL_ERROR:
+            tripped = [row.limit for row in result.enforcement if row.tripped]
+            facts += [f"{limit} reached" for limit in tripped if limit in _FAILED_BY]
     facts += [
         f"{name} truncated" for name, kept in (result.streams or {}).items() if kept.truncated
     ]
