@@ -16,6 +16,7 @@ from actum.contract.model import Json
 from actum.errors import EvidenceUnavailable, Refused
 from actum.evidence.receipt import Receipt
 from actum.store.database import Database
+from actum.store.whole_file import write_whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,12 +76,7 @@ class Receipts:
         try:
             if not os.path.isdir(self._directory):
                 self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            # Under a name of its own first: a reader never sees half a receipt.
-            temporary = path.with_suffix(f".{os.getpid()}.new")
-            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-            with open(os.open(temporary, flags, 0o600), "wb") as file:
-                file.write(kept.encoded)
-            os.replace(temporary, path)
+            write_whole(path, kept.encoded, synced=False)  # a reader never sees half of it
         except OSError as error:
             raise EvidenceUnavailable(
                 f"The receipt cannot be written to {path}: {error.strerror}.",

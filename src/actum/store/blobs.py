@@ -12,13 +12,13 @@ from __future__ import annotations
 import os
 import re
 import sqlite3
-import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from actum.contract.canonical import blake3_bytes
 from actum.errors import EvidenceUnavailable, VerificationFailed
 from actum.store.database import Database
+from actum.store.whole_file import write_whole
 
 #: Content up to this size goes into the database.
 SMALL_BYTES = 262_144
@@ -130,16 +130,7 @@ def _write(path: Path, content: bytes) -> None:
     # One by one: a parent that mkdir makes along the way would be open to others.
     path.parent.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     path.parent.mkdir(mode=0o700, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(prefix=".new-", dir=path.parent)  # 0600
-    try:
-        with open(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(descriptor)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    write_whole(path, content, synced=True)
     # Content before name, name before parent: after a power cut no name has less than its content.
     _sync_directory(path.parent)
     if fresh:

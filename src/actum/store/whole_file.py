@@ -1,0 +1,72 @@
+"""Files that are there whole or not at all, and never half under another name.
+
+A file is written without a name and named when it is complete, so whoever dies on the way leaves
+nothing. Where the file system cannot do that, or the name is taken and must change hands in one
+step, it has a name of its own for that moment.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+from pathlib import Path
+
+_UNSUPPORTED = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL)
+
+
+def write_whole(path: Path, content: bytes, *, synced: bool) -> None:
+    """Make or replace `path`, readable by its owner only. `synced`: before it has its name."""
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        try:
+            descriptor = os.open(path.parent, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            if error.errno not in _UNSUPPORTED:
+                raise
+            _write_named(folder, path.name, content, synced=synced)
+            return
+        try:
+            _fill(descriptor, content, synced=synced)
+            _name(descriptor, folder, path.name)
+        finally:
+            os.close(descriptor)
+    finally:
+        os.close(folder)
+
+
+def _fill(descriptor: int, content: bytes, *, synced: bool) -> None:
+    rest = memoryview(content)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+    if synced:
+        os.fsync(descriptor)
+
+
+def _name(descriptor: int, folder: int, name: str) -> None:
+    unnamed = f"/proc/self/fd/{descriptor}"
+    try:
+        # With a folder given Python calls linkat(), which alone follows the link in /proc.
+        os.link(unnamed, name, dst_dir_fd=folder, follow_symlinks=True)
+    except FileExistsError:
+        passing = _passing_name(name)
+        os.link(unnamed, passing, dst_dir_fd=folder, follow_symlinks=True)
+        os.replace(passing, name, src_dir_fd=folder, dst_dir_fd=folder)
+
+
+def _write_named(folder: int, name: str, content: bytes, *, synced: bool) -> None:
+    passing = _passing_name(name)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(passing, flags, 0o600, dir_fd=folder)
+    try:
+        _fill(descriptor, content, synced=synced)
+        os.replace(passing, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except BaseException:
+        os.unlink(passing, dir_fd=folder)
+        raise
+    finally:
+        os.close(descriptor)
+
+
+def _passing_name(name: str) -> str:
+    return f".{name}.{secrets.token_hex(8)}.new"
