@@ -35,7 +35,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "forks are refused where they are forbidden": ("000-21",),
     "nothing outside can be read or written": ("004-4", "004-44"),
     "output is bounded and counted": ("000-73", "000-78", "000-181", "004-9"),
-    "input arrives exactly": ("000-6", "000-8"),
+    "input arrives exactly": ("000-6", "000-8", "004-31", "004-32", "004-34"),
     "only declared environment arrives": ("000-7",),
 }
 

@@ -291,8 +291,15 @@ class RunnerConformance:
         assert facts.sha256 == hashlib.sha256(bytes(total)).hexdigest()
 
     def input_arrives_exactly(self) -> None:
-        lines = self.said('printf "%s\\n" "$@"; pwd; cat', "two words", "$HOME;`", "", "last")
-        assert lines == f"two words\n$HOME;`\n\nlast\n{self.work}\n"
+        """What the runner is given is what was asked, and what the tool gets is that."""
+        given = ("two words", "$HOME;`", "", "last")
+        result = self.run('printf "%s\\n" "$@"; pwd; cat', *given)
+        plan = self.runner.plans[-1]
+        assert plan.tool.tool_id == result.tool_id
+        assert plan.argv[-len(given) :] == given
+        assert (plan.trace.trace_id, plan.trace.attempt) == (result.trace_id, 1)
+        assert result.result is not None
+        assert result.result.stdout == f"two words\n$HOME;`\n\nlast\n{self.work}\n"
 
     def only_declared_environment_arrives(self) -> None:
         os.environ["ACTUM_CONFORMANCE_UNDECLARED"] = "x"
