@@ -6,9 +6,9 @@ import hashlib
 import os
 
 import pytest
-from hostile.jail import Jail
 
 from actum import Outcome, Result
+from hostile.jail import Jail
 
 pytestmark = pytest.mark.sandbox
 
