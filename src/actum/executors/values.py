@@ -41,7 +41,9 @@ class SessionValues:
         with self._lock:
             self._bytes += len(encoded) - len(self._values.pop(digest, b""))
             self._values[digest] = encoded
-            while len(self._values) > KEPT_VALUES or self._bytes > KEPT_BYTES > len(encoded):
+            while len(self._values) > KEPT_VALUES or self._bytes > KEPT_BYTES:
+                if len(self._values) == 1:
+                    break  # the newest stays, however large
                 _digest, oldest = self._values.popitem(last=False)
                 self._bytes -= len(oldest)
 

@@ -1,0 +1,295 @@
+"""Children: one call each, behind every wall, for root and for an ordinary user alike."""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from actum.errors import SandboxUnavailable
+from actum.executors import frames, runs
+from actum.executors.model import Declaration, Limits
+from actum.executors.pool import End, Pool, Surroundings
+
+LIMITS = Limits(timeout_ms=2_000, max_payload_bytes=10_000, max_depth=10, max_list_items=100)
+DECLARED = Declaration(executor_id="x", version="1.0.0", capabilities=(), limits=LIMITS)
+SOURCE = """
+class X:
+    executor_id, version, capabilities = "x", "1.0.0", []
+    limits = dict(timeout_ms=2000, max_payload_bytes=10000, max_depth=10, max_list_items=100)
+
+    def execute(self, req):
+        {body}
+"""
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[Pool]:
+    opened = Pool()
+    yield opened
+    opened.close()
+
+
+def _run(pool: Pool, body: str, timeout_s: float = 5.0) -> runs.Ran:
+    from datetime import UTC, datetime
+
+    code = runs.compile_source(pool, SOURCE.format(body=body).encode())
+    frame = runs.call_frame(
+        code, DECLARED, action="x", payload=b"{}", trace_id="t", at=datetime.now(UTC)
+    )
+    child, ran = runs.run(pool, frame, DECLARED, timeout_s)
+    child.finish()
+    pool.refill()
+    return ran
+
+
+@pytest.mark.req("001-40", "001-41")
+def test_one_call_leaves_no_trace_for_the_next(pool: Pool) -> None:
+    body = "import re; re.mark = getattr(re, 'mark', 0) + 1; return re.mark"
+    answers = [_run(pool, body).output for _ in range(8)]
+    assert [answer.value if answer else None for answer in answers] == [1] * 8
+
+
+@pytest.mark.req("001-18")
+def test_addresses_and_hashes_are_the_same_in_every_child() -> None:
+    body = "return [str(hash('a')), list({'x', 'y', 'z', 'w'}), str(id(None))]"
+    found = set()
+    for _ in range(2):
+        pool = Pool(ready=1)
+        ran = _run(pool, body)
+        assert ran.output is not None
+        found.add(ran.output.encoded)
+        pool.close()
+    assert len(found) == 1
+
+
+def test_every_wall_is_up_for_root(pool: Pool) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("this test is about root")
+    assert set(pool.walls) == {
+        *("seccomp", "rlimits", "namespaces", "empty root", "landlock", "identity"),
+    }
+
+
+@pytest.mark.req("001-45")
+def test_at_the_deadline_the_process_is_killed_and_gone(pool: Pool) -> None:
+    before = _processes(pool)
+    ran = _run(pool, "while True: pass", timeout_s=0.2)
+    assert ran.reason == "EXECUTOR_TIMEOUT"
+    assert _processes(pool) - before == set() or _all_idle(pool)
+
+
+def _processes(pool: Pool) -> set[int]:
+    assert pool._process is not None
+    found, wanted = set(), {pool._process.pid}
+    for pid in sorted(int(each) for each in os.listdir("/proc") if each.isdigit()):
+        try:
+            stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(stat[1]) in wanted:
+            wanted.add(pid)
+            found.add(pid)
+    return found
+
+
+def _all_idle(pool: Pool) -> bool:
+    """No child computes: each waits in read, and there are no more than were ordered."""
+    states = []
+    for pid in _processes(pool):
+        try:
+            states.append(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0])
+        except OSError:
+            continue
+    return len(states) <= 1 + 4 and "R" not in states
+
+
+def test_a_child_is_used_once(pool: Pool) -> None:
+    code = runs.compile_source(pool, b"x = 1")
+    child, reply = pool.call(
+        frames.request(frames.DESCRIBE, code, b""), timeout_s=5, max_reply_bytes=10_000
+    )
+    assert reply.end is End.REPLIED
+    child.finish()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        child.call(b"again", timeout_s=1, max_reply_bytes=10)
+    pool.refill()
+
+
+def test_a_request_larger_than_any_buffer_arrives_whole(pool: Pool) -> None:
+    code = b"x = '" + b"y" * 3_000_000 + b"'"
+    compiled = runs.compile_source(pool, code)
+    assert len(compiled) > 3_000_000
+
+
+def test_a_zygote_that_was_killed_is_replaced() -> None:
+    pool = Pool(ready=1)
+    assert _run(pool, "return 1").output is not None
+    assert pool._process is not None
+    os.kill(pool._process.pid, signal.SIGKILL)
+    pool._process.wait()
+    again = _run(pool, "return 2")
+    assert again.output is not None and again.output.value == 2
+    pool.close()
+
+
+def test_a_zygote_that_cannot_start_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    command = (sys.executable, "-c", "raise SystemExit('no luck today')")
+    monkeypatch.setattr("actum.executors.pool._COMMAND", command)
+    pool = Pool()
+    with pytest.raises(SandboxUnavailable, match="no luck today"):
+        pool.refill()
+    pool.close()
+
+
+def test_closing_ends_everything() -> None:
+    pool = Pool(ready=3)
+    pool.refill()
+    assert _run(pool, "return 1").status == "SUCCESS"
+    alive = _processes(pool)
+    assert len(alive) >= 1
+    pool.close()
+    assert [pid for pid in alive if Path(f"/proc/{pid}/exe").exists()] == []
+
+
+def test_no_descriptor_of_the_host_is_lost(pool: Pool) -> None:
+    for _ in range(3):
+        _run(pool, "return 1")
+    before = len(os.listdir("/proc/self/fd"))
+    for body in ("return 1", "raise ValueError", "import os; os._exit(1)", "open('/etc/passwd')"):
+        _run(pool, body)
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_many_threads_share_one_pool(pool: Pool) -> None:
+    answers: list[object] = []
+
+    def work(number: int) -> None:
+        ran = _run(pool, f"return {number}")
+        answers.append(ran.output.value if ran.output else ran)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(answers, key=str) == sorted(range(12), key=str)
+
+
+@pytest.mark.req("001-24", "001-25")
+def test_surroundings_differ_only_where_the_review_gate_asks_for_it() -> None:
+    body = "import time; return [time.localtime(0).tm_hour, list({'a', 'b', 'c', 'd', 'e'})]"
+    plain, other = (
+        Pool(ready=1),
+        Pool(ready=1, surroundings=Surroundings(hash_seed=7, time_zone="Asia/Tokyo")),
+    )
+    first, second = _run(plain, body), _run(other, body)
+    plain.close()
+    other.close()
+    assert first.output is not None and second.output is not None
+    assert first.output.value[0] == 0
+    assert second.output.value[0] == 9
+    assert first.output.value[1] != second.output.value[1]
+
+
+AS_USER = """
+import json, sys
+sys.path[:0] = json.loads(sys.argv[1])
+from pathlib import Path
+from pure_house import PureHouse, wrapped
+said = {}
+with PureHouse(Path(sys.argv[2])) as house:
+    for file in sorted(Path(sys.argv[3]).glob("*.py")):
+        name = "hostile_" + file.stem
+        house.put(name, wrapped(name, file.read_text()))
+    house.reopen()
+    said["walls"] = list(house.plane.pool.walls)
+    for file in sorted(Path(sys.argv[3]).glob("*.py")):
+        result = house.act("hostile_" + file.stem, {"text": "t", "password": "pass-word-pass"})
+        said[file.stem] = " ".join([result.status.value, *result.reason_codes])
+print(json.dumps(said))
+"""
+
+
+@pytest.mark.req("001-20", "001-21", "001-23", "001-24", "001-25")
+@pytest.mark.parametrize("user_namespaces", [True, False])
+def test_an_ordinary_user_gets_the_same_walls(tmp_path: Path, user_namespaces: bool) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("becoming another user needs root")
+    user = pwd.getpwnam("nobody").pw_uid
+    folder = Path("/tmp") / f"actum-user-{os.getpid()}-{user_namespaces}"
+    folder.mkdir(mode=0o700)
+    hostile = Path(__file__).parents[2] / "security" / "executors"
+    chosen = folder / "hostile"
+    chosen.mkdir()
+    for file in (hostile / "hostile").glob("*.py"):
+        if file.stem.startswith(("file", "net", "process", "clock_t", "entropy", "kernel", "env")):
+            shutil.copy(file, chosen)
+    for path in (folder, *folder.rglob("*")):
+        os.chown(path, user, user)
+    program = AS_USER
+    if not user_namespaces:  # a host that forbids them to users, as some distributions do
+        program = (
+            "import ctypes, errno\n"
+            "libc = ctypes.CDLL(None, use_errno=True)\n"
+            "libc.prctl(38, 1, 0, 0, 0)\n" + _NO_USER_NAMESPACES + AS_USER
+        )
+    paths = [path for path in sys.path if path]
+    try:
+        ended = subprocess.run(
+            [
+                sys.executable,
+                "-c",
+                program,
+                json.dumps([str(hostile), *paths]),
+                str(folder / "home"),
+                str(chosen),
+            ],
+            user=user,
+            group=user,
+            extra_groups=[],
+            env={"HOME": str(folder), "CANARY": "x"},
+            cwd="/",
+            capture_output=True,
+            check=False,
+            preexec_fn=None,
+        )
+        assert ended.returncode == 0, ended.stderr.decode()
+    finally:
+        shutil.rmtree(folder)
+    said = json.loads(ended.stdout)
+    walls = set(said.pop("walls"))
+    assert {"seccomp", "rlimits", "landlock"} <= walls
+    assert ("namespaces" in walls) == user_namespaces
+    assert len(said) > 50
+    for name, ended_as in said.items():
+        first_line = (hostile / "hostile" / f"{name}.py").read_text().splitlines()[0]
+        assert ended_as == first_line.removeprefix("# ends: "), name
+
+
+_NO_USER_NAMESPACES = """
+import struct
+def forbid_user_namespaces():
+    instructions = [
+        (0x20, 0, 0, 0),
+        (0x15, 0, 3, 272),
+        (0x20, 0, 0, 16),
+        (0x45, 0, 1, 0x10000000),
+        (0x06, 0, 0, 0x00050001),
+        (0x06, 0, 0, 0x7FFF0000),
+    ]
+    program = b"".join(struct.pack("HBBI", *each) for each in instructions)
+    buffer = ctypes.create_string_buffer(program, len(program))
+    fprog = struct.pack("HxxxxxxP", len(instructions), ctypes.addressof(buffer))
+    assert libc.syscall(317, 1, 0, fprog) == 0
+forbid_user_namespaces()
+"""
