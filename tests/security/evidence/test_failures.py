@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from actum import Runtime
 from actum.contract.model import RunnerKind
 from actum.engine.project import create
 from actum.errors import EvidenceUnavailable
+from actum.evidence.record import EvidenceRecords
 from actum.evidence.verify import Verifier
 
 UNIT = str(Path(__file__).resolve().parents[2] / "unit")
@@ -269,3 +271,43 @@ def test_a_seal_that_fails_leaves_the_execution_open_and_the_next_start_closes_i
     assert left.execution_id == intent.execution_id
     house.ledger.seal(make_facts(intent, opened=opened), RESULT)
     assert bad(house.verifier.verify_all()) == []
+
+
+@pytest.mark.sandbox
+@pytest.mark.req("000-178")
+def test_without_a_record_of_the_start_the_tool_does_not_start(project: Path) -> None:
+    made = project / "made.txt"
+    declared = {"outputs.output_files": ["made.txt"]}
+    with Runtime.open(project) as runtime:
+        runtime.database._connection.execute("PRAGMA query_only = ON")  # as a read-only mount
+        with pytest.raises(EvidenceUnavailable):
+            runtime.exec("shell", stdin="echo x > made.txt", cwd=project, set=declared)
+        assert not made.exists()
+        runtime.database._connection.execute("PRAGMA query_only = OFF")
+        assert records(runtime) == []
+        ran = runtime.exec("shell", stdin="echo x > made.txt", cwd=project, set=declared)
+        assert ran.outcome == "SUCCEEDED"
+        assert made.exists()
+
+
+@pytest.mark.sandbox
+@pytest.mark.req("000-80", "000-185")
+@pytest.mark.parametrize("size", [10, 300_000])
+def test_collected_files_outlive_their_session_and_are_found_by_reference(
+    project: Path, size: int
+) -> None:
+    script = f"head -c {size} /dev/urandom | tee $ACTUM_ARTIFACTS/made | sha256sum"
+    with Runtime.open(project) as runtime:
+        ran = runtime.exec(
+            "shell",
+            stdin=script,
+            cwd=project,
+            set={"outputs.artifacts": ["made"], "metadata.evidence_ref": "ticket-7"},
+        )
+        assert ran.result is not None
+        digest = ran.result.stdout.split()[0]
+    with Runtime.open(project) as runtime:
+        assert runtime.rooms.sessions.get(ran.session, ran.execution_id) is None
+        (record,) = EvidenceRecords(runtime.database).resolve("ticket-7")
+        (file,) = record["files"]
+        assert hashlib.sha256(runtime.blobs.read(file["blake3"])).hexdigest() == digest
