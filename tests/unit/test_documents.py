@@ -11,10 +11,13 @@ from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 
 import actum
+from actum.contract.model import RunnerKind
 from actum.contract.outcome import PROJECTIONS, Outcome
 from actum.doors.cli.main import cli
+from actum.engine.project import create
 from actum.executors.reasons import Reason
 from actum.runners.attend import _REFUSALS
 from actum.settings import _KEYS
@@ -85,6 +88,15 @@ def test_every_setting_is_documented() -> None:
     text = (ROOT / "docs" / "configuration.md").read_text()
     names = [f"{section}.{name}" for section, entries in _KEYS.items() for name in entries]
     assert [name for name in names if f"`{name}`" not in text] == []
+
+
+def test_every_setting_is_shown(tmp_path: Path) -> None:
+    create(tmp_path, RunnerKind.LOCAL, by="user:test", date="2026-01-16")
+    answer = CliRunner().invoke(cli, ["--home", str(tmp_path), "config", "show"])
+    shown = {line.partition(":")[0] for line in answer.output.splitlines()}
+    names = {f"{section}.{name}" for section, entries in _KEYS.items() for name in entries}
+    # The enabled runners are one line.
+    assert {name for name in names if not name.startswith("runners.")} | {"runners"} <= shown
 
 
 def _commands(group: click.Group, prefix: str) -> Iterator[str]:
