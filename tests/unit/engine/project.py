@@ -90,12 +90,21 @@ class Project:
         tool["scope"] |= {"filesystem": list(scope), "network": "off"}  # YAML 1.1 reads a boolean
         tool["permissions"]["filesystem"] = {"read": list(scope), "write": list(scope)}
         file.write_text(yaml.safe_dump(tool))
-        keyring = Keyring.open(self.root / ".actum")
-        approve(self.root, keyring, "shell", by="user:maker", evidence="test", date="2026-11-15")
+        self._approve()
         self.work = self.root / "work"
         self.work.mkdir(mode=0o755)
         self.clock = Clock()
         self.runner = ScriptedRunner()
+
+    def _approve(self) -> None:
+        keyring = Keyring.open(self.root / ".actum")
+        approve(self.root, keyring, "shell", by="user:maker", evidence="test", date="2026-11-15")
+
+    def approve_change(self, text: str) -> None:
+        """The tool's folder is no longer the same, and somebody has approved that."""
+        with (self.root / "tools/shell/README.md").open("a") as file:
+            file.write(f"\n{text}\n")
+        self._approve()
 
     def open(self, *, real: bool = False, clock: Callable[[], datetime] | None = None) -> Runtime:
         settings = load(self.root / ".actum", {"LOGNAME": "asker"})

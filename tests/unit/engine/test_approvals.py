@@ -116,9 +116,30 @@ def test_anything_changed_is_another_request_and_no_decision_carries_over(
     assert project.runner.plans == []
 
 
-def test_a_changed_tool_or_input_file_is_another_request(
-    runtime: Runtime, project: Project
-) -> None:
+def test_a_tool_that_was_approved_anew_needs_a_new_decision(project: Project) -> None:
+    with project.open() as runtime:
+        first = decide_all(runtime, ask(runtime, project))
+    project.approve_change("another sentence")
+    with project.open() as runtime:
+        assert set(request_ids(ask(runtime, project))).isdisjoint(first)
+
+
+def test_settings_that_give_the_same_call_more_need_a_new_decision(tmp_path: Path) -> None:
+    more = tmp_path.resolve() / "more"
+    more.mkdir()
+    project = Project(tmp_path, scope=(".", "/etc", str(more)))
+    fields = {"sandbox.filesystem.level": "elevated"}
+    with project.open() as runtime:
+        words: Any = {"stdin": b"true", "cwd": project.work, "set": fields}
+        first = decide_all(runtime, runtime.exec("shell", **words))
+    with (project.root / "actum.toml").open("a") as file:
+        file.write(f'[filesystem]\ndependencies = ["{more}"]\n')
+    with project.open() as runtime:
+        again = runtime.exec("shell", **words)
+        assert set(request_ids(again)).isdisjoint(first)
+
+
+def test_a_changed_input_file_is_another_request(runtime: Runtime, project: Project) -> None:
     data = project.work / "data"
     data.write_text("one")
     words = {"files": ["data"]}
