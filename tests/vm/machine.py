@@ -73,7 +73,7 @@ class Processes:
     def logs(self) -> str:
         return "\n".join(
             f"--- {path.name}\n{path.read_text(errors='replace')[-4_000:]}"
-            for path in sorted(self._folder.glob("*.log"))
+            for path in sorted([*self._folder.glob("*.log"), *self._folder.glob("answer")])
         )
 
     def __enter__(self) -> Self:

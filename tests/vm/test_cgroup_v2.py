@@ -55,7 +55,7 @@ _CHECKS = [
 
 @pytest.fixture(scope="module")
 def answers() -> Answers:
-    return Answers(uml.run(program("groups.py"), deadline_s=180))
+    return Answers(uml.run(program("groups.py"), deadline_s=300))
 
 
 @pytest.mark.parametrize(("role", "check"), _CHECKS, ids=lambda word: word.replace(" ", "-"))

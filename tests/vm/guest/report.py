@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 
 #: A login of nobody's, so that nothing but what we hand over belongs to it.
@@ -18,8 +19,14 @@ def tell(role: str, check: str, ok: bool, seen: object = "") -> None:
     )
 
 
-def as_user(program: str, role: str, before: Callable[[int], None] | None = None) -> int:
-    """Run `program ROLE` as an ordinary user; `before` is called with its pid while it waits."""
+def as_user(
+    program: str,
+    role: str,
+    before: Callable[[int], None] | None = None,
+    when_asked: Callable[[], None] | None = None,
+) -> None:
+    """Run `program ROLE` as an ordinary user; `before` is called with its pid while it waits, and
+    `when_asked` once it has called `ask`."""
     child = subprocess.Popen(
         [sys.executable, program, role],
         stdin=subprocess.PIPE,
@@ -30,12 +37,32 @@ def as_user(program: str, role: str, before: Callable[[int], None] | None = None
     )
     if before is not None:
         before(child.pid)
-    child.communicate(b"go")
-    return child.returncode
+    assert child.stdin is not None
+    child.stdin.close()
+    if when_asked is not None and _appears(_ASKED):
+        when_asked()
+        os.close(os.open(_DONE, os.O_CREAT | os.O_WRONLY))
+    child.wait()
 
 
 def await_word() -> None:
     sys.stdin.read()
+
+
+_ASKED, _DONE = "/tmp/asked", "/tmp/done"
+
+
+def ask() -> bool:
+    """Let root do its `when_asked` now; whether it has."""
+    os.close(os.open(_ASKED, os.O_CREAT | os.O_WRONLY))
+    return _appears(_DONE)
+
+
+def _appears(path: str) -> bool:
+    until = time.monotonic() + 90
+    while not os.path.exists(path) and time.monotonic() < until:
+        time.sleep(0.05)
+    return os.path.exists(path)
 
 
 def groups_below(folder: str) -> list[str]:

@@ -15,9 +15,11 @@ import report
 
 from actum import Runtime, kernel
 from actum.engine.result import Result
+from actum.sandbox import cgroup_v2
 
 MOUNT = "/sys/fs/cgroup"
 GRAB = "python3 -c 'x = b\"x\" * (200 << 20)'"
+JOIN_REFUSED = ("CGROUP_NOT_JOINABLE",)
 #: Found in the list of processes by this number alone.
 SLEEP = "98765"
 
@@ -97,6 +99,12 @@ def promises(role: str, groups: str) -> None:
         result = shell(f"for n in 1 2; do python3 -c '{spin}' & done; wait", cpu_cores=1)
         tell("two busy children on one core are held back", enforcement(result, "cpu_cores")[1])
 
+        if role == "user":
+            moved = report.ask()
+            result = shell("echo ran")
+            told = (moved, result.result, result.reason_codes) == (True, None, JOIN_REFUSED)
+            tell("moved out of the subtree, nothing runs", told, (said(result), result.violations))
+
         left = report.groups_below(groups)
         tell("no group is left", left == at_rest, left)
 
@@ -131,12 +139,16 @@ def as_the_remedy_says(pid: int) -> None:
     subprocess.run([sys.executable, "-m", "actum.doors.cli.main", *words], check=True)
 
 
+def move_out() -> None:
+    cgroup_v2.move_processes(f"{MOUNT}/actum/uid-{report.USER}/{cgroup_v2.LEAF}", MOUNT)
+
+
 def main() -> None:
     here = os.path.abspath(__file__)
     report.tell("root", "Landlock ABI 2", kernel.landlock_abi() == 2, kernel.landlock_abi())
     promises("root", f"{MOUNT}/actum")
     report.as_user(here, "stranger")
-    report.as_user(here, "user", as_the_remedy_says)
+    report.as_user(here, "user", as_the_remedy_says, move_out)
 
 
 ROLES: dict[str, Callable[[], None]] = {"stranger": stranger, "user": user}
