@@ -4,6 +4,7 @@
 
 FOLDER holds `template`, a project; CASES is `count`, or JSON, a list of
     {"victim": "actum"|"spawner"|"init"|"tool", "kill_at": 17, "temporary": true}    a moment
+                                                      also "snippet": with warm interpreters
     {"victim": "actum"|"spawner"|"init", "point": "seal", "when": "before"}          a named step
     {"victim": "actum", "syscall": "pwrite64", "nth": 3}                             a system call
 
@@ -54,6 +55,7 @@ UNARMED = host._BOOT
 SCRIPT = b"echo said; echo kept > /artifacts/file; sleep 60 & echo done"
 #: Is certainly still at it when someone is struck.
 SLOW = b"echo said; sleep 25"
+VICTIMS = ("actum", "temporary", "snippet", "spawner", "init", "tool")
 CHANGING = (
     "write,pwrite64,writev,pwritev,fsync,fdatasync,ftruncate,rename,renameat,renameat2,link,linkat,"
     "unlink,unlinkat,mkdir,mkdirat,rmdir,sendmsg,sendto,vfork,fork,clone,clone3,fchmod,kill,"
@@ -206,23 +208,23 @@ def arm_spawner(role: str, kill_at: int, tally: str = "") -> None:
     )
 
 
-def count(house: House, told: int) -> None:
-    """How many moments each of the processes has in an unharmed life."""
-    tally = house.project / "tally"
-    tally.write_bytes(bytes(injector.TALLY_BYTES))
-    arm_spawner("outside", 0, str(tally))
-    with open_house(house, {}) as runtime:
-        ask(runtime, SCRIPT)
-    spawner, init, tool = struct.unpack_from("III", tally.read_bytes())
-    host._BOOT = UNARMED
-    totals = {"spawner": spawner, "init": init, "tool": tool}
-    for name, case in (("actum", {}), ("temporary", {"temporary": True})):
-        moments = injector.arm(0)
-        with open_house(house, case) as runtime:
+def count(house: House, victim: str, told: int) -> None:
+    """How many moments an unharmed life has. In a fresh process: what is known need not be read."""
+    if victim in ("spawner", "init", "tool"):
+        tally = house.project / "tally"
+        tally.write_bytes(bytes(injector.TALLY_BYTES))
+        arm_spawner("outside", 0, str(tally))
+        with open_house(house, {}) as runtime:
             ask(runtime, SCRIPT)
+        role = "outside" if victim == "spawner" else victim
+        seen = struct.unpack_from("III", tally.read_bytes())[injector.ROLES.index(role)]
+    else:
+        moments = injector.arm(0)
+        with open_house(house, {victim: True}) as runtime:
+            live(runtime, {victim: True})
         sys.setprofile(None)
-        totals[name] = moments.seen
-    os.write(told, json.dumps(totals).encode())
+        seen = moments.seen
+    os.write(told, str(seen).encode())
 
 
 def count_syscalls(house: House) -> dict[str, int]:
@@ -257,13 +259,21 @@ def struck_life(house: House, case: dict[str, Any], told: int) -> None:
     else:
         arm_spawner("outside" if victim == "spawner" else victim, kill_at)
     with open_house(house, case) as runtime:
-        answers = [ask(runtime, SLOW if case.get("slow") else SCRIPT)]
+        answers = live(runtime, case)
         if victim != "actum":
             host._BOOT = UNARMED
             answers.append(ask(runtime, SCRIPT))
     sys.setprofile(None)
     seen = 0 if moments is None else moments.seen
     os.write(told, json.dumps({"answers": answers, "moments": seen}).encode())
+
+
+def live(runtime: Runtime, case: dict[str, Any]) -> list[str]:
+    """What a struck process was about to do."""
+    if case.get("snippet"):
+        # The second one finds an interpreter that was started for it.
+        return [runtime.python("print(6 * 7)").outcome.value for _ in range(2)]
+    return [ask(runtime, SLOW if case.get("slow") else SCRIPT)]
 
 
 def ask(runtime: Runtime, script: bytes) -> str:
@@ -324,7 +334,10 @@ def main(folder: str, cases: str) -> None:
         kernel.mount("", "/", "", kernel.MS_REC | _PRIVATE)
     if cases == "count":
         house = House(Path(folder))
-        totals = json.loads(in_child(lambda told: count(house, told))[2])
+        totals = {
+            victim: int(in_child(lambda told, victim=victim: count(house, victim, told))[2])
+            for victim in VICTIMS
+        }
         print(json.dumps({**totals, "syscalls": count_syscalls(house)}))
         return
     for number, case in enumerate(json.loads(cases)):

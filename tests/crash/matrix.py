@@ -46,10 +46,19 @@ def run(folder: Path, cases: Iterable[Case]) -> list[Report]:
     return reports
 
 
-def spread(total: int, wanted: int) -> list[int]:
-    """`wanted` of the moments 1..total, evenly; all of them in a soak."""
-    count = total if SOAK else min(wanted, total)
-    return sorted({1 + index * total // count for index in range(count)})
+def spread(total: int, wanted: int, *, late: bool = False) -> list[int]:
+    """`wanted` of the moments 1..total, evenly; all of them in a soak.
+
+    With `late` most are from the last third: before that a process opens and reads, and has
+    nothing to lose.
+    """
+    if SOAK or wanted >= total:
+        return list(range(1, total + 1))
+    if late:
+        border = 2 * total // 3
+        early = spread(border, wanted // 4)
+        return early + [border + at for at in spread(total - border, wanted - len(early))]
+    return sorted({1 + index * total // wanted for index in range(wanted)})
 
 
 def problems(report: Report) -> list[str]:

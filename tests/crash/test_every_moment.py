@@ -40,10 +40,8 @@ def _strike(folder: Path, cases: list[Case]) -> None:
 def test_a_kill_at_any_moment_leaves_nothing_and_every_record_is_closed(
     folder: Path, totals: dict[str, Any], victim: str, wanted: int
 ):
-    _strike(
-        folder,
-        [{"victim": victim, "kill_at": at} for at in spread(totals[victim], wanted)],
-    )
+    moments = spread(totals[victim], wanted, late=victim == "actum")
+    _strike(folder, [{"victim": victim, "kill_at": at} for at in moments])
 
 
 @pytest.mark.req("000-187")
@@ -58,6 +56,14 @@ def test_a_kill_at_a_system_call_that_changes_something_is_survived(
     ]
     chosen = [every[at - 1] for at in spread(len(every), 40)]
     _strike(folder, chosen)
+
+
+@pytest.mark.req("000-187")
+def test_interpreters_that_wait_for_a_snippet_die_with_their_process(
+    folder: Path, totals: dict[str, Any]
+):
+    moments = spread(totals["snippet"], 20, late=True)
+    _strike(folder, [{"victim": "actum", "kill_at": at, "snippet": True} for at in moments])
 
 
 def test_a_throwaway_home_is_gone_whenever_its_process_was_killed(
