@@ -61,6 +61,7 @@ def discover(start: Path, home: Path | None = None) -> Path:
         if nearest is None:
             raise _no_project(f"There is no {HOME_NAME}/ in {start} or above it.")
         found = nearest
+        _require_outermost(found)
     owner = found.stat(follow_symlinks=False).st_uid
     # A planted .actum/ above a shared directory would decide what runs, and hold the keys.
     if owner != os.geteuid():
@@ -70,6 +71,24 @@ def discover(start: Path, home: Path | None = None) -> Path:
             remedy="Use your own project, or give its path with --home.",
         )
     return found.resolve()
+
+
+def _require_outermost(found: Path) -> None:
+    """A tool may write in the project, keys and approvals of its own making included: what it left
+    in a folder must not govern whoever works there next."""
+    for folder in found.parent.parents:
+        outer = folder / HOME_NAME
+        # Only the caller's own: others may have planted one above a directory that many share.
+        if (
+            outer.is_dir()
+            and (folder / FILE_NAME).is_file()
+            and outer.stat(follow_symlinks=False).st_uid == os.geteuid()
+        ):
+            raise Refused(
+                "HOME_NESTED",
+                f"{found} lies inside another project ({folder}), whose tools could have made it.",
+                remedy=f"If it is yours, give --home {found}; if not, remove it.",
+            )
 
 
 def _no_project(message: str) -> Refused:

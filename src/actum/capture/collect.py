@@ -38,6 +38,9 @@ _READ_BYTES = 1 << 20
 # Names must be sorted before the first is taken, so all are listed first. This bounds the list.
 _LISTED_PER_FILE = 16
 
+# Names cost a tool nothing, and each is on record for good, several times over.
+_PATH_BYTES = 1_024
+
 Collection = tuple[tuple[Collected, ...], tuple[NotCollected, ...]]
 
 
@@ -234,6 +237,8 @@ class _Listing:
         """Note the entries of one directory; returns its subdirectories."""
         if depth > self._max_depth:
             raise _NotTaken(f"deeper than {self._max_depth} directories")
+        if len(directory) > _PATH_BYTES:
+            raise _NotTaken(f"its path is longer than {_PATH_BYTES} bytes")
         fd = _open(self._root_fd, directory, _OPEN_DIRECTORY)
         below: list[bytes] = []
         try:

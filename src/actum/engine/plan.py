@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from dataclasses import dataclass
 
+from actum import kernel
 from actum.contract.call import (
     Call,
     Check,
@@ -193,5 +196,21 @@ def _asked(contract: Contract) -> dict[str, Json]:
 
 
 def _file(path: str) -> str:
-    with open(path, "rb") as file:
+    """Digest of an input file that was judged a moment ago; a tool that runs meanwhile may have put
+    a pipe, a link or a device in its place, which would be waited for or read for ever."""
+    try:
+        descriptor = kernel.open_exact(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
+    except OSError as error:
+        raise _input_changed(path) from error
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise _input_changed(path)
         return sha256_file(file)
+
+
+def _input_changed(path: str) -> Refused:
+    return Refused(
+        "PATH_CHANGED",
+        f"inputs.input_files: {path} is no longer the file that was checked.",
+        remedy="Run again once nothing moves the input files.",
+    )

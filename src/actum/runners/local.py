@@ -454,7 +454,12 @@ def _collect(
         if anchor is None:
             missed += (NotCollected(path=path, kind="output_file", reason="outside every grant"),)
             continue
-        root = open_exact(anchor, os.O_PATH)
+        try:
+            root = open_exact(anchor, os.O_PATH)
+        except OSError as error:  # moved away meanwhile, by another tool or the caller
+            reason = f"its directory: {error.strerror}"
+            missed += (NotCollected(path=path, kind="output_file", reason=reason),)
+            continue
         relative = os.path.relpath(path, anchor)
         taken, lost = collect.collect_files(root, (relative,), "output_file", left)
         os.close(root)

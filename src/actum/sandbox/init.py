@@ -8,6 +8,7 @@ it ended. Killing this process kills everything in the namespace; that is the ho
 from __future__ import annotations
 
 import array
+import contextlib
 import ctypes
 import errno
 import fcntl
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
 
 _EXEC_FAILED_NOT_FOUND, _EXEC_FAILED_DENIED = 127, 126
 _OPEN_FILES = 1_024
+#: 0 forbids files only: where the host pipes cores to a program, that program, as root and outside
+#: of every namespace, would still be handed the memory of the tool. At 1 the kernel starts nothing.
+_NO_CORE = 1
 #: Largest single file a tool may write into a host path; scratch is capped by its tmpfs.
 FILE_BYTES = 1 << 30
 _HOSTNAME = "actum"
@@ -309,7 +313,7 @@ def _become_tool(
         # After joining, so that the tool sees itself at the root of its cgroups.
         kernel.unshare(kernel.CLONE_NEWCGROUP)
         for limit, value in (
-            (resource.RLIMIT_CORE, 0),
+            (resource.RLIMIT_CORE, _NO_CORE),
             (resource.RLIMIT_NOFILE, _OPEN_FILES),
             (resource.RLIMIT_MEMLOCK, 65_536),
             (resource.RLIMIT_MSGQUEUE, 0),
@@ -426,7 +430,10 @@ class _Supervisor:
         """Children that took the place of ended threads do not stay."""
         for pid in self.tasks.settle():
             self._deny("fork", "child beyond max_children")
-            os.kill(pid, signal.SIGKILL)  # ours to reap, or its parent's, so the pid is not reused
+            with contextlib.suppress(
+                ProcessLookupError
+            ):  # ended by itself, and reaped by its parent
+                os.kill(pid, signal.SIGKILL)
 
     def _deny(self, kind: str, target: str) -> None:
         self.denials_total += 1

@@ -8,6 +8,7 @@ judged, and that very object is what gets mounted.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import stat
@@ -190,14 +191,21 @@ def furnish(root: str, request: Request, template: str, idmap: int) -> None:
     )
     if missing:
         _own_etc(root, template)
+    attached: list[str] = []
     for path, tree in grants:
-        _make_mount_point(root, path, tree)
+        # Below a granted directory nothing is made: the path exists there, it was resolved on the
+        # host. If it is gone by now, a tool that runs beside us may have put a link in its way.
+        if not _is_below(path, attached):
+            _make_mount_point(root, path, tree)
         _attach_inside(root, path, tree)
+        attached.append(path)
     if missing:
         _close_etc(root)
     # After the grants: an approved /etc of the host must not bring the host's names back.
     for name, text in request["etc"].items():
         _own_file(root, name, text)
+    for path in _ways_to_covered(request):
+        _pin(root, path)
     for path in request["protect"]:
         _protect(root, path)
     for path in request["deny"]:
@@ -207,7 +215,7 @@ def furnish(root: str, request: Request, template: str, idmap: int) -> None:
 def _own_file(root: str, name: str, text: str) -> None:
     """A file of this sandbox alone, over the one of that name in /etc if there is one."""
     own = f"{root}/run/{name}"
-    with open(own, "w") as file:
+    with open(own, "x") as file:  # never through a link, should /run be the host's
         file.write(text)
     if os.path.isfile(f"{root}/etc/{name}") and not os.path.islink(f"{root}/etc/{name}"):
         _attach_inside(root, f"/etc/{name}", _tree_of(own, _READ_ONLY))
@@ -231,19 +239,49 @@ def _close_etc(root: str) -> None:
     os.close(etc)
 
 
-def _make_mount_point(root: str, path: str, tree: int) -> None:
-    """Create what is missing of `path`; only ever inside our own tmpfs mounts.
+def _is_below(path: str, folders: list[str]) -> bool:
+    return any(path.startswith(f"{folder}/") for folder in folders)
 
-    Below a granted host directory nothing is created: there the path exists, because it was
-    resolved on the host.
-    """
-    if os.path.lexists(root + path):
-        return
-    os.makedirs(os.path.dirname(root + path), exist_ok=True)
-    if stat.S_ISDIR(os.fstat(tree).st_mode):
-        os.mkdir(root + path)
-    else:
-        os.close(os.open(root + path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+
+def _make_mount_point(root: str, path: str, tree: int) -> None:
+    """Create what is missing of `path`, inside our own tmpfs mounts and through no link."""
+    *parents, last = path.strip("/").split("/")
+    folder = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    for name in parents:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(name, dir_fd=folder)
+        below = kernel.openat2(folder, name, os.O_PATH | os.O_DIRECTORY, kernel.RESOLVE_NO_SYMLINKS)
+        os.close(folder)
+        folder = below
+    with contextlib.suppress(FileExistsError):
+        if stat.S_ISDIR(os.fstat(tree).st_mode):
+            os.mkdir(last, dir_fd=folder)
+        else:
+            flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
+            os.close(os.open(last, flags, 0o600, dir_fd=folder))
+    os.close(folder)
+
+
+def _ways_to_covered(request: Request) -> list[str]:
+    """Folders that a tool could rename and that lead to what is covered; parents first."""
+    writable = [grant["path"] for grant in request["grants"] if grant["write"]]
+    found = set()
+    for path in (*request["protect"], *request["deny"]):
+        folder = os.path.dirname(path)
+        while _is_below(folder, writable):
+            found.add(folder)
+            folder = os.path.dirname(folder)
+    return sorted(found, key=lambda folder: folder.count("/"))
+
+
+def _pin(root: str, path: str) -> None:
+    """Mount a folder over itself. A mount point keeps its name, so what is covered below it by
+    name is covered the next time as well."""
+    target = _open_inside(root, path)
+    tree = kernel.clone_tree(target)
+    kernel.move_mount_onto(tree, target)
+    os.close(target)
+    os.close(tree)
 
 
 def _open_inside(root: str, path: str) -> int:

@@ -117,6 +117,7 @@ _SOCK_DGRAM, _SOCK_RAW = 2, 3  # AF_UNIX takes raw for datagram
 _SOCK_TYPE_MASK = 0xF
 #: A lease makes whoever opens the file on the host wait for the tool, up to 45 seconds each time.
 _F_SETLEASE = 1_024
+_RLIMIT_CORE = 4
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
 
 #: Calls that set the mode of a file, by the argument that holds it. A set-uid file that a tool
@@ -191,6 +192,26 @@ def _socketpair() -> list[Instruction]:
     ]
 
 
+def _prlimit() -> list[Instruction]:
+    """Not of another process: an ordinary user's init has the tool's uid, and a limit of no open
+    files or no time would be its end. The limit of core files stays as the init set it; programs
+    that set it to 0 are told that they did."""
+    return [
+        argument(0),
+        (JEQ, 1, 0, 0),
+        (RETURN, 0, 0, errno_of(errno.EPERM)),
+        argument(1),
+        (JEQ, 1, 0, _RLIMIT_CORE),
+        (RETURN, 0, 0, ALLOW),
+        argument(2),  # where the new limit lies; nowhere means that it is only read
+        (JEQ, 0, 3, 0),
+        (LOAD, 0, 0, 16 + 8 * 2 + 4),
+        (JEQ, 0, 1, 0),
+        (RETURN, 0, 0, ALLOW),
+        (RETURN, 0, 0, errno_of(0)),
+    ]
+
+
 def _rules(fork: int) -> dict[int, list[Instruction]]:
     rules = {number: give(errno_of(errno.EPERM)) for number in QUIET.values()}
     rules |= {number: give(NOTIFY) for number in (*REPORTED.values(), *VIOLATION.values())}
@@ -213,9 +234,8 @@ def _rules(fork: int) -> dict[int, list[Instruction]]:
     # openat2 takes its mode by pointer; programs fall back to openat.
     rules[437] = give(errno_of(errno.ENOSYS))
     rules |= {number: _without(index, bits) for number, index, bits in _HUGE.values()}
-    # prlimit64 of another process: an ordinary user's init has the tool's uid, and a limit of no
-    # open files or no time would be its end.
-    rules[302] = one_of(0, (0,), ALLOW, errno_of(errno.EPERM))
+    rules[302] = _prlimit()
+    rules[160] = one_of(0, (_RLIMIT_CORE,), errno_of(0), ALLOW)  # setrlimit
     return rules
 
 

@@ -177,9 +177,12 @@ def _hand_over(member: _Member, descriptors: list[int], idmap: int) -> None:
     # If it died this instant, the host learns it from the control socket.
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
         _send(member.channel, what, passed)
-    control = socket.socket(fileno=descriptors[wire.CONTROL])
-    _send(control, json.dumps({"kind": "pid", "pid": member.pid}).encode(), [member.pidfd])
-    control.close()
+    # If the host gave up this instant, the init finds nobody to report to, and leaves.
+    with (
+        contextlib.suppress(BrokenPipeError, ConnectionResetError),
+        socket.socket(fileno=descriptors[wire.CONTROL]) as control,
+    ):
+        _send(control, json.dumps({"kind": "pid", "pid": member.pid}).encode(), [member.pidfd])
     # At once: a copy of the tool's stdout kept here would keep the host waiting for its end.
     for descriptor in descriptors[wire.CONTROL + 1 :]:
         os.close(descriptor)

@@ -1,0 +1,86 @@
+"""What one run does to names must not open for the next run what was closed to it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from actum import Runtime
+from actum.errors import Refused
+from actum.sandbox import root as sandbox_root
+from hostile.jail import Jail
+
+pytestmark = pytest.mark.sandbox
+
+_DENY = {"sandbox.filesystem.deny": ["a/b/secret", "a/closed"]}
+
+
+@pytest.fixture
+def hiding(jail: Jail) -> Jail:
+    (jail.work / "a" / "b").mkdir(parents=True)
+    (jail.work / "a" / "closed").mkdir()
+    (jail.work / "a" / "b" / "secret").write_text("SECRET")
+    (jail.work / "a" / "closed" / "secret").write_text("SECRET")
+    return jail
+
+
+@pytest.mark.req("000-14")
+@pytest.mark.parametrize(
+    "move",
+    ["mv a z", "mv a/b z", "mv a/b a/z", "mkdir z; mv a z/a", "mv a/closed a/z", "mv a/b/secret z"],
+)
+def test_a_denied_path_cannot_be_given_another_name_for_the_next_run(
+    hiding: Jail, move: str
+) -> None:
+    find = "grep -rs SECRET . | wc -l"
+    assert hiding.said(hiding.sh(f"{move} 2>/dev/null; {find}", limits=_DENY)) == "0"
+    assert hiding.said(hiding.sh(find, limits=_DENY)) == "0"
+    assert hiding.outside(f"{move} && echo moved") == "moved"
+    assert hiding.said(hiding.sh(find)) == "2"
+
+
+def test_folders_beside_a_denied_path_are_written_as_before(hiding: Jail) -> None:
+    script = "echo x > a/new; mv a/new a/b/newer; mkdir a/c; mv a/c a/d; rmdir a/d; cat a/b/newer"
+    assert hiding.said(hiding.sh(script, limits=_DENY)) == "x"
+
+
+def test_a_project_that_a_tool_made_inside_of_a_project_governs_nobody(own_jail: Jail) -> None:
+    """It would bring its own key, its own approvals and its own idea of what `shell` is."""
+    own_jail.sh("mkdir -p new/.actum/keys && : > new/actum.toml").check()
+    with pytest.raises(Refused) as refused:
+        Runtime.open(own_jail.work / "new")
+    assert refused.value.violations[0].code == "HOME_NESTED"
+    with Runtime.open(own_jail.work) as found:
+        assert found.settings.root == own_jail.root
+
+
+def test_a_mount_point_is_never_made_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "root").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    tree = os.open(tmp_path, os.O_PATH)
+    (tmp_path / "root" / "link").symlink_to(tmp_path / "elsewhere")
+    for path in ("/link/made", "/link/deeper/made"):
+        with pytest.raises(OSError, match="symbolic links"):
+            sandbox_root._make_mount_point(str(tmp_path / "root"), path, tree)
+    assert os.listdir(tmp_path / "elsewhere") == []
+    sandbox_root._make_mount_point(str(tmp_path / "root"), "/folder/deeper/made", tree)
+    os.close(tree)
+    assert (tmp_path / "root" / "folder" / "deeper" / "made").is_dir()
+
+
+@pytest.mark.xfail(reason="a link in the project counts as what it leads to", strict=True)
+def test_a_link_that_a_tool_made_does_not_widen_the_next_run(own_jail: Jail) -> None:
+    """Asked to work in `work/inner`, the next run may write wherever that leads to."""
+    own_jail.sh(f"ln -s {own_jail.root} inner").check()
+    own_jail.sh("echo x > beyond", cwd=own_jail.work / "inner")
+    assert not (own_jail.root / "beyond").exists()
+
+
+@pytest.mark.xfail(reason="only the .git of the writable directory itself is closed", strict=True)
+def test_a_repository_inside_of_the_writable_directory_cannot_be_reconfigured(jail: Jail) -> None:
+    """git, run by the caller in there, would start what the tool wrote."""
+    jail.outside("git init -q inner")
+    jail.sh("git -C inner config core.fsmonitor 'touch /tmp/owned'")
+    assert "fsmonitor" not in (jail.work / "inner" / ".git" / "config").read_text()

@@ -1,0 +1,105 @@
+"""The init is the witness of how a tool ended: nothing a tool does may end it, or the spawner."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from actum.sandbox.host import Spawner
+from hostile.jail import Jail
+
+pytestmark = pytest.mark.sandbox
+
+#: Makes room by threads, fills it with children, and has them end while they are being counted.
+_CHURN = r"""
+#include <pthread.h>
+#include <stdio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+static pthread_barrier_t barrier;
+static void *wait_for_all(void *nothing) { pthread_barrier_wait(&barrier); return nothing; }
+int main(void) {
+    pthread_attr_t small;
+    pthread_attr_init(&small);
+    pthread_attr_setstacksize(&small, 65536);
+    for (int round = 0; round < 12; round++) {
+        pthread_t threads[200];
+        pthread_barrier_init(&barrier, 0, 201);
+        for (int i = 0; i < 200; i++)
+            if (pthread_create(&threads[i], &small, wait_for_all, 0)) return 3;
+        pthread_barrier_wait(&barrier);
+        for (int i = 0; i < 200; i++) pthread_join(threads[i], 0);
+        int alive = 0;
+        for (int i = 0; i < 190; i++) {
+            pid_t child = fork();
+            if (child == 0) { usleep(20000 + i * 700); _exit(0); }
+            alive += child > 0;
+        }
+        while (alive--) wait(0);
+    }
+    puts("done");
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def churn(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("churn")
+    (folder / "churn.c").write_text(_CHURN)
+    subprocess.run(
+        ["gcc", "-O1", "-pthread", "-o", folder / "churn", folder / "churn.c"], check=True
+    )
+    return folder / "churn"
+
+
+def test_children_that_end_while_they_are_counted_do_not_take_the_init_along(
+    jail: Jail, churn: Path
+) -> None:
+    program = jail.work / "churn"
+    program.write_bytes(churn.read_bytes())
+    program.chmod(0o755)
+    result = jail.sh("exec ./churn", timeout="60s", limits={"sandbox.processes.max_children": 3})
+    assert jail.said(result) == "done"
+    assert any(denial.target == "child beyond max_children" for denial in result.denials)
+
+
+def test_a_host_that_gives_up_at_once_does_not_end_the_spawner() -> None:
+    spawner = Spawner()
+    nothing = os.open(os.devnull, os.O_RDWR)
+    order = {"owner_uid": os.geteuid(), "owner_gid": os.getegid()}
+    try:
+        spawner.launch(order, {}, b"", nothing, []).close()  # type: ignore[arg-type]
+        process = spawner._process
+        assert process is not None
+        os.kill(process.pid, signal.SIGSTOP)
+        given_up = spawner.launch(order, {}, b"", nothing, [])  # type: ignore[arg-type]
+        given_up.close()
+        os.kill(process.pid, signal.SIGCONT)
+        sandbox = spawner.launch(order, {}, b"", nothing, [])  # type: ignore[arg-type]
+        sandbox.await_pid()
+        assert sandbox.pidfd >= 0
+        sandbox.kill()
+        sandbox.close()
+        assert spawner._process is process
+        assert process.poll() is None
+    finally:
+        spawner.close()
+        os.close(nothing)
+
+
+def test_a_crash_inside_is_no_business_of_the_hosts_core_handler(jail: Jail) -> None:
+    """At a limit of 1, and of nothing else, the kernel starts no handler."""
+    program = """
+import resource
+print(resource.getrlimit(resource.RLIMIT_CORE))
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+print(resource.getrlimit(resource.RLIMIT_CORE))
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+print(resource.getrlimit(resource.RLIMIT_NOFILE))
+"""
+    assert jail.said(jail.python(program)) == "(1, 1)\n(1, 1)\n(64, 64)"
+    assert jail.outside_python(program).endswith("(0, 0)\n(64, 64)")

@@ -1,0 +1,69 @@
+"""Answers, names and files that a tool chose, read by the host after it ran."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from actum.engine import plan
+from actum.errors import Refused
+from hostile.jail import Jail
+
+pytestmark = pytest.mark.sandbox
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"value":' * 50_000, "NaN", "9" * 10_000, '"'])
+def test_a_value_that_is_no_value_is_not_believed_and_breaks_nothing(jail: Jail, text: str) -> None:
+    code = "import os\nopen('/artifacts/value.json', 'w').write(text)\nos._exit(0)"
+    result = jail.runtime.python(code, params={"text": text})
+    assert result.outcome == "SUCCEEDED"
+    assert result.output is None
+    assert jail.runtime.python("6 * 7").output == 42
+
+
+def test_names_do_not_multiply_into_the_evidence(own_jail: Jail) -> None:
+    program = """
+import os
+folder = b"/artifacts"
+for _ in range(14):
+    folder += b"/" + bytes([0xFF]) * 250
+    os.mkdir(folder)
+made = 0
+try:
+    while True:
+        os.close(os.open(folder + b"/%04d" % made + bytes([0xFE]) * 240, os.O_CREAT | os.O_WRONLY))
+        made += 1
+except OSError:
+    print(made)
+"""
+    before = _stored_bytes(own_jail.root)
+    result = own_jail.python(program)
+    assert int(own_jail.said(result)) > 900
+    assert result.outcome == "OUTPUT_INVALID"  # what was not collected is said
+    assert _stored_bytes(own_jail.root) - before < 1 << 20
+
+
+def _stored_bytes(root: Path) -> int:
+    return sum(path.stat().st_size for path in (root / ".actum").rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link", "device", "gone"])
+def test_an_input_file_that_was_swapped_after_the_check_is_not_waited_for(
+    tmp_path: Path, kind: str
+) -> None:
+    """A tool that runs beside can swap it; the digest would be computed for ever."""
+    path = tmp_path / "input"
+    path.write_text("x")
+    assert len(plan._file(str(path))) == 64
+    path.unlink()
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "link":
+        path.symlink_to("/dev/zero")
+    elif kind == "device":
+        path = Path("/dev/zero")
+    with pytest.raises(Refused) as refused:
+        plan._file(str(path))
+    assert refused.value.violations[0].code == "PATH_CHANGED"
