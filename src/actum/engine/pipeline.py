@@ -18,7 +18,6 @@ from actum.adapters.output import check_supported
 from actum.capture.model import Enforced
 from actum.contract.call import Call, Check, EffectivePolicy, Plan
 from actum.contract.model import Contract
-from actum.contract.wire import identity_sha256
 from actum.engine import plan as planning
 from actum.engine.account import Account
 from actum.engine.approvals import ApprovalRequired
@@ -27,7 +26,6 @@ from actum.engine.replay import answer_again
 from actum.engine.result import Result
 from actum.engine.rooms import Rooms
 from actum.errors import Fault, Refused, Violation
-from actum.evidence.executions import KnownExecution
 from actum.evidence.facts import Stage
 from actum.registry.model import Adapter, Entry
 from actum.runners.base import Cancel, OnOutput, Runner
@@ -42,17 +40,11 @@ def execute(
     trace_id: str | None = None,
 ) -> Result:
     """Carry out one contract, or say why not. Returns a Result for every outcome."""
-    known = rooms.executions.get(contract.execution_id)
-    if (
-        known is not None
-        and known.may_have_run
-        and known.identity_sha256 == identity_sha256(contract)
-    ):
-        return answer_again(known, rooms.sessions)
-
     account = Account(contract, rooms, trace_id or str(uuid.uuid4()))
     try:
-        _require_unused(known, contract)
+        known = rooms.executions.get(contract.execution_id)
+        if known is not None and known.may_have_run:
+            return answer_again(known, account.intent.identity_sha256, rooms.sessions)
         ready = _prepare(contract, rooms, account)
         account.stage = Stage.WRITE_AHEAD
         account.opened = rooms.ledger.write_ahead(account.intent, account.using_approvals())
@@ -147,15 +139,6 @@ class Forecast:
     policy: EffectivePolicy | None
     checks: tuple[Check, ...]
     enforcement: tuple[Enforced, ...]
-
-
-def _require_unused(known: KnownExecution | None, contract: Contract) -> None:
-    if known is not None and known.may_have_run:
-        raise Refused(
-            "EXECUTION_ID_REUSED",
-            f"execution_id: {contract.execution_id} was used for another request.",
-            remedy="Use a new execution_id, or leave it out.",
-        )
 
 
 def _require_supported(entry: Entry) -> None:

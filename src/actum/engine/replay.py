@@ -8,8 +8,14 @@ from actum.evidence.executions import KnownExecution
 from actum.store.session import SessionStore
 
 
-def answer_again(known: KnownExecution, sessions: SessionStore) -> Result:
-    """What was recorded. Raw output comes back only while its session lives."""
+def answer_again(known: KnownExecution, identity_sha256: str, sessions: SessionStore) -> Result:
+    """What was recorded for the same request. Raw output comes back while its session lives."""
+    if known.identity_sha256 != identity_sha256:
+        raise Refused(
+            "EXECUTION_ID_REUSED",
+            f"execution_id: {known.execution_id} was used for another request.",
+            remedy="Use a new execution_id, or leave it out.",
+        )
     if known.outcome is None:
         raise Refused(
             "EXECUTION_RUNNING",
