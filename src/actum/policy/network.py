@@ -8,6 +8,7 @@ for an internal address.
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
@@ -44,6 +45,8 @@ class Connected:
     needed: tuple[ApprovalNeeded, ...] = ()  #: granted or not
 
 
+#: Where the doors stand, and the name service.
+_USED_INSIDE = tuple(ipaddress.ip_network(text) for text in ("198.18.0.0/15", "127.0.0.53/32"))
 #: One address inside the sandbox for each; more would be no list but a way around level open.
 MAX_HOSTS = 1_000
 
@@ -139,6 +142,14 @@ def _unusable(allow: tuple[str, ...]) -> Iterator[Violation]:
         yield _exceeded("sandbox.network", str(len(allow)), f"At most {MAX_HOSTS} hosts at once.")
     for entry in allow:
         host, _port = split_port(entry)
+        address = literal(host)
+        if address is not None and any(address in network for network in _USED_INSIDE):
+            yield _exceeded(
+                "sandbox.network.allow",
+                entry,
+                f"{entry} has a meaning of its own inside every sandbox; give the service a name in"
+                " [egress.resolve] of actum.toml.",
+            )
         if is_odd_spelling(host):
             yield _exceeded(
                 "sandbox.network.allow",

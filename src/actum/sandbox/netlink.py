@@ -5,6 +5,7 @@ Used by the init (standard library only) and by the host's judge of addresses.
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import socket
 import struct
@@ -47,7 +48,7 @@ def add_loopback_address(text: str) -> None:
     body += _attribute(_IFA_LOCAL, packed) + _attribute(_IFA_ADDRESS, packed)
     reply = _talk(_NEWADDR, _ACK | _CREATE | _EXCL, body)
     code = -struct.unpack_from("i", reply, 16)[0]
-    if code:
+    if code and code != errno.EEXIST:  # ::1 is there from the start
         raise OSError(code, f"address {text}")
 
 

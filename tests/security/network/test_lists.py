@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -143,3 +144,19 @@ except OSError:
     assert [(one.host, one.refused) for one in result.egress] == [
         ("fresh.w.test", "its ports are taken inside the sandbox")
     ]
+
+
+def test_a_listed_literal_is_reached_once_approved_and_no_other_spelling_is_needed(
+    tmp_path: Path, web: _Server
+) -> None:
+    port = web.server_port
+    with socket.create_server(("::1", 0), family=socket.AF_INET6) as six:
+        other = six.getsockname()[1]
+        net = Net(tmp_path, hosts=[f"127.0.0.1:{port}", f"[::1]:{other}"])
+        program = f"import socket; socket.create_connection(('::1', {other})); print('connected')"
+        script = fetch(f"127.0.0.1:{port}") + f'python3 -c "{program}"'
+        assert net.ask(script).reason_codes == ("APPROVAL_REQUIRED",)
+        result = net.run(script)
+        assert said(result) == [f"hello 127.0.0.1:{port}", "connected"]
+        assert said(net.run(fetch(f"127.0.0.1:{port}"), enabled=False)) == ["no"]
+        net.close()

@@ -493,6 +493,16 @@ def test_an_address_in_an_odd_spelling_is_no_host(host: str) -> None:
     assert decided.fields == [("SCOPE_EXCEEDED", "sandbox.network.allow")]
 
 
+@pytest.mark.parametrize("host", ["198.18.1.1:80", "198.19.255.255", "127.0.0.53:53"])
+def test_an_address_that_every_sandbox_has_itself_is_no_host(host: str) -> None:
+    entry = make_entry(
+        scope=make_scope(network=True, hosts=(host,)),
+        permissions=make_permissions(outbound=("https",)),
+    )
+    decided = decide(entry, network=network(enabled=True))
+    assert decided.fields == [("SCOPE_EXCEEDED", "sandbox.network.allow")]
+
+
 @pytest.mark.req("000-18")
 def test_an_enabled_network_with_an_empty_list_reaches_nothing() -> None:
     decided = decide(online(), network=network(enabled=True, allow=()))

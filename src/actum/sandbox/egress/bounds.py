@@ -9,6 +9,7 @@ from dataclasses import dataclass
 class Bounds:
     connections: int = 10_000  #: in all; each one is on record
     at_once: int = 2_000
+    large_buffers: int = 64  #: they are the host's memory, not the tool's
     bytes: int = 8 << 30  #: both directions together
     questions: int = 100_000  #: to the name service; it falls silent afterwards
     refused_names: int = 1_000  #: each on record once

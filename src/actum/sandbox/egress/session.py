@@ -52,6 +52,7 @@ class Session:
         self._ask_listeners = ask_listeners
         self._bounds = bounds
         self._at_once = 0
+        self._large = 0
         self._records = Records(bounds)
         self._names = Names(doors, self._records, bounds, self._open_door)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -258,7 +259,7 @@ class Session:
     async def _copy(
         self, source: socket.socket, target: socket.socket, moved: list[int], direction: int
     ) -> None:
-        """One direction, until its end is passed on; small buffers until they prove too small."""
+        """One direction, until its end is passed on; a few of those that need it get more room."""
         buffer, rounds = memoryview(bytearray(_SMALL)), 0
         try:
             while count := await self._loop.sock_recv_into(source, buffer):
@@ -268,7 +269,8 @@ class Session:
                     raise ConnectionAbortedError
                 await self._loop.sock_sendall(target, buffer[:count])
                 moved[direction] += count
-                if count == len(buffer) == _SMALL:
+                if count == len(buffer) == _SMALL and self._large < self._bounds.large_buffers:
+                    self._large += 1
                     buffer = memoryview(bytearray(_LARGE))
                 rounds += 1
                 if rounds % _ROUNDS == 0:
@@ -279,6 +281,8 @@ class Session:
             for end in (source, target):
                 with contextlib.suppress(OSError):
                     end.shutdown(socket.SHUT_RDWR)
+        finally:
+            self._large -= len(buffer) == _LARGE
 
 
 def _reset(inside: socket.socket) -> None:
