@@ -29,6 +29,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -149,8 +150,8 @@ def wait_for_quiet() -> None:
         time.sleep(0.002)
 
 
-def in_child(work: Callable[[int], None]) -> tuple[int, int, bytes]:
-    """(pid, wait status, what it said) of a process that does `work` and nothing else."""
+def _fork(work: Callable[[int], None]) -> tuple[int, int]:
+    """(pid, what it says) of a process that does `work` and nothing else."""
     read, write = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -159,13 +160,24 @@ def in_child(work: Callable[[int], None]) -> tuple[int, int, bytes]:
         try:
             work(write)
             code = 0
+        except BaseException:  # noqa: BLE001 -- nothing of this process goes on
+            traceback.print_exc()
         finally:
             os._exit(code)
     os.close(write)
+    return pid, read
+
+
+def _outlive(pid: int, read: int) -> tuple[int, int, bytes]:
     with open(read, "rb") as file:
         said = file.read()
     _, status = os.waitpid(pid, 0)
     return pid, status, said
+
+
+def in_child(work: Callable[[int], None]) -> tuple[int, int, bytes]:
+    """(pid, wait status, what it said)"""
+    return _outlive(*_fork(work))
 
 
 def traced(work: Callable[[int], None], *options: str) -> tuple[int, int, bytes]:
@@ -175,17 +187,7 @@ def traced(work: Callable[[int], None], *options: str) -> tuple[int, int, bytes]
         os.kill(os.getpid(), signal.SIGSTOP)
         work(told)
 
-    read, write = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        os.close(read)
-        code = 70
-        try:
-            wait_for_tracer(write)
-            code = 0
-        finally:
-            os._exit(code)
-    os.close(write)
+    pid, read = _fork(wait_for_tracer)
     os.waitpid(pid, os.WUNTRACED)
     tracer = subprocess.Popen(
         ["strace", "-qq", *options, "-p", str(pid)], stderr=subprocess.DEVNULL
@@ -193,11 +195,9 @@ def traced(work: Callable[[int], None], *options: str) -> tuple[int, int, bytes]
     while "TracerPid:\t0" in Path(f"/proc/{pid}/status").read_text():
         time.sleep(0.001)
     os.kill(pid, signal.SIGCONT)
-    with open(read, "rb") as file:
-        said = file.read()
-    _, status = os.waitpid(pid, 0)
+    ended = _outlive(pid, read)
     tracer.wait()
-    return pid, status, said
+    return ended
 
 
 def arm_spawner(role: str, kill_at: int, tally: str = "") -> None:

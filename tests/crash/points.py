@@ -7,6 +7,7 @@ from __future__ import annotations
 import functools
 import importlib
 import os
+import select
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -97,5 +98,10 @@ def kill(victim: str) -> None:
         "spawner": children_of(own),
         "init": [init for spawner in children_of(own) for init in children_of(spawner)],
     }[victim]
-    for pid in found:
-        os.kill(pid, signal.SIGKILL)
+    handles = {pid: os.pidfd_open(pid) for pid in found}
+    for handle in handles.values():
+        signal.pidfd_send_signal(handle, signal.SIGKILL)
+    # Until they are dead: what comes next is not to meet one that is just dying.
+    for handle in handles.values():
+        select.select([handle], [], [], 10)
+        os.close(handle)
