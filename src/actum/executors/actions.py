@@ -11,6 +11,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -53,14 +54,14 @@ class Action:
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Profile:
     """Which actions a caller may use; ``None``: every known one."""
 
     profile_id: str
     allow: tuple[str, ...] | None = None
 
-    @property
+    @cached_property
     def hash(self) -> str:
         return sha256_json({"profile_id": self.profile_id, "allow": self.allow})
 
@@ -68,14 +69,14 @@ class Profile:
         return self.allow is None or action in self.allow
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Actions:
     actions: Mapping[str, Action]
     profiles: Mapping[str, Profile] = field(
         default_factory=lambda: {DEFAULT_PROFILE: Profile(profile_id=DEFAULT_PROFILE)}
     )
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
         """Changes when any action does."""
         return sha256_json({name: each.document() for name, each in self.actions.items()})

@@ -197,7 +197,7 @@ NOT_JSON = [float("nan"), float("inf"), {1, 2}, b"x", object(), 2**53, {1: 2}, "
 
 
 @pytest.mark.req("001-60")
-@pytest.mark.parametrize("value", NOT_JSON, ids=repr)
+@pytest.mark.parametrize("value", NOT_JSON, ids=lambda value: type(value).__name__)
 def test_a_payload_that_is_not_json_is_blocked_without_a_digest(
     filled: PureHouse, value: Any
 ) -> None:

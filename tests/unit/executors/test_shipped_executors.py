@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +13,9 @@ from pure_house import PureHouse
 
 from actum.contract.outcome import ActionStatus
 from actum.contract.parse import parse_contract
+from actum.executors.modules import ALLOWED
 from actum.executors.plane import shipped_reviews
+from actum.executors.reasons import Reason
 from actum.executors.registry import Source, shipped_sources
 from actum.executors.review import examine
 from actum.executors.verdicts import contract_sha256
@@ -382,3 +387,31 @@ def test_a_secret_of_a_plan_does_not_come_out_of_it(house: PureHouse) -> None:
     )
     codes = house.act("composite_run", plan).reason_codes
     assert codes == ("COMPOSITE_STEP_FAILED:give", "SECRET_IN_OUTPUT")
+
+
+EXAMPLES = sorted((Path(__file__).parents[3] / "examples" / "executors").glob("*.py"))
+
+
+@pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)
+def test_the_examples_pass_the_gate(file: Path) -> None:
+    review = examine(file.read_bytes(), file=file.name, by="x", at=datetime.now(UTC))
+    assert review.approved, [check for check in review.checks if not check.passed]
+
+
+def test_the_examples_work_as_their_page_says(own_house: PureHouse) -> None:
+    folder = own_house.root / "executors"
+    for file in (*EXAMPLES, EXAMPLES[0].with_name("actions.toml")):
+        shutil.copy(file, folder)
+    assert own_house.plane.review(folder / "invoice_total.py", by="user:x").approved
+    payload = {"currency": "EUR", "lines": [{"quantity": "3", "unit_price": "0.10"}]}
+    result = own_house.plane.act({"action": "bill", "payload": payload}, profile="accounting")
+    assert own_house.plane.value(result)["gross"] == "0.30"
+
+
+def test_the_page_lists_every_reason_and_every_module() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "executors.md").read_text()
+    marks = {Reason.EXECUTION_ATTEMPT}
+    assert [
+        reason for reason in Reason if reason not in marks and f"`{reason.value}" not in page
+    ] == []
+    assert [name for name in ALLOWED if name.split(".")[0] not in page] == []

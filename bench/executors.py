@@ -1,0 +1,142 @@
+"""A call of a pure executor with every guard, beside a bare call in a process and beside a peer.
+
+`bare` asks an idle process of a `multiprocessing` pool: no isolation between calls, no limits, no
+record. `bare, fresh process` gives every call its own process, which is the isolation that we give,
+and still nothing else. `pydantic-monty` runs the same text operation in its own interpreter, one
+fresh session per call, without records; it is measured when `pip install pydantic-monty` was done.
+
+Run alone with `python bench/executors.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+from measured import interleaved, ratios
+from project import project
+
+from actum import Runtime
+from actum.executors.model import ActionRequest
+
+_TEXT = "the quick brown fox"
+_SECONDS = 3.0
+
+
+def _work(text: str) -> str:
+    return text.upper()
+
+
+def _answer(pipe: Any, text: str) -> None:
+    pipe.send(_work(text))
+
+
+def _fresh_process(context: Any) -> str:
+    ours, theirs = context.Pipe()
+    child = context.Process(target=_answer, args=(theirs, _TEXT))
+    child.start()
+    answer: str = ours.recv()
+    child.join()
+    return answer
+
+
+def measure(rounds: int = 300) -> dict[str, Any]:
+    with project() as root, Runtime.open(root) as rt, ExitStack() as stack:
+        context = multiprocessing.get_context("fork")
+        pool = stack.enter_context(context.Pool(2))
+
+        def actum() -> None:
+            result = rt.act(ActionRequest(action="process", payload={"text": _TEXT}))
+            if rt.act_value(result) != _TEXT.upper():
+                raise RuntimeError(result)
+
+        contenders: dict[str, Callable[[], object]] = {
+            "actum": actum,
+            "bare": lambda: pool.apply(_work, (_TEXT,)),
+            "bare, fresh process": lambda: _fresh_process(context),
+        }
+        monty = _monty(stack)
+        if monty is not None:
+            contenders["pydantic-monty"] = monty
+        rt.act(ActionRequest(action="process", payload={"text": "warm"}))
+        latency = interleaved(contenders, rounds)
+        latency["actum, without records"] = _without_records(rt, rounds)
+        return {
+            "latency": latency,
+            "of a fresh process": ratios(latency, "bare, fresh process"),
+            "throughput_per_s": {
+                name: max(_throughput(contender, threads) for threads in (1, 2, 4))
+                for name, contender in contenders.items()
+            },
+            "walls": list(rt.executors.pool.walls),
+        }
+
+
+def _monty(stack: ExitStack) -> Callable[[], object] | None:
+    try:
+        import pydantic_monty
+    except ImportError:
+        return None
+    host = stack.enter_context(pydantic_monty.Monty())
+
+    def call() -> None:
+        with host.checkout() as session:
+            if session.feed_run("text.upper()", inputs={"text": _TEXT}) != _TEXT.upper():
+                raise RuntimeError
+
+    return call
+
+
+def _without_records(rt: Runtime, rounds: int) -> dict[str, float]:
+    """What is left when the two durable writes are taken away: the isolated call itself."""
+    from actum.contract.canonical import canonical
+    from actum.executors import runs
+
+    pipeline, pool = rt.executors.pipeline, rt.executors.pool
+    executor = rt.executors.registry.executors["text_process"]
+    request = ActionRequest(action="process")
+    frame = runs.call_frame(
+        pipeline._code(executor),
+        executor.declared,
+        action="process",
+        payload=canonical({"text": _TEXT}),
+        trace_id=request.trace_id,
+        at=request.ts_utc,
+    )
+
+    def call() -> None:
+        child, ran = runs.run(pool, frame, executor.declared, 1.0)
+        if ran.output is None:
+            raise RuntimeError(ran)
+        child.finish()
+        pool.refill()
+
+    return interleaved({"call": call}, rounds)["call"]
+
+
+def _throughput(contender: Callable[[], object], threads: int) -> float:
+    """Calls per second with so many callers at once."""
+    counts = [0] * threads
+    until = time.perf_counter() + _SECONDS
+
+    def work(index: int) -> None:
+        while time.perf_counter() < until:
+            contender()
+            counts[index] += 1
+
+    callers = [threading.Thread(target=work, args=(index,)) for index in range(threads)]
+    began = time.perf_counter()
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    return round(sum(counts) / (time.perf_counter() - began), 1)
+
+
+if __name__ == "__main__":
+    print(json.dumps(measure(), indent=1))
