@@ -21,6 +21,8 @@ from actum.sandbox.egress.bounds import Bounds
 from actum.sandbox.egress.doors import Doors
 from actum.sandbox.egress.relay import Relay
 
+from .test_names import query
+
 
 @pytest.fixture
 def server() -> Iterator[socket.socket]:
@@ -305,3 +307,77 @@ def test_bytes_beyond_the_bound_break_the_connection(server: socket.socket) -> N
             assert is_cut(made)
         assert world.session.tripped
         assert sum(one.sent + one.received for one in world.session.close()) <= 100
+
+
+class NameService:
+    """The two sockets that the init would bind, and clients for them."""
+
+    def __init__(self, relay: Relay, *allow: str) -> None:
+        policy = NetworkPolicy(enabled=True, allow=allow, deny=(), outbound=("http",))
+        self.session = relay.open(Doors(plan_egress(policy)), lambda address, ports: None)
+        datagram = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        datagram.bind(("127.0.0.1", 0))
+        stream = socket.create_server(("127.0.0.1", 0), backlog=512)
+        self.datagrams, self.streams = datagram.getsockname(), stream.getsockname()
+        self.session.answer_names(datagram.detach(), stream.detach())
+
+    def ask(self, packet: bytes) -> bytes:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
+            client.settimeout(10)
+            client.sendto(packet, self.datagrams)
+            return client.recv(512)
+
+    def stream(self) -> socket.socket:
+        made = socket.create_connection(self.streams, 10)
+        made.settimeout(10)
+        return made
+
+
+def test_the_name_service_answers_datagrams_and_streams() -> None:
+    relay = Relay()
+    service = NameService(relay, "a.test")
+    assert service.ask(query("a.test"))[-4:] == socket.inet_aton("198.18.1.0")
+    with service.stream() as made:
+        for _ in range(2):
+            packet = query("evil.test")
+            made.sendall(struct.pack("!H", len(packet)) + packet)
+            reply = made.recv(512)
+            assert reply[2:4] == packet[:2]
+            assert reply[5] & 0xF == 3
+    assert [one.host for one in service.session.close()] == ["evil.test"]
+    relay.close()
+
+
+def test_a_slow_client_of_the_name_service_is_let_go() -> None:
+    relay = Relay(bounds=Bounds(idle_names_s=0.1))
+    service = NameService(relay, "a.test")
+    with service.stream() as made:
+        made.sendall(b"\0")
+        assert is_cut(made)
+    service.session.close()
+    relay.close()
+
+
+def test_clients_of_the_name_service_are_bounded() -> None:
+    relay = Relay(bounds=Bounds(name_streams=3))
+    service = NameService(relay, "a.test")
+    packet = query("a.test")
+    held = [service.stream() for _ in range(3)]
+    for made in held:
+        made.sendall(struct.pack("!H", len(packet)) + packet)
+        assert made.recv(512)
+    with service.stream() as refused_one:
+        assert is_cut(refused_one)
+    held.pop().close()
+    until = time.monotonic() + 10
+    while time.monotonic() < until:
+        with service.stream() as made:
+            made.sendall(struct.pack("!H", len(packet)) + packet)
+            if not is_cut(made):
+                break
+    else:
+        pytest.fail("a place that became free was not given away")
+    for made in held:
+        made.close()
+    service.session.close()
+    relay.close()
