@@ -124,7 +124,7 @@ class NetworkPolicy:
     allow: tuple[str, ...]
     deny: tuple[str, ...]
     outbound: tuple[str, ...]  #: protocol classes of the ToolSpec: dns, http, https, tcp
-    internal: tuple[str, ...] = ()  #: entries of `allow` whose internal addresses were approved
+    internal: tuple[str, ...] = ()  #: ``host:port`` whose internal addresses were approved
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +139,7 @@ class EffectivePolicy:
     protect: tuple[str, ...]  #: inside a writable path, yet never writable
     network: NetworkPolicy
     environment: tuple[str, ...]  #: names that may reach the tool
-    approvals: tuple[str, ...] = ()  #: ``gate:decided_by`` entries that this rests on
+    approvals: tuple[str, ...] = ()  #: what this rests on: ``gate:pin``, ``gate:who:request_id``
 
     def document(self) -> dict[str, Json]:
         return {
