@@ -161,8 +161,10 @@ def prepare(template: str) -> str:
             os.mkdir(f"{root}/{name}")
             _attach(_tree_of(f"/{name}", _READ_ONLY), f"{root}/{name}")
     _attach(_tree_of(f"{template}/etc", _READ_ONLY), f"{root}/etc")
-    # Devices stay devices: MOUNT_ATTR_NODEV would make /dev/null unopenable.
-    _attach(_tree_of(f"{template}/dev", kernel.MOUNT_ATTR_NOSUID), f"{root}/dev")
+    # Devices stay devices: MOUNT_ATTR_NODEV would make /dev/null unopenable. Read-only they can be
+    # written all the same; the folder, which is every sandbox's, cannot: an ordinary user owns it.
+    read_only = kernel.MOUNT_ATTR_NOSUID | kernel.MOUNT_ATTR_RDONLY
+    _attach(_tree_of(f"{template}/dev", read_only), f"{root}/dev")
     for name, mode, flags in _SCRATCH:
         kernel.mount("tmpfs", f"{root}/{name}", "tmpfs", flags, f"mode={mode},size=1m,nr_inodes=64")
     # Mounted while a fully visible /proc still exists: in a user namespace the kernel insists.
