@@ -4,6 +4,9 @@ The program that runs snippets waits for its order on stdin, so it can be confin
 its imports done in advance, under exactly the plan that it will be used for: a warm interpreter
 serves a plan only if everything about the two is equal but stdin. Refilled by a thread of its own
 after an execution has ended, never while one waits.
+
+What it imports is not ours, and runs when nobody asked for it: an interpreter that is still busy
+after a while is ended by the same thread.
 """
 
 from __future__ import annotations
@@ -32,6 +35,8 @@ if TYPE_CHECKING:
 Shape = str
 _PER_SHAPE, _IN_ALL = 2, 8
 _KEEP_S = 300.0
+#: After so long, one that waits takes no processor time; looked at this often.
+_IMPORTS_S, _LOOK_S, _IDLE_NS = 10.0, 1.0, 50_000_000
 _PIPE_BYTES = 1 << 20
 
 
@@ -43,6 +48,13 @@ class Warm:
     cgroup: Cgroup
     order: int  #: the writing end of its stdin
     since: float
+    cpu_ns: int = 0  #: taken when it was last looked at
+
+    def is_busy(self, now: float) -> bool:
+        """Whether it does something else than wait, though it had the time to import."""
+        used = self.cgroup.usage().cpu_ns
+        before, self.cpu_ns = self.cpu_ns, used
+        return now - self.since > _IMPORTS_S and used - before > _IDLE_NS
 
     def give(self, order: bytes) -> None:
         """The one thing it waits for. The pipe holds all of it; a dead reader is found later."""
@@ -101,7 +113,14 @@ class WarmInterpreters:
         self._orders.put((shape, launch))
 
     def _work(self) -> None:
-        while (order := self._orders.get()) is not None:
+        while True:
+            try:
+                order = self._orders.get(timeout=_LOOK_S if self._any() else None)
+            except queue.Empty:
+                self._end_busy()
+                continue
+            if order is None:
+                return
             shape, launch = order
             self._make_room(shape)
             while self._wanting(shape):
@@ -114,6 +133,20 @@ class WarmInterpreters:
                         self._waiting.setdefault(shape, []).append(warm)
                         continue
                 warm.discard()
+
+    def _any(self) -> bool:
+        with self._guard:
+            return any(self._waiting.values())
+
+    def _end_busy(self) -> None:
+        # Under the guard: one that is taken meanwhile belongs to an execution.
+        now = time.monotonic()
+        with self._guard:
+            busy = [w for waiting in self._waiting.values() for w in waiting if w.is_busy(now)]
+            for waiting in self._waiting.values():
+                waiting[:] = [warm for warm in waiting if warm not in busy]
+        for warm in busy:
+            warm.discard()
 
     def _wanting(self, shape: Shape) -> bool:
         with self._guard:

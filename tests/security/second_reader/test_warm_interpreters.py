@@ -1,0 +1,63 @@
+"""Warm interpreters run a caller's imports before anybody asks. That is no way to run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from actum.runners import warm
+from hostile.jail import Jail, alive, marker
+
+pytestmark = pytest.mark.sandbox
+
+_ORDER = b'{"code": "6 * 7", "params": {}, "files": {}}'
+
+
+@pytest.mark.parametrize(("body", "stays"), [("while True: pass", False), ("", True)])
+def test_imports_that_never_end_are_ended_though_nobody_asked_for_them(
+    own_jail: Jail, monkeypatch: pytest.MonkeyPatch, body: str, stays: bool
+) -> None:
+    """The module behaves while an order is there, and burns the processor while none is."""
+    monkeypatch.setattr(warm, "_IMPORTS_S", 1.0)
+    monkeypatch.setattr(warm, "_LOOK_S", 0.2)
+    name = f"module_{marker()}"
+    (own_jail.work / f"{name}.py").write_text(
+        f"import select\nif not select.select([0], [], [], 0)[0]:\n    {body or 'pass'}\n"
+    )
+    result = own_jail.runtime.exec("snippet", name, stdin=_ORDER, cwd=own_jail.work)
+    assert result.outcome == "SUCCEEDED"
+    assert _within(10, lambda: len(alive(name)) >= 2), "no warm interpreter was started"
+    if stays:
+        assert not _within(4, lambda: not alive(name))
+    else:
+        assert _within(20, lambda: not alive(name))
+
+
+def _within(seconds: float, happens: Callable[[], bool]) -> bool:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        if happens():
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def test_one_snippet_leaves_nothing_for_the_next(jail: Jail) -> None:
+    plant = """
+import builtins, json, os, sys, tempfile
+builtins.print = None
+json.loads = None
+sys.modules["math"] = None
+open("/tmp/math.py", "w").write("pi = 3")
+open("/dev/shm/left", "w").write("x")
+os.environ["LEFT"] = "x"
+"""
+    look = """
+import math, os
+(math.pi > 3, os.listdir("/tmp"), os.listdir("/dev/shm"), os.environ.get("LEFT"), os.getpid() > 1)
+"""
+    for _ in range(4):
+        assert jail.runtime.python(plant).outcome == "SUCCEEDED"
+        assert jail.runtime.python(look).output == [True, [], [], None, True]
