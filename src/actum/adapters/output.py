@@ -56,7 +56,28 @@ def check_supported(adapter: Adapter) -> tuple[Violation, ...]:
         for index, transform in enumerate(adapter.input_transforms)
     )
     templates = adapter.cli.arg_mapping if adapter.cli else {}
+    # Asked for and silently not done would be a promise broken.
+    again = []
+    if adapter.retry.max_attempts > 1:
+        again.append(
+            Violation(
+                code="RETRY_UNSUPPORTED",
+                field="errors.retry.max_attempts",
+                value=str(adapter.retry.max_attempts),
+                message="errors.retry: this version makes one attempt. Write max_attempts: 1.",
+            )
+        )
+    if adapter.fallback is not None:
+        again.append(
+            Violation(
+                code="RETRY_UNSUPPORTED",
+                field="errors.fallback",
+                value=adapter.fallback.adapter_id,
+                message="errors.fallback: this version has no fallback. Write fallback: null.",
+            )
+        )
     return (
+        *again,
         *check_templates(templates, "interface.cli.arg_mapping"),
         *inputs,
         *_unsupported(adapter.output_transforms),

@@ -17,7 +17,7 @@ from actum.contract.call import (
     call_sha256,
 )
 from actum.contract.canonical import sha256_bytes, sha256_file, sha256_json
-from actum.contract.model import Contract, Json, StreamMode
+from actum.contract.model import Contract, Determinism, Json, StreamMode
 from actum.engine.approvals import binding
 from actum.errors import Refused, Violation
 from actum.policy.effective import PolicySettings, effective_policy
@@ -86,7 +86,12 @@ def judge(
     return Judged(
         policy=policy,
         checked=checked,
-        violations=(*objections, *_golden(contract), *checked.violations),
+        violations=(
+            *objections,
+            *_golden(contract),
+            *_determinism(contract),
+            *checked.violations,
+        ),
         needed=needed,
         wished=wished,
     )
@@ -104,6 +109,20 @@ def _golden(contract: Contract) -> tuple[Violation, ...]:
         )
         for name, mode in streams.items()
         if mode is StreamMode.EXPECTED
+    )
+
+
+def _determinism(contract: Contract) -> tuple[Violation, ...]:
+    """A level that this version does not reach is refused, not approximated."""
+    if contract.determinism in (Determinism.D0, Determinism.D1):
+        return ()
+    return (
+        Violation(
+            code="DETERMINISM_UNSUPPORTED",
+            field="determinism",
+            value=contract.determinism.value,
+            message="determinism: this version reaches D0 and D1; ask for one of them.",
+        ),
     )
 
 
