@@ -17,7 +17,7 @@ from actum.executors.verdicts import Check, Review, contract_sha256
 from actum.store.database import Database
 from actum.store.keys import Keyring
 
-LIMITS = Limits(timeout_ms=1_000, max_payload_bytes=10_000, max_depth=10, max_list_items=100)
+LIMITS = Limits(timeout_ms=10_000, max_payload_bytes=10_000, max_depth=10, max_list_items=100)
 
 _WRAPPED = """
 

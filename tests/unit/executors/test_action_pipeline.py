@@ -18,8 +18,8 @@ from actum.contract.outcome import ActionStatus
 from actum.errors import ContractInvalid, Refused
 from actum.executors.model import ActionRequest, ActionResult, Limits, Version
 
-SMALL = Limits(timeout_ms=1_000, max_payload_bytes=100, max_depth=3, max_list_items=4)
-LARGE_OUTPUT = Limits(timeout_ms=1_000, max_payload_bytes=60, max_depth=3, max_list_items=4)
+SMALL = Limits(timeout_ms=10_000, max_payload_bytes=100, max_depth=3, max_list_items=4)
+LARGE_OUTPUT = Limits(timeout_ms=10_000, max_payload_bytes=60, max_depth=3, max_list_items=4)
 BUILT = "def execute(req):\n    return eval(req.payload['make'])\n"
 SEEN = """
 def execute(req):

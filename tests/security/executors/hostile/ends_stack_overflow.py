@@ -6,6 +6,6 @@ import sys
 def execute(req):
     sys.setrecursionlimit(10**9)
     deep = []
-    for _ in range(1_000_000):
+    for _ in range(300_000):
         deep = [deep]
     return repr(deep)
