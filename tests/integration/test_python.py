@@ -149,8 +149,9 @@ def test_a_warm_interpreter_that_was_killed_is_not_given_an_order() -> None:
     with Runtime.temporary() as rt:
         rt.python("1")
         for warm in waiting(rt, 2):
-            warm.sandbox.still_waiting()
+            _pid_of(warm)
             signal.pidfd_send_signal(warm.sandbox.pidfd, signal.SIGKILL)
+            warm.sandbox.await_end()
         assert rt.python("6 * 7").output == 42
 
 
@@ -163,6 +164,7 @@ def test_nothing_is_left_when_a_runtime_with_warm_interpreters_is_closed() -> No
 
 
 def _pid_of(warm: Warm) -> int:
-    warm.sandbox.still_waiting()
+    while warm.sandbox.pidfd < 0:
+        warm.sandbox.still_waiting()
     with open(f"/proc/self/fdinfo/{warm.sandbox.pidfd}") as info:
         return int(next(line.split()[1] for line in info if line.startswith("Pid:")))

@@ -65,6 +65,7 @@ class Warm:
         os.close(self.order)
         self.sandbox.kill()
         self.sandbox.await_pid()
+        self.sandbox.await_end()
         self.sandbox.close()
         self.cgroup.remove()
 

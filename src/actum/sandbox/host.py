@@ -21,6 +21,8 @@ from actum.sandbox import wire
 if TYPE_CHECKING:
     from actum.sandbox.wire import Order, Report, Request
 
+#: More than a namespace takes to vanish; one that does not is stuck in the kernel.
+_DEATH_MS = 10_000
 _SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 _BOOT = (
     "import sys; sys.path.insert(0, sys.argv[1]); from actum.sandbox.spawner import main; "
@@ -56,7 +58,9 @@ class Sandbox:
 
     def still_waiting(self) -> bool:
         """Take in what was reported so far; false once the tool has ended or never started."""
-        while select.select([self.control], [], [], 0)[0]:
+        poll = select.poll()  # select() knows no descriptor beyond 1023
+        poll.register(self.control, select.POLLIN)
+        while poll.poll(0):
             received = self._receive()
             if received is None:
                 return False
@@ -116,6 +120,13 @@ class Sandbox:
         """The spawner's word may come after the init's own; without it nobody can be waited for."""
         while self.pidfd < 0 and self.receive() is not None:
             pass
+
+    def await_end(self) -> None:
+        """Until a killed init is gone, and with it everything inside."""
+        if self.pidfd >= 0:
+            poll = select.poll()
+            poll.register(self.pidfd, select.POLLIN)
+            poll.poll(_DEATH_MS)
 
     def close(self) -> None:
         self.control.close()
