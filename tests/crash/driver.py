@@ -248,7 +248,7 @@ def open_house(house: House, case: dict[str, Any]) -> Iterator[Runtime]:
 
 
 def struck_life(house: House, case: dict[str, Any], told: int) -> None:
-    """Two executions in one runtime, one of them struck, and whatever becomes of them."""
+    """Executions in one runtime, one of them struck, and whatever becomes of them."""
     victim, kill_at, moments = case["victim"], case.get("kill_at"), None
     if "syscall" in case:
         pass  # the tracer strikes
@@ -262,7 +262,8 @@ def struck_life(house: House, case: dict[str, Any], told: int) -> None:
         answers = live(runtime, case)
         if victim != "actum":
             host._BOOT = UNARMED
-            answers.append(ask(runtime, SCRIPT))
+            # Whoever was struck late is missed by the second one; the third one finds all well.
+            answers += [ask(runtime, SCRIPT), ask(runtime, SCRIPT)]
     sys.setprofile(None)
     seen = 0 if moments is None else moments.seen
     os.write(told, json.dumps({"answers": answers, "moments": seen}).encode())

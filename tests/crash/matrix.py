@@ -102,18 +102,19 @@ def _of_others(report: Report) -> list[str]:
     """The runtime is alive and has to tell the truth about the one, and go on with the next."""
     if report["killed"] or report["exit_code"] != 0:
         return [f"the runtime itself ended: {report['exit_code']}"]
-    struck, following = json.loads(report["said"])["answers"]
-    outcomes = sorted(outcome for _, outcome, _ in report["became"])
-    honest = {
-        "SUCCEEDED": ["SUCCEEDED", "SUCCEEDED"],  # it had ended already
-        "SANDBOX_UNAVAILABLE": ["EXCEPTION", "SUCCEEDED"],
-        "TOOL_ERROR": ["SUCCEEDED", "TOOL_ERROR"],  # killed on the way from our code to the tool
+    answers = json.loads(report["said"])["answers"]
+    on_record = {
+        "SUCCEEDED": "SUCCEEDED",  # it had ended already
+        "SANDBOX_UNAVAILABLE": "EXCEPTION",
+        "TOOL_ERROR": "TOOL_ERROR",  # killed on the way from our code to the tool
     }
+    expected = sorted(on_record.get(answer, "?") for answer in answers)
+    outcomes = sorted(outcome for _, outcome, _ in report["became"])
     found = []
-    if following != "SUCCEEDED":
-        found.append(f"the next execution of the same runtime ended as {following}")
-    if outcomes != honest.get(struck):
-        found.append(f"answered {struck}, on record {outcomes}")
-    if report["case"].get("slow") and struck != "SANDBOX_UNAVAILABLE":
-        found.append(f"a tool whose sandbox was struck ended as {struck}")
+    if answers[-1] != "SUCCEEDED" or answers.count("SUCCEEDED") < len(answers) - 1:
+        found.append("one strike was felt more than once, or to the end")
+    if outcomes != expected:
+        found.append(f"on record: {outcomes}")
+    if report["case"].get("slow") and answers[0] != "SANDBOX_UNAVAILABLE":
+        found.append("a tool whose sandbox was struck while it ran did not end in a fault")
     return found
