@@ -14,7 +14,15 @@ SOURCE = Path(__file__).parents[2] / "src"
 PYTHON = sys.executable
 
 #: What starting the spawner imports: the jail's own files, which run before any wall stands.
-SPAWNER = ("kernel", "sandbox/spawner", "sandbox/init", "sandbox/root", "sandbox/seccomp")
+SPAWNER = (
+    "kernel",
+    "sandbox/spawner",
+    "sandbox/init",
+    "sandbox/become",
+    "sandbox/supervise",
+    "sandbox/root",
+    "sandbox/seccomp",
+)
 SPAWNER += ("sandbox/landlock", "sandbox/netlink", "sandbox/tasks", "sandbox/wire")
 HEAVY = {"asyncio", "sqlite3", "yaml", "click", "jsonschema_rs", "cryptography"}
 #: Web, database toolkits, MCP: doors and runs that were not asked for.

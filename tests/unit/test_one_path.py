@@ -44,7 +44,8 @@ ALLOWED: dict[str, set[str]] = {
     # Clones the inits of sandboxes, and a helper that holds a user namespace.
     "sandbox/spawner.py": {"clone_process", "fork"},
     # Becomes the tool: the one exec of a program that is not Actum itself.
-    "sandbox/init.py": {"ctypes", "fork", "clone_into_cgroup", "execve"},
+    "sandbox/init.py": {"ctypes"},
+    "sandbox/become.py": {"fork", "clone_into_cgroup", "execve"},
     # Runs *inside* a sandbox, as the tool: a snippet of Python is its payload.
     "sandbox/snippet.py": {"exec", "__import__"},
     # Pure executors are no tools: their processes can open, connect to and exec nothing. The pool
@@ -136,7 +137,7 @@ def test_the_reader_would_notice(line: str):
 @pytest.mark.req("004-78")
 def test_there_is_one_exec_of_a_tool_and_one_caller_on_the_way_to_it():
     """pipeline.execute -> runner.run -> Spawner.launch -> init -> execve."""
-    assert _callers("execve") == {"sandbox/init.py": 1, "executors/zygote.py": 1}
+    assert _callers("execve") == {"sandbox/become.py": 1, "executors/zygote.py": 1}
     assert _callers("launch") == {"runners/local.py": 1}
     imports = [
         str(file.relative_to(SOURCE))

@@ -11,8 +11,8 @@ from actum.contract.limits import ARTIFACTS_BYTES, MIB, STDERR_BYTES, STDOUT_BYT
 from actum.runners.attend import Attended, Stop
 from actum.runners.base import Capability
 from actum.runners.outside import Outside
+from actum.sandbox.become import FILE_BYTES
 from actum.sandbox.cgroup import Usage
-from actum.sandbox.init import FILE_BYTES
 from actum.sandbox.probe import Host
 
 _MECHANISMS = {

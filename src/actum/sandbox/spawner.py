@@ -19,6 +19,8 @@ import socket
 
 from actum import kernel
 from actum.sandbox import init, root, seccomp, wire
+from actum.sandbox.become import Template
+from actum.sandbox.talk import receive
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -56,7 +58,7 @@ class _Pool:
     """Warm members, each used once. Refilled when a sandbox has ended: a refill at the time of an
     order would compete with it for the processor."""
 
-    def __init__(self, template: init.Template, limit: int) -> None:
+    def __init__(self, template: Template, limit: int) -> None:
         self._template = template
         self._limit = limit
         self._wanted = min(limit, 2)
@@ -121,7 +123,7 @@ def main(descriptor: int, pool_size: int) -> None:
             pool.ended(pidfd)
             refill = pool.hungry
         if server.fileno() in ready:
-            packet, descriptors = init.receive(server)
+            packet, descriptors = receive(server)
             if not packet:
                 return
             order: Order = json.loads(packet)
@@ -134,7 +136,7 @@ def main(descriptor: int, pool_size: int) -> None:
             refill = pool.hungry
 
 
-def _idmap_for(order: Order, template: init.Template, idmaps: dict[tuple[int, int], int]) -> int:
+def _idmap_for(order: Order, template: Template, idmaps: dict[tuple[int, int], int]) -> int:
     """A user namespace that shows the owner's files as the tool's; -1 where they are already."""
     owner = (order["owner_uid"], order["owner_gid"])
     if owner == (template.uid, template.gid):
@@ -144,7 +146,7 @@ def _idmap_for(order: Order, template: init.Template, idmaps: dict[tuple[int, in
     return idmaps[owner]
 
 
-def _prepare() -> init.Template:
+def _prepare() -> Template:
     uid, gid = os.getuid(), os.getgid()
     rootless = uid != 0
     if not rootless:
@@ -162,7 +164,7 @@ def _prepare() -> init.Template:
     root.write_template(FOLDER, uid, gid)
     os.mkdir(f"{FOLDER}/root")
     programs = {allow: seccomp.compile_filter(allow_fork=allow) for allow in (True, False)}
-    return init.Template(FOLDER, programs, kernel.landlock_abi(), uid, gid, rootless=rootless)
+    return Template(FOLDER, programs, kernel.landlock_abi(), uid, gid, rootless=rootless)
 
 
 def _write(path: str, text: str) -> None:
