@@ -11,9 +11,12 @@ if TYPE_CHECKING:
     from actum.contract.outcome import Outcome
     from actum.engine.result import Result
     from actum.errors import ActumError, ContractInvalid, Fault, Refused
+    from actum.executors.model import ActionRequest, ActionResult
     from actum.wiring import Runtime
 
 __all__ = [
+    "ActionRequest",
+    "ActionResult",
     "ActumError",
     "Contract",
     "ContractInvalid",
@@ -28,6 +31,8 @@ __all__ = [
 __version__ = "0.1.0"
 
 _HOMES = {
+    "ActionRequest": "actum.executors.model",
+    "ActionResult": "actum.executors.model",
     "ActumError": "actum.errors",
     "Contract": "actum.contract.model",
     "ContractInvalid": "actum.errors",

@@ -140,6 +140,8 @@ def test_what_a_page_points_to_is_there(page: Path) -> None:
 
 def test_what_can_be_imported_is_pinned() -> None:
     assert actum.__all__ == [
+        "ActionRequest",
+        "ActionResult",
         "ActumError",
         "Contract",
         "ContractInvalid",

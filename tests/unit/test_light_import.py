@@ -14,16 +14,8 @@ SOURCE = Path(__file__).parents[2] / "src"
 PYTHON = sys.executable
 
 #: What starting the spawner imports: the jail's own files, which run before any wall stands.
-SPAWNER = (
-    "kernel",
-    "sandbox/spawner",
-    "sandbox/init",
-    "sandbox/become",
-    "sandbox/supervise",
-    "sandbox/root",
-    "sandbox/seccomp",
-)
-SPAWNER += ("sandbox/landlock", "sandbox/netlink", "sandbox/tasks", "sandbox/wire")
+_JAIL = "spawner init talk network become supervise root seccomp landlock netlink tasks wire"
+SPAWNER = ("kernel", *(f"sandbox/{name}" for name in _JAIL.split()))
 HEAVY = {"asyncio", "sqlite3", "yaml", "click", "jsonschema_rs", "cryptography"}
 #: Web, database toolkits, MCP: doors and runs that were not asked for.
 ELSEWHERE = {"fastapi", "starlette", "uvicorn", "httpx", "aiohttp", "flask", "sqlalchemy"}

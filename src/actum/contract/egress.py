@@ -97,9 +97,7 @@ class EgressPlan:
 
 def plan_egress(network: NetworkPolicy) -> EgressPlan:
     """Expand a policy. One that is off, or allows nothing, gives a plan that reaches nothing."""
-    by_class = tuple(
-        _CLASS_PORTS[name] for name in sorted(network.outbound) if name in _CLASS_PORTS
-    )
+    by_class = class_ports(network.outbound)
     endpoints: set[Endpoint] = set()
     patterns: dict[str, tuple[int, ...]] = {}
     connects = network.enabled and not _CONNECTING.isdisjoint(network.outbound)
@@ -120,6 +118,11 @@ def plan_egress(network: NetworkPolicy) -> EgressPlan:
     return EgressPlan(
         endpoints=kept, patterns=plan.patterns, deny=plan.deny, internal=plan.internal
     )
+
+
+def class_ports(outbound: tuple[str, ...]) -> tuple[int, ...]:
+    """The ports of a tool's protocol classes."""
+    return tuple(_CLASS_PORTS[name] for name in sorted(outbound) if name in _CLASS_PORTS)
 
 
 def internal_network(address: Address) -> str:

@@ -72,7 +72,6 @@ class Child:
 
     def call(self, request: bytes, *, timeout_s: float, max_reply_bytes: int) -> Reply:
         """Send the request and read the answer. The child is dead or dying when this returns."""
-        self._await_start()
         deadline = time.monotonic() + timeout_s
         try:
             reply = self._exchange(request, deadline, max_reply_bytes)
@@ -81,7 +80,13 @@ class Child:
         except (BrokenPipeError, ConnectionResetError):
             reply = None
         if reply is None:
-            return _ended(self._await_death())
+            status = self._await_death()
+            if status is None:
+                raise SandboxUnavailable(
+                    "The executors' fork server died during the call; its answer is lost.",
+                    remedy="Call again: an executor has no effects, so nothing is done twice.",
+                )
+            return _ended(status)
         # Also after a good answer: whoever wrote it might go on computing.
         self._kill()
         return reply
@@ -121,12 +126,16 @@ class Child:
         self._data.close()
         self._control.close()
 
-    def _await_start(self) -> None:
+    def await_start(self) -> None:
+        """Until the zygote says that the process is there, or is not there to say so."""
         rights = array.array("i")
         self._control.settimeout(_DEATH_S)
-        word, ancillary, _flags, _address = self._control.recvmsg(
-            _CONTROL_BYTES, socket.CMSG_SPACE(rights.itemsize), socket.MSG_CMSG_CLOEXEC
-        )
+        try:
+            word, ancillary, _flags, _address = self._control.recvmsg(
+                _CONTROL_BYTES, socket.CMSG_SPACE(rights.itemsize), socket.MSG_CMSG_CLOEXEC
+            )
+        except (TimeoutError, ConnectionResetError) as error:
+            raise _zygote_gone() from error
         for _level, _kind, data in ancillary:
             rights.frombytes(data)
         if word != b"up" or not rights:
@@ -139,8 +148,8 @@ class Child:
         except ProcessLookupError:
             return  # already gone
 
-    def _await_death(self) -> int:
-        """The wait status, told by the zygote, which alone may ask for it."""
+    def _await_death(self) -> int | None:
+        """The wait status, told by the zygote, who alone may ask; ``None``: it is gone as well."""
         try:
             word = self._control.recv(_CONTROL_BYTES)
         except TimeoutError as error:
@@ -150,8 +159,8 @@ class Child:
             ) from error
         os.close(self._pidfd)
         self._pidfd = -1
-        # If the zygote is gone instead, the kernel has killed its whole namespace.
-        return int(word) if word else signal.SIGKILL
+        # If the zygote is gone, the kernel has killed its whole namespace with it.
+        return int(word) if word else None
 
 
 def _ended(status: int) -> Reply:
@@ -193,7 +202,7 @@ class Pool:
         self, request: bytes, *, timeout_s: float, max_reply_bytes: int
     ) -> tuple[Child, Reply]:
         """One call in a fresh child. The caller finishes the child when it has time to wait."""
-        child = self._take()
+        child = self._started()
         try:
             return child, child.call(request, timeout_s=timeout_s, max_reply_bytes=max_reply_bytes)
         except BaseException:
@@ -210,14 +219,34 @@ class Pool:
     def refill(self) -> None:
         """Order what is missing; returns at once. Best called when a call is over, not during."""
         with self._lock:
-            server = self._ensure_started()
-            while len(self._idle) < self._wanted:
-                self._idle.append(_order(server))
+            try:
+                server = self._ensure_started()
+                while len(self._idle) < self._wanted:
+                    self._idle.append(_order(server))
+            except SandboxUnavailable:
+                self._discard()  # the next call starts anew, and says so if that fails
+
+    def _started(self) -> Child:
+        with self._lock:
+            self._ensure_started()  # if it cannot start at all, that is the answer
+        try:
+            return self._take()
+        except SandboxUnavailable:
+            # The zygote died after the child was ordered. Nothing was sent to it: another serves.
+            with self._lock:
+                self._discard()
+            return self._take()
 
     def _take(self) -> Child:
         with self._lock:
             server = self._ensure_started()
-            return self._idle.popleft() if self._idle else _order(server)
+            child = self._idle.popleft() if self._idle else _order(server)
+        try:
+            child.await_start()
+        except SandboxUnavailable:
+            child.discard()
+            raise
+        return child
 
     def _ensure_started(self) -> socket.socket:
         if self._server is not None and self._process is not None and self._process.poll() is None:

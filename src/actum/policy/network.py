@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from actum.contract.call import NetworkPolicy
 from actum.contract.egress import (
     Endpoint,
+    class_ports,
     internal_network,
     is_odd_spelling,
     literal,
@@ -122,6 +123,13 @@ def _beyond(request: NetworkRequest, grant: NetworkGrant, entry: Entry) -> Itera
                 host,
                 f"{host} is not among the hosts approved for {entry.tool.tool_id} ({permitted}).",
             )
+        elif not _may_use_port(host, entry):
+            yield _exceeded(
+                f"sandbox.network.allow[{index}]",
+                host,
+                f"{entry.tool.tool_id} has {', '.join(entry.tool.permissions.outbound)} approved, "
+                f"and no other port of this host. Have {host} itself added to its scope.",
+            )
     if request.level is NetworkLevel.OPEN:
         return  # not a matter of listed hosts: it needs a person's approval
     if request.allow is None and _asked(request) and not common_hosts(grant.allow, hosts):
@@ -133,6 +141,18 @@ def _beyond(request: NetworkRequest, grant: NetworkGrant, entry: Entry) -> Itera
         )
 
 
+def _may_use_port(asked: str, entry: Entry) -> bool:
+    """A host in the scope stands for the ports of the tool's classes; another one is listed there
+    with its port. The contract alone does not make https out of what listens on port 22."""
+    port, outbound = split_port(asked)[1], entry.tool.permissions.outbound
+    if not port or "tcp" in outbound or int(port) in class_ports(outbound):
+        return True
+    return any(
+        split_port(listed)[1] == port and host_covers(listed, asked)
+        for listed in entry.tool.scope.hosts
+    )
+
+
 def _exceeded(field: str, value: str, message: str) -> Violation:
     return Violation(code="SCOPE_EXCEEDED", field=field, value=value, message=message)
 
@@ -141,7 +161,9 @@ def _unusable(allow: tuple[str, ...]) -> Iterator[Violation]:
     if len(allow) > MAX_HOSTS:
         yield _exceeded("sandbox.network", str(len(allow)), f"At most {MAX_HOSTS} hosts at once.")
     for entry in allow:
-        host, _port = split_port(entry)
+        host, port = split_port(entry)
+        if port and not 0 < int(port) < 65_536:
+            yield _exceeded("sandbox.network.allow", entry, f"{entry}: there is no port {port}.")
         address = literal(host)
         if address is not None and any(address in network for network in _USED_INSIDE):
             yield _exceeded(

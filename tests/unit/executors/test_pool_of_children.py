@@ -7,6 +7,7 @@ import os
 import pwd
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -19,7 +20,7 @@ import pytest
 from actum.errors import SandboxUnavailable
 from actum.executors import frames, runs
 from actum.executors.model import Declaration, Limits
-from actum.executors.pool import End, Pool, Surroundings
+from actum.executors.pool import Child, End, Pool, Surroundings
 
 LIMITS = Limits(timeout_ms=2_000, max_payload_bytes=10_000, max_depth=10, max_list_items=100)
 DECLARED = Declaration(executor_id="x", version="1.0.0", capabilities=(), limits=LIMITS)
@@ -136,12 +137,34 @@ def test_a_zygote_that_was_killed_is_replaced() -> None:
     pool.close()
 
 
+def test_a_child_whose_zygote_is_gone_is_replaced_before_anything_is_sent() -> None:
+    pool = Pool(ready=1)
+    assert _run(pool, "return 1").output is not None
+    control, gone = socket.socketpair()
+    gone.close()
+    pool._idle.appendleft(Child(control, socket.socket()))
+    again = _run(pool, "return 2")
+    assert again.output is not None and again.output.value == 2
+    pool.close()
+
+
+def test_a_zygote_that_dies_during_a_call_is_our_fault_and_not_the_executors() -> None:
+    pool = Pool(ready=1)
+    frame = _frame(pool, "while True: pass")
+    assert pool._process is not None
+    threading.Timer(0.3, os.kill, (pool._process.pid, signal.SIGKILL)).start()
+    with pytest.raises(SandboxUnavailable, match="died during the call"):
+        pool.call(frame, timeout_s=60, max_reply_bytes=100)
+    pool.close()
+
+
 def test_a_zygote_that_cannot_start_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     command = (sys.executable, "-c", "raise SystemExit('no luck today')")
     monkeypatch.setattr("actum.executors.pool._COMMAND", command)
     pool = Pool()
     with pytest.raises(SandboxUnavailable, match="no luck today"):
-        pool.refill()
+        pool.ask(b"", timeout_s=1, max_reply_bytes=1)
+    pool.refill()  # says nothing: whoever calls next is told
     pool.close()
 
 
