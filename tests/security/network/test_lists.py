@@ -130,7 +130,7 @@ def test_a_tool_whose_classes_do_not_connect_reaches_nothing(tmp_path: Path, web
 
 def test_a_tool_that_listens_on_an_allowed_port_ends_as_usual(make: Any) -> None:
     """Its own socket stands where a door for a wildcard would be opened."""
-    net = make("*.w.test", names=("x.w.test",))
+    net = make("*.w.test:8080", names=("x.w.test",))
     program = """
 import socket
 s = socket.create_server(('0.0.0.0', 8080))

@@ -35,7 +35,7 @@ def host_socket(jail: Jail) -> socket.socket:
     return listening
 
 
-@pytest.mark.req("000-15", "004-44")
+@pytest.mark.req("000-17")
 @pytest.mark.parametrize(
     "kind", ["socket.SOCK_DGRAM", "socket.SOCK_RAW", "socket.SOCK_DGRAM | socket.SOCK_CLOEXEC"]
 )

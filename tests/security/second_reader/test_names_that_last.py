@@ -26,7 +26,7 @@ def hiding(jail: Jail) -> Jail:
     return jail
 
 
-@pytest.mark.req("000-14")
+@pytest.mark.req("000-16")
 @pytest.mark.parametrize(
     "move",
     ["mv a z", "mv a/b z", "mv a/b a/z", "mkdir z; mv a z/a", "mv a/closed a/z", "mv a/b/secret z"],
