@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from actum.sandbox import cgroup_v1
-from actum.sandbox.cgroup import CgroupsUnavailable, Layout, fresh_name, read
+from actum.sandbox.cgroup import CgroupsUnavailable, Layout, fresh_name, read, write
 from actum.sandbox.cgroup_v1 import Group, Hierarchies
 
 MIB = 1 << 20
@@ -162,17 +162,26 @@ def test_one_child_more_than_granted_is_refused_and_counted(group: Group):
     assert usage.tasks_peak in (None, 3)
 
 
-@pytest.mark.req("000-39", "004-49")
-@pytest.mark.skipif(os.cpu_count() == 1, reason="one CPU cannot be more than one core")
-def test_busy_processes_on_one_core_are_held_back(group: Group):
-    busy = [inside(group, spin) for _ in range(3)]
-    # A busy host may leave them no second core for a while; a group without a limit is never held.
-    until = time.monotonic() + 30
+@pytest.mark.parametrize("cores", [1, 4])
+def test_cores_become_a_quota_per_period(hierarchies: Hierarchies, name: str, cores: int):
+    group = hierarchies.make(name)
+    group.limit(memory_bytes=64 * MIB, cpu_cores=cores, children=2)
+    cpu = folders(hierarchies, name)["cpu"]
+    quota, period = (int(read(f"{cpu}/cpu.cfs_{word}_us")) for word in ("quota", "period"))
+    group.remove()
+    assert quota == cores * period
+
+
+def test_being_held_back_is_counted(hierarchies: Hierarchies, name: str, group: Group):
+    # A twentieth of a core, which even a crowded host has to give: one core may never be free.
+    write(f"{folders(hierarchies, name)['cpu']}/cpu.cfs_quota_us", 5_000)
+    assert group.usage().periods_throttled == 0
+    pid = inside(group, spin)
+    until = time.monotonic() + 60
     while not group.usage().periods_throttled and time.monotonic() < until:
         time.sleep(0.05)
-    for pid in busy:
-        os.kill(pid, signal.SIGKILL)
-        status_of(pid)
+    os.kill(pid, signal.SIGKILL)
+    status_of(pid)
     usage = group.usage()
     assert usage.periods_throttled > 0
     assert usage.cpu_ns > 0
