@@ -137,7 +137,6 @@ def _enter_namespaces(server: socket.socket) -> bool:
             # computing, so going on is no loss of a promise; the host is told.
             if error.errno not in (errno.EPERM, errno.ENOSPC, errno.EUSERS, errno.ENOSYS):
                 raise
-            kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
             return False
     pid, pidfd = kernel.clone_process(_NAMESPACES)
     if pid:
@@ -145,7 +144,6 @@ def _enter_namespaces(server: socket.socket) -> bool:
         os.close(pidfd)
         _pid, status = os.waitpid(pid, 0)
         os._exit(os.waitstatus_to_exitcode(status) & 0x7F)
-    kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
     return True
 
 
@@ -172,6 +170,8 @@ def _lose_privileges() -> None:
     kernel.syscall(_SYS_CAPSET, "capset", header, nothing)
     kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
     kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
+    # Last: the kernel forgets this wish whenever a process changes who it is.
+    kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _forget_the_surroundings() -> None:

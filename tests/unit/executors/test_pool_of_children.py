@@ -154,7 +154,7 @@ def test_a_zygote_that_dies_during_a_call_is_our_fault_and_not_the_executors() -
     assert pool._process is not None
     threading.Timer(0.3, os.kill, (pool._process.pid, signal.SIGKILL)).start()
     with pytest.raises(SandboxUnavailable, match="died during the call"):
-        pool.call(frame, timeout_s=60, max_reply_bytes=100)
+        pool.call(frame, timeout_s=30, max_reply_bytes=100)
     pool.close()
 
 
