@@ -5,8 +5,8 @@ The file is part of what governs, so it is read strictly: an unknown key is an e
 
 from __future__ import annotations
 
-import getpass
 import os
+import pwd
 import re
 import tomllib
 from collections.abc import Mapping
@@ -121,7 +121,7 @@ def load(home: Path, environment: Mapping[str, str]) -> Settings:
             for name, place in values.get("egress", {}).get("resolve", {}).items()
         },
         ca_file=_path(root, values.get("egress", {}).get("ca_file")),
-        login=environment.get("LOGNAME") or getpass.getuser(),
+        login=_login(environment),
     )
 
 
@@ -175,6 +175,16 @@ def _registry_host(url: str) -> str:
     if parts.scheme not in ("http", "https") or not host:
         return ""
     return f"{host}:{port}" if port else host
+
+
+def _login(environment: Mapping[str, str]) -> str:
+    """Who asks, as far as the system knows; a user without an entry is a number."""
+    if name := environment.get("LOGNAME"):
+        return name
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return f"uid-{os.geteuid()}"
 
 
 def _path(root: Path, value: str | None) -> str | None:

@@ -26,7 +26,7 @@ _OOM_POLL_S = 0.005
 _REFUSALS = {
     "PATH_CHANGED": "Run again once nothing moves the paths of the sandbox.",
     "IDMAP_UNSUPPORTED": "That file system has no idmapped mounts, so files would come out owned"
-    " by a stranger. Work on ext4, xfs, btrfs or tmpfs, or run actum as the owner.",
+    " by a stranger. Work on ext4, xfs or btrfs (tmpfs from Linux 6.3), or run actum as the owner.",
     "CGROUP_NOT_JOINABLE": "This process must live inside the cgroup subtree it uses:"
     " `sudo actum host delegate --user USER --pid $$`, in this shell.",
 }
