@@ -121,7 +121,7 @@ def load(home: Path, environment: Mapping[str, str]) -> Settings:
             for name, place in values.get("egress", {}).get("resolve", {}).items()
         },
         ca_file=_path(root, values.get("egress", {}).get("ca_file")),
-        login=_login(environment),
+        login=login_of(environment),
     )
 
 
@@ -177,7 +177,7 @@ def _registry_host(url: str) -> str:
     return f"{host}:{port}" if port else host
 
 
-def _login(environment: Mapping[str, str]) -> str:
+def login_of(environment: Mapping[str, str]) -> str:
     """Who asks, as far as the system knows; a user without an entry is a number."""
     if name := environment.get("LOGNAME"):
         return name

@@ -10,10 +10,11 @@ Nothing is judged by its age, and nothing is touched whose owner may be alive.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import secrets
-import shutil
+import stat
 import tempfile
 from pathlib import Path
 
@@ -51,7 +52,7 @@ def make_home() -> Path:
 
 
 def remove_home(home: Path) -> None:
-    shutil.rmtree(home, ignore_errors=True)
+    _remove_tree(home)
     _remove_if_empty(home.parent)
 
 
@@ -66,8 +67,60 @@ def sweep_homes() -> None:
     for name in os.listdir(folder):
         mark = _MARK.fullmatch(name)
         if mark and mark[1] == _boot()[:8] and not _lives(mark):
-            shutil.rmtree(folder / name, ignore_errors=True)
+            _remove_tree(folder / name)
     _remove_if_empty(folder)
+
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def _remove_tree(top: Path) -> None:
+    """All that a tool made, however deep, whatever its modes; what resists stays for the next.
+
+    Not `shutil.rmtree`: it calls itself for each level, so that a tool could make a folder which
+    ends everyone who comes to sweep.
+    """
+    with contextlib.suppress(OSError):
+        top.chmod(0o700)
+        anchor = os.open(top, _FOLDER)
+        try:
+            _empty(anchor)
+        finally:
+            os.close(anchor)
+        top.rmdir()
+
+
+def _empty(anchor: int) -> None:
+    """Folders within folders are moved up before they are emptied: none is ever deep."""
+    mark = secrets.token_hex(8)
+    waiting = os.listdir(anchor)
+    moved = 0
+    while waiting:
+        name = waiting.pop()
+        with contextlib.suppress(OSError):
+            if not _is_folder(name, anchor):
+                os.unlink(name, dir_fd=anchor)
+                continue
+            folder = os.open(name, _FOLDER, dir_fd=anchor)
+            try:
+                for inner in os.listdir(folder):
+                    if not _is_folder(inner, folder):
+                        os.unlink(inner, dir_fd=folder)
+                        continue
+                    moved += 1
+                    os.rename(inner, f"{mark}-{moved}", src_dir_fd=folder, dst_dir_fd=anchor)
+                    waiting.append(f"{mark}-{moved}")
+            finally:
+                os.close(folder)
+            os.rmdir(name, dir_fd=anchor)
+
+
+def _is_folder(name: str, parent: int) -> bool:
+    """Whether it is one, which can then be opened, and moved."""
+    if not stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
+        return False
+    os.chmod(name, 0o700, dir_fd=parent)
+    return True
 
 
 def sweep_groups() -> None:

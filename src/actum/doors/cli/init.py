@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import os
 from datetime import UTC, datetime
 from pathlib import Path
@@ -32,7 +31,7 @@ def command(directory: Path, runner: str) -> int:
     from actum.contract.model import RunnerKind
     from actum.engine.project import create
 
-    login = os.environ.get("LOGNAME") or getpass.getuser()
+    login = settings.login_of(os.environ)
     date = datetime.now(UTC).date().isoformat()
     created = create(directory.resolve(), RunnerKind(runner), by=f"user:{login}", date=date)
     enabled = sorted(settings.load(created.root / ".actum", os.environ).runners)

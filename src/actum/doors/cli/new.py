@@ -5,7 +5,6 @@ Nothing that exists is overwritten, and nothing written here may run before it i
 
 from __future__ import annotations
 
-import getpass
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -101,9 +100,11 @@ def _program(tool: Tool) -> str:
 
 
 def _common() -> dict[str, str]:
+    from actum.settings import login_of
+
     today: date = datetime.now(UTC).date()
     return {
-        "OWNER": os.environ.get("LOGNAME") or getpass.getuser(),
+        "OWNER": login_of(os.environ),
         "TODAY": today.isoformat(),
         "LATER": (today + _REVIEW).isoformat(),
     }
