@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from threading import Lock
 from typing import Any
 
-from actum.contract.canonical import NotCanonical, sha256_bytes
+from actum.contract.canonical import NotCanonical
 from actum.contract.model import Json
 from actum.contract.outcome import ActionStatus
 from actum.errors import ContractInvalid, EvidenceUnavailable, Fault
@@ -81,8 +81,8 @@ class Pipeline:
     def _parsed(self, document: Mapping[str, Any]) -> ActionRequest:
         try:
             return ActionRequest.parse(document)
-        except ContractInvalid as invalid:
-            self._journal.malformed(sha256_bytes(str(invalid).encode()))
+        except ContractInvalid:
+            self._journal.malformed(_digest_of(document))
             raise
 
     def _act(
@@ -254,6 +254,14 @@ class Pipeline:
             with self._lock:
                 self._codes[executor.source_sha256] = found
         return found
+
+
+def _digest_of(document: object) -> str:
+    """Of whatever came, if it has one."""
+    try:
+        return Snapshot.of(document).digest
+    except (NotCanonical, TooDeep):
+        return ""
 
 
 def _snapshot(request: ActionRequest) -> tuple[Snapshot | None, Reason | None]:

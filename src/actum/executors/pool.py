@@ -69,7 +69,6 @@ class Child:
         self._control = control
         self._data = data
         self._pidfd = -1
-        self.meanwhile = lambda: None
 
     def call(self, request: bytes, *, timeout_s: float, max_reply_bytes: int) -> Reply:
         """Send the request and read the answer. The child is dead or dying when this returns."""
@@ -95,7 +94,6 @@ class Child:
     def _exchange(self, request: bytes, deadline: float, max_reply_bytes: int) -> Reply | None:
         self._data.settimeout(max(deadline - time.monotonic(), 0.001))
         self._data.sendall(request)
-        self.meanwhile()
         received = bytearray()
         wanted = frames.REPLY.size
         kind = -1
@@ -205,7 +203,6 @@ class Pool:
     ) -> tuple[Child, Reply]:
         """One call in a fresh child. The caller finishes the child when it has time to wait."""
         child = self._started()
-        child.meanwhile = self.refill
         try:
             return child, child.call(request, timeout_s=timeout_s, max_reply_bytes=max_reply_bytes)
         except BaseException:

@@ -117,6 +117,22 @@ def test_a_refusal_that_cannot_be_recorded_says_so(watched: tuple[PureHouse, Wat
     assert house.act("unknown").reason_codes == ("ACTION_UNKNOWN", "AUDIT_LOG_FAILED")
 
 
+def test_an_interrupted_caller_leaves_a_closed_record(
+    watched: tuple[PureHouse, WatchedPool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house, pool = watched
+
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(pool, "call", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        house.act("noop")
+    last = json.loads(house.database.rows("SELECT record FROM audit ORDER BY seq DESC")[0][0])
+    assert (last["status"], last["reason_codes"]) == ("BLOCKED", ["CANCELLED"])
+    assert house.database.rows("SELECT * FROM open_actions") == []
+
+
 def test_a_zygote_that_cannot_start_is_a_fault_and_on_record(
     own_house: PureHouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,6 +14,11 @@ from hypothesis import strategies as st
 from pure_house import PureHouse
 
 from actum.contract.canonical import NotCanonical, sha256_bytes
+from actum.contract.outcome import ActionStatus
+from actum.executors import frames
+from actum.executors.model import Declaration, Limits
+from actum.executors.pool import End, Reply
+from actum.executors.runs import interpret
 from actum.executors.shape import Snapshot, TooDeep, strict_loads
 
 json_values = st.recursive(
@@ -160,3 +165,29 @@ def test_the_same_input_gives_the_same_output_or_none(house: PureHouse, value: A
 def test_a_number_too_large_for_an_exact_integer_stays_the_float_it_was(house: PureHouse) -> None:
     result = house.act("json_transform", {"value": {"n": 1e16, "m": 2**53 - 1}, "steps": []})
     assert house.plane.value(result) == {"n": 1e16, "m": 2**53 - 1}
+
+
+DECLARED = Declaration(
+    executor_id="x",
+    version="1.0.0",
+    capabilities=(),
+    limits=Limits(timeout_ms=1, max_payload_bytes=50, max_depth=3, max_list_items=3),
+)
+
+
+@pytest.mark.req("001-48", "001-49")
+@given(
+    st.sampled_from(End),
+    st.integers(0, 255),
+    st.binary() | json_values.map(lambda v: json.dumps(v).encode()),
+)
+def test_whatever_a_child_says_has_exactly_one_legal_meaning(
+    end: End, kind: int, body: bytes
+) -> None:
+    ran = interpret(Reply(end, kind, body), DECLARED)
+    assert (ran.status is ActionStatus.SUCCESS) == (ran.reason is None)
+    assert ran.status is not ActionStatus.PENDING
+    if ran.output is not None:
+        assert ran.status is ActionStatus.SUCCESS
+        assert not ran.output.exceeds(DECLARED.limits)
+        assert end is End.REPLIED and kind == frames.VALUE
