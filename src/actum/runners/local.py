@@ -38,7 +38,7 @@ from actum.contract.model import RunnerKind
 from actum.errors import Refused, SandboxUnavailable
 from actum.evidence.trace import Emit, EventType
 from actum.kernel import open_exact
-from actum.runners import manifest
+from actum.runners import manifest, passable
 from actum.runners.attend import Attended, Stop, attend
 from actum.runners.base import Cancel, Capability, OnOutput, require_proof
 from actum.runners.lifecycle import Lifecycle, trace_outcome
@@ -144,23 +144,27 @@ class LocalRunner:
         lifecycle.reached(EventType.TOOL_RUN_START, {"attempt": plan.trace.attempt})
         try:
             limits = plan.policy.limits
+            modes = passable.remember(plan.policy)
             sandbox, cgroup = self._sandbox(plan, request, owner)
             try:
                 if outside.doors is not None:
                     outside.begin(self._open_relay(), sandbox)
                 try:
-                    attended = attend(
-                        sandbox,
-                        cgroup,
-                        deadline=lifecycle.began + limits.timeout_ms / 1000,
-                        on_output=on_output,
-                        cancel=cancel,
-                        on_started=lambda: lifecycle.reached(
-                            EventType.TOOL_RUN_RESOURCE_APPLIED,
-                            {"limits": [row.limit for row in foreseen if row.enforced]},
-                        ),
-                        on_doors=outside.on_doors,
-                    )
+                    try:
+                        attended = attend(
+                            sandbox,
+                            cgroup,
+                            deadline=lifecycle.began + limits.timeout_ms / 1000,
+                            on_output=on_output,
+                            cancel=cancel,
+                            on_started=lambda: lifecycle.reached(
+                                EventType.TOOL_RUN_RESOURCE_APPLIED,
+                                {"limits": [row.limit for row in foreseen if row.enforced]},
+                            ),
+                            on_doors=outside.on_doors,
+                        )
+                    finally:
+                        passable.reopen(modes)
                     usage = cgroup.usage()
                     duration_ms = lifecycle.elapsed_ms()
                     collected, not_collected = _collect(plan, sandbox)

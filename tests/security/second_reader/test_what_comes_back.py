@@ -49,6 +49,22 @@ def _stored_bytes(root: Path) -> int:
     return sum(path.stat().st_size for path in (root / ".actum").rglob("*") if path.is_file())
 
 
+@pytest.mark.parametrize("mode", ["000", "077", "500"])
+def test_a_tool_that_closes_the_project_does_not_keep_us_from_recording_it(
+    own_jail: Jail, mode: str
+) -> None:
+    """As an ordinary user, we come to `.actum` through a folder that the tool owns as well."""
+    (own_jail.root / "out").mkdir()
+    script = f"echo x > /artifacts/a; echo y > out/b; chmod {mode} . && echo closed"
+    result = own_jail.sh(script, cwd=own_jail.root, limits={"outputs.output_files": ["out/b"]})
+    assert own_jail.said(result) == "closed"
+    assert result.outcome == "SUCCEEDED"
+    assert result.result is not None
+    assert [item.name for item in result.result.artifacts] == ["b", "a"]
+    assert own_jail.root.stat().st_mode & 0o700 == 0o700
+    assert own_jail.said(own_jail.sh("echo again", cwd=own_jail.root)) == "again"
+
+
 @pytest.mark.parametrize("kind", ["pipe", "link", "device", "gone"])
 def test_an_input_file_that_was_swapped_after_the_check_is_not_waited_for(
     tmp_path: Path, kind: str

@@ -1,0 +1,43 @@
+"""Keeps open the folders that lead to what the host itself needs.
+
+A tool that works in the project's root may change the mode of that folder, as its owner. An
+ordinary user's host process would then stand outside of its own `.actum`, with the evidence in its
+hands. Only the owner's own bits are given back; nothing else that a tool did is undone.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from actum.contract.call import EffectivePolicy
+from actum.contract.levels import is_within
+
+_OWNER = 0o700
+
+
+def remember(policy: EffectivePolicy) -> Mapping[str, int]:
+    """The writable folders above what is closed to the tool, parents first, and their modes."""
+    found = set()
+    for path in (*policy.deny, *policy.protect):
+        folder = os.path.dirname(path)
+        while any(is_within(folder, writable) for writable in policy.write):
+            found.add(folder)
+            folder = os.path.dirname(folder)
+    return {
+        folder: os.stat(folder).st_mode
+        for folder in sorted(found, key=len)
+        if os.path.isdir(folder)
+    }
+
+
+def reopen(modes: Mapping[str, int]) -> None:
+    """Once the tool is gone. Inside they were mount points, so they still have these names."""
+    for folder, before in modes.items():
+        try:
+            now = os.stat(folder, follow_symlinks=False).st_mode
+            missing = before & _OWNER & ~now
+            if missing:
+                os.chmod(folder, (now | missing) & 0o7777)
+        except OSError:
+            continue  # moved by somebody else, or not the caller's: nothing of ours to give back
