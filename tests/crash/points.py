@@ -24,15 +24,20 @@ class Point:
     before: str  #: what is on record if the process dies before the step
     after: str
 
-    def install(self, when: str, strike: Callable[[], None]) -> None:
-        """Wrap the step; the strike comes once."""
+    def find(self) -> tuple[Any, str]:
+        """(what holds the step, its name there)"""
         module, _, path = self.where.partition(":")
         holder: Any = importlib.import_module(module)
         *parents, attribute = path.split(".")
         for parent in parents:
             holder = getattr(holder, parent)
+        return holder, attribute
+
+    def install(self, when: str, strike: Callable[[], None]) -> None:
+        """Wrap the step; the strike comes once."""
+        holder, attribute = self.find()
         step = getattr(holder, attribute)
-        struck = []
+        struck: list[bool] = []
 
         def once() -> None:
             if not struck:
@@ -57,7 +62,7 @@ POINTS = (
     Point("open", "actum.wiring:Runtime.__init__", NOTHING, NOTHING),
     Point("parse", "actum.wiring:parse_contract", NOTHING, NOTHING),
     Point("completion", "actum.wiring:complete", NOTHING, NOTHING),
-    Point("gate", f"{_ENGINE}:_require_unused", NOTHING, NOTHING),
+    Point("gate", "actum.evidence.executions:Executions.get", NOTHING, NOTHING),
     Point("registry", "actum.registry.registry:Registry.entry", NOTHING, NOTHING),
     Point("call", f"{_ENGINE}:build_call", NOTHING, NOTHING),
     Point("validation", "actum.engine.plan:check_inputs", NOTHING, NOTHING),
@@ -73,7 +78,7 @@ POINTS = (
     Point("usage", "actum.sandbox.cgroup_v1:Group.usage", OPEN, OPEN),
     Point("collection", f"{_RUNNER}:_collect", OPEN, OPEN),
     Point("clean-up", f"{_RUNNER}:_remove", OPEN, OPEN),
-    Point("interpretation", f"{_ENGINE}:conclude", OPEN, OPEN),
+    Point("interpretation", "actum.engine.account:Account.seal", OPEN, CLOSED),
     Point("session", "actum.store.session_memory:ProcessSessions.put", OPEN, OPEN),
     Point("seal", "actum.evidence.ledger:Ledger.seal", OPEN, CLOSED),
     Point("export", "actum.evidence.receipts:Receipts.export", CLOSED, CLOSED),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from .matrix import SOAK, Case, make_template, problems, run
-from .points import POINTS
+from .points import POINTS, Point
 
 pytestmark = pytest.mark.sandbox
 
@@ -21,6 +21,12 @@ def _cases(victim: str) -> list[Case]:
         if victim == "actum" or point.name not in ("open", "parse", "completion", "close")
     ]
     return cases * (10 if SOAK else 1)
+
+
+@pytest.mark.parametrize("point", POINTS, ids=lambda point: point.name)
+def test_the_step_is_where_the_table_says(point: Point):
+    holder, attribute = point.find()
+    assert callable(getattr(holder, attribute, None)), f"moved: mend {point} in points.py"
 
 
 @pytest.mark.soak
