@@ -52,6 +52,12 @@ def forget_random_bytes() -> None:
         ctypes.memset(address, 0, 16)
 
 
+def close_cycle_counter() -> None:
+    """Reading the processor's cycle counter, wherever such an instruction is found, is a fault."""
+    pr_set_tsc, sigsegv = 26, 2
+    kernel.prctl(pr_set_tsc, sigsegv)
+
+
 def _auxiliary() -> dict[int, int]:
     with open("/proc/self/auxv", "rb") as file:
         return dict(struct.iter_unpack("QQ", file.read()))

@@ -117,6 +117,7 @@ def _close_clock_and_entropy() -> None:
     if not vdso.close_clock():
         raise OSError("no vDSO was found, so the clock cannot be closed")
     vdso.forget_random_bytes()
+    vdso.close_cycle_counter()
 
 
 def _enter_namespaces(server: socket.socket) -> bool:
