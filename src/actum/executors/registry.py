@@ -97,7 +97,9 @@ class Registry:
         return History(
             elsewhere=holder.origin if holder and holder.origin != mine else "",
             approved_of_id=self.verdicts.approved_version_of(executor_id),
-            approved_of_file=self.verdicts.approved_under(file),
+            approved_of_file=self.verdicts.approved_under(
+                file, besides={source.sha256 for source in shipped_sources()}
+            ),
         )
 
 

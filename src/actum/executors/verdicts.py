@@ -7,7 +7,7 @@ is still the contract. The newest verdict about the same bytes is the one in for
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -156,13 +156,14 @@ class Verdicts:
         """The newest approval of this id, whatever its bytes."""
         return self._newest("executor_id = ? AND approved = 1", executor_id)
 
-    def approved_under(self, file: str) -> Review | None:
-        """The newest approval of a file of this name."""
+    def approved_under(self, file: str, *, besides: Collection[str]) -> Review | None:
+        """The newest approval of a file of this name, but of none of the bytes `besides`."""
         rows = self._database.rows(
             "SELECT envelope FROM executor_reviews WHERE approved = 1 ORDER BY seq DESC"
         )
         reviews = (self._verified(row[0]) for row in rows)
-        return next((each for each in reviews if each and each.file == file), None)
+        mine = (each for each in reviews if each and each.file == file)
+        return next((each for each in mine if each.source_sha256 not in besides), None)
 
     def _newest(self, where: str, value: str) -> Review | None:
         row = self._database.row(

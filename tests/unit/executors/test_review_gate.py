@@ -177,6 +177,12 @@ def test_a_file_keeps_the_id_under_which_it_was_approved(own_house: PureHouse) -
     assert "it was approved as double; an id never changes" in _objections(renamed)
 
 
+def test_a_file_may_have_the_name_of_a_shipped_one(own_house: PureHouse) -> None:
+    review = _review(own_house, GOOD, "noop.py")
+    assert review.approved, _objections(review)
+    assert own_house.plane.value(own_house.act("double", {"n": 4})) == 8
+
+
 @pytest.mark.req("001-31", "001-70")
 def test_other_code_needs_another_version(own_house: PureHouse) -> None:
     assert _review(own_house, GOOD).approved
