@@ -32,6 +32,7 @@ _COMMAND = (os.path.realpath(sys.executable), "-s", "-S", "-P", "-c", _BOOT)
 #: A child that is told to die and does not is a fault of ours or of the kernel.
 _DEATH_S = 10.0
 _CONTROL_BYTES = 64
+_PART_BYTES = 1 << 18
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,20 +96,20 @@ class Child:
         self._data.settimeout(max(deadline - time.monotonic(), 0.001))
         self._data.sendall(request)
         received = bytearray()
-        wanted = frames.REPLY.size
-        kind = -1
+        kind, wanted = -1, frames.REPLY.size
         while len(received) < wanted:
             self._data.settimeout(max(deadline - time.monotonic(), 0.001))
-            part = self._data.recv(min(wanted - len(received), 1 << 20))
+            part = self._data.recv(_PART_BYTES)
             if not part:
                 return None
             received += part
-            if kind < 0 and len(received) == frames.REPLY.size:
-                kind, length = frames.REPLY.unpack(received)
+            if kind < 0 and len(received) >= frames.REPLY.size:
+                kind, length = frames.REPLY.unpack_from(received)
                 if length > max_reply_bytes:
                     return Reply(End.FLOODED)
                 wanted += length
-        return Reply(End.REPLIED, kind, bytes(received[frames.REPLY.size :]))
+        # The first whole frame is the answer; whatever a child says after it is not read.
+        return Reply(End.REPLIED, kind, bytes(received[frames.REPLY.size : wanted]))
 
     def finish(self) -> None:
         """Wait until the process is gone. Whoever takes a child finishes it."""

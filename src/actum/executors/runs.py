@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from typing import Any
 
 from actum.contract.canonical import NotCanonical
@@ -84,19 +85,24 @@ def _unloadable(reply: Reply) -> Unloadable:
     )
 
 
+@cache
+def _attributes(declared: Declaration) -> bytes:
+    attributes = [
+        declared.executor_id,
+        declared.version,
+        declared.capabilities,
+        declared.limits.values(),
+    ]
+    return json.dumps(attributes).encode()
+
+
 def call_frame(
     code: bytes, declared: Declaration, *, action: str, payload: bytes, trace_id: str, at: datetime
 ) -> bytes:
     """The one message a child receives: code, declaration and canonical request."""
     limits = declared.limits
-    attributes = [
-        declared.executor_id,
-        declared.version,
-        list(declared.capabilities),
-        limits.values(),
-    ]
     body = b'{"declared":%b,"request":{"action":%b,"payload":%b,"trace_id":%b,"ts_utc":%b}}' % (
-        json.dumps(attributes).encode(),
+        _attributes(declared),
         json.dumps(action).encode(),
         payload,
         json.dumps(trace_id).encode(),

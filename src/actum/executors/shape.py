@@ -79,30 +79,35 @@ def _measure(value: Any) -> tuple[int, int]:
     return deepest, longest
 
 
-def canonical_loads(encoded: bytes) -> Json:
-    """Read our own canonical bytes back."""
-    return json.loads(encoded, parse_int=_whole)
-
-
 def _whole(text: str) -> float:
     # Canonical JSON writes 1e16 without an exponent; beyond 2^53 it can only have been a float.
     number = int(text)
     return number if -_EXACT < number < _EXACT else float(number)
 
 
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _unique(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key occurs twice")
+    return found
+
+
+_CANONICAL = json.JSONDecoder(parse_int=_whole)
+_STRICT = json.JSONDecoder(parse_constant=_no_constant, object_pairs_hook=_unique)
+
+
+def canonical_loads(encoded: bytes) -> Json:
+    """Read our own canonical bytes back."""
+    return _CANONICAL.decode(encoded.decode())
+
+
 def strict_loads(text: bytes) -> Json:
     """JSON of unknown origin; a ValueError for whatever two readers may read in two ways."""
-
-    def no_constant(name: str) -> None:
-        raise ValueError(f"{name} is not JSON")
-
-    def unique(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
-        found = dict(pairs)
-        if len(found) != len(pairs):
-            raise ValueError("a key occurs twice")
-        return found
-
     try:
-        return json.loads(text.decode(), parse_constant=no_constant, object_pairs_hook=unique)
+        return _STRICT.decode(text.decode())
     except RecursionError as error:
         raise TooDeep from error
