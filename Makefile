@@ -20,7 +20,7 @@ SANDBOXED := tests/conformance tests/integration tests/security
 ONLY_ROOT := --ignore tests/integration/test_delegate.py
 
 test: check
-	$(BIN)/pytest -n 2 --dist loadfile
+	scripts/reach.py $(BIN)/pytest -n 2 --dist loadfile
 	test "$$(id -u)" != 0 || scripts/as-user $(BIN)/pytest -n 2 --dist loadfile \
 	    -p no:cacheprovider $(ONLY_ROOT) $(SANDBOXED)
 

