@@ -19,7 +19,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 
-_CLONE_NEWNS, _MS_BIND, _MS_REC, _MS_PRIVATE = 0x20000, 4096, 16384, 1 << 18
+_CLONE_NEWNS, _MS_BIND, _MS_REC, _MS_PRIVATE, _MNT_DETACH = 0x20000, 4096, 16384, 1 << 18, 2
 
 
 def reach(folder: Path = ROOT) -> None:
@@ -56,6 +56,8 @@ def reach(folder: Path = ROOT) -> None:
             continue
         target.mkdir() if entry.is_dir() else target.touch()
         mount(entry, target, "", _MS_BIND | _MS_REC, "")
+    checked(libc.umount2(os.fsencode(aside), _MNT_DETACH), f"umount {aside}")
+    aside.rmdir()
     os.chdir(folder)
 
 
@@ -63,4 +65,4 @@ if __name__ == "__main__":
     if len(sys.argv) < 2:
         raise SystemExit(__doc__)
     reach()
-    os.execvp(sys.argv[1], sys.argv[1:])
+    os.execvp(sys.argv[1], sys.argv[1:])  # noqa: S606
