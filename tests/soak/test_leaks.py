@@ -81,11 +81,13 @@ def _groups() -> list[str]:
     layout = Layout.of_host()
     mounts = set(layout.v1.values()) if layout.version() == 1 else {layout.v2}
     mark = f"-{os.getpid()}-"
+    # os.walk passes over what vanishes meanwhile: other processes have groups there too.
     return [
-        str(path)
+        f"{folder}/{name}"
         for mount in mounts
-        for path in (Path(mount) / "actum").rglob("*-*-*-*")
-        if mark in path.name
+        for folder, names, _files in os.walk(f"{mount}/actum")
+        for name in names
+        if mark in name
     ]
 
 
