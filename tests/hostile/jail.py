@@ -134,8 +134,14 @@ def appears(path: Path) -> None:
 
 def own_cgroups() -> set[str]:
     """Groups of sandboxes that this process made and that exist now."""
-    found = Path("/sys/fs/cgroup").rglob(f"*-{os.getpid()}-*-*")
-    return {str(folder) for folder in found if "actum" in str(folder)}
+    mark = f"-{os.getpid()}-"
+    # os.walk passes over what vanishes meanwhile: other processes have groups there too.
+    return {
+        f"{folder}/{name}"
+        for folder, names, _files in os.walk("/sys/fs/cgroup")
+        for name in names
+        if mark in name and "actum" in folder
+    }
 
 
 def own_children() -> set[int]:
