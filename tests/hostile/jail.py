@@ -17,6 +17,7 @@ from typing import Any
 from actum import Result, Runtime
 from actum.contract.model import RunnerKind
 from actum.engine.project import create
+from actum.testing.conformance import processes_with
 
 PROBE_SOURCE = Path(__file__).with_name("probe.c")
 
@@ -110,18 +111,8 @@ def marker() -> str:
     return f"4{uuid.uuid4().int % 10**9:09d}"
 
 
-def alive(mark: str) -> list[int]:
-    """Processes on this host whose command line holds `mark`, zombies excluded, us excluded."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and int(entry.name) != os.getpid():
-            try:
-                command = (entry / "cmdline").read_bytes()
-            except (FileNotFoundError, ProcessLookupError, PermissionError):
-                continue
-            if mark.encode() in command:
-                found.append(int(entry.name))
-    return found
+#: A zombie has no command line, so it does not count as alive.
+alive = processes_with
 
 
 def appears(path: Path) -> None:

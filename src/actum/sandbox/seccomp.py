@@ -33,7 +33,6 @@ def errno_of(number: int) -> int:
 
 
 _AUDIT_ARCH_X86_64 = 0xC000003E
-_X32_BIT = 0x40000000
 
 # System calls up to this number were looked at when the lists below were written.
 _LAST_KNOWN = 462
