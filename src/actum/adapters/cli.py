@@ -29,11 +29,7 @@ def build_call(contract: Contract, entry: Entry) -> Call:
     """What would run; raises `Refused` with every violation of the tool's schema at once."""
     cli = entry.adapter.cli
     if cli is None:
-        raise Refused(
-            "ADAPTER_KIND_UNSUPPORTED",
-            f"Adapter {entry.adapter.adapter_id} is of type {entry.adapter.kind}, not cli.",
-            remedy="Name a cli adapter of this tool in adapter_id.",
-        )
+        raise AssertionError(f"{entry.adapter.adapter_id} is no cli adapter")
     broken = check_templates(cli.arg_mapping, "interface.cli.arg_mapping")
     if broken:
         raise Refused(

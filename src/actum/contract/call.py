@@ -16,6 +16,9 @@ from actum.contract.canonical import sha256_bytes, sha256_json
 from actum.contract.limits import Limits
 from actum.contract.model import Json, RunnerKind
 
+#: Where the files that an adapter brings along lie inside: an interpreter is given their paths.
+PROVIDED = "/run/actum"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Argument:
@@ -75,6 +78,8 @@ class Call:
     stdin: bytes
     working_directory: str
     input_files: tuple[str, ...]
+    #: name -> content of files that the adapter brings along, found inside below `PROVIDED`
+    provided: Mapping[str, bytes] = field(default_factory=dict)
 
     @property
     def argv(self) -> tuple[str, ...]:
@@ -203,6 +208,7 @@ class Plan:
     output_files: tuple[str, ...]  #: absolute paths to collect
     artifacts: tuple[str, ...]  #: declared names; others in the directory are collected as well
     trace: TraceContext
+    provided: Mapping[str, bytes] = field(default_factory=dict)  #: read-only, below `PROVIDED`
     label: str = field(default="", compare=False)
 
     @property
@@ -215,6 +221,7 @@ class Plan:
             environment=self.environment,
             working_directory=self.working_directory,
             stdin=self.stdin,
+            provided=self.provided,
         )
 
 
@@ -226,6 +233,7 @@ def call_sha256(
     environment: Mapping[str, str],
     working_directory: str,
     stdin: bytes,
+    provided: Mapping[str, bytes],
 ) -> str:
     return sha256_json(
         {
@@ -235,5 +243,6 @@ def call_sha256(
             "environment": dict(environment),
             "working_directory": working_directory,
             "stdin": sha256_bytes(stdin),
+            "provided": {name: sha256_bytes(content) for name, content in provided.items()},
         }
     )

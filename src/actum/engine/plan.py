@@ -152,10 +152,11 @@ def make_plan(
             environment=environment,
             working_directory=call.working_directory,
             stdin=call.stdin,
+            provided=call.provided,
         ),
         policy_sha256=judged.policy.sha256,
         checks=judged.checks,
-        executable=registry.executable(entry),
+        executable=registry.executable(entry, program=call.program),
     )
     return Plan(
         tool=call.tool,
@@ -169,6 +170,7 @@ def make_plan(
         output_files=judged.checked.output_files,
         artifacts=tuple(spec.path for spec in contract.outputs.artifacts),
         trace=trace,
+        provided=call.provided,
         label=contract.metadata.purpose,
     )
 
@@ -185,6 +187,7 @@ def approval_binding(contract: Contract, judged: Judged, input_digest: str) -> s
             environment=call.environment,
             working_directory=call.working_directory,
             stdin=call.stdin,
+            provided=call.provided,
         ),
         input_digest=input_digest,
         wished=judged.wished,

@@ -16,11 +16,11 @@ from actum.contract.call import Argument, Call, Check, CheckResult, EffectivePol
 from actum.contract.limits import INPUT_FILES_BYTES, STDIN_BYTES
 from actum.contract.model import SCRATCH, SCRATCH_INSIDE, Contract, FilesystemLevel
 from actum.errors import Violation
-from actum.policy.allowlist import permitting_entry
+from actum.policy.allowlist import permitting_entry, permitting_operation
 from actum.policy.environment import approved_names
 from actum.policy.gates import ELEVATED
 from actum.policy.paths import PathRefused, Reach, has_parent_step, is_text, judge, look_at, resolve
-from actum.registry.model import Entry
+from actum.registry.model import AdapterKind, Entry
 
 SHELL_CHARACTERS = frozenset(";|&$`(){}[]<>\\\"'!#*?")
 _CONTROL = frozenset(chr(code) for code in (*range(0x20), 0x7F)) - {"\t"}
@@ -85,6 +85,9 @@ def _blocked(code: str, field: str, value: str, message: str) -> Violation:
 def _command(contract: Contract, call: Call, entry: Entry) -> Iterator[Violation]:
     """IV-01, on what would run and not on what the call says about itself."""
     asked, commands = contract.inputs.command, entry.tool.scope.commands
+    if entry.adapter.cli is None:
+        yield from _operation(asked, call, entry)
+        return
     if asked != call.program:
         yield _blocked(
             "IV-01",
@@ -100,6 +103,21 @@ def _command(contract: Contract, call: Call, entry: Entry) -> Iterator[Violation
             "inputs.command",
             asked,
             f"{asked!r} with these arguments is not in scope.commands of {entry.tool.tool_id} "
+            f"(permitted: {listed}).",
+        )
+
+
+def _operation(asked: str, call: Call, entry: Entry) -> Iterator[Violation]:
+    if asked != call.operation:
+        raise AssertionError(f"{asked} was built as {call.operation}")
+    if permitting_operation(entry, asked) is None:
+        field = "endpoints" if entry.adapter.kind is AdapterKind.API else "commands"
+        listed = ", ".join(getattr(entry.tool.scope, field)) or "nothing"
+        yield _blocked(
+            "IV-01",
+            "inputs.command",
+            asked,
+            f"The operation {asked!r} is not in scope.{field} of {entry.tool.tool_id} "
             f"(permitted: {listed}).",
         )
 

@@ -147,22 +147,16 @@ class Registry:
             )
         return Entry(tool=loaded.tool, adapter=adapter, pin=pin)
 
-    def executable(self, entry: Entry, search_path: Sequence[str] = MINIMAL_PATH) -> Executable:
-        """The program of a cli adapter, on the tool's scoped PATH or else on `search_path`."""
-        cli = entry.adapter.cli
-        if cli is None:
-            raise Refused(
-                "ADAPTER_KIND_UNSUPPORTED",
-                f"The adapter {entry.adapter.adapter_id} is of type {entry.adapter.kind}: "
-                "it has no program of its own.",
-                remedy="Name a cli adapter of this tool in adapter_id.",
-            )
+    def executable(
+        self, entry: Entry, search_path: Sequence[str] = MINIMAL_PATH, *, program: str
+    ) -> Executable:
+        """`program` on the tool's scoped PATH or else on `search_path`."""
         return self._executables.find(
-            cli.executable,
+            program,
             entry.tool.path or tuple(search_path),
             hint=(
-                f"Install {entry.tool.name} from your system's packages, or name the directory "
-                f"that holds {cli.executable} in `path` of {entry.tool.folder}/tool.yaml."
+                f"Install {program} from your system's packages, or name the directory "
+                f"that holds it in `path` of {entry.tool.folder}/tool.yaml."
             ),
         )
 

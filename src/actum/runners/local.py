@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING
@@ -31,7 +32,7 @@ from actum.capture.model import (
     Signalled,
 )
 from actum.capture.streams import StreamKeeper
-from actum.contract.call import EffectivePolicy, Plan
+from actum.contract.call import PROVIDED, EffectivePolicy, Plan
 from actum.contract.levels import is_within
 from actum.contract.limits import ARTIFACTS_BYTES, OUTPUT_FILES_BYTES, Limits
 from actum.contract.model import RunnerKind
@@ -349,8 +350,23 @@ def _request(plan: Plan) -> tuple[Request, tuple[int, int]]:
         "addresses": [],
         "listen": [],
         "resolver": "",
+        "provided": _provided(plan, grants),
     }
     return request, _owner(grants)
+
+
+def _provided(plan: Plan, grants: list[Grant]) -> dict[str, str]:
+    """What the adapter brings along, where no granted path can cover it."""
+    if not plan.provided:
+        return {}
+    for grant in grants:
+        if is_within(PROVIDED, grant["path"]) or is_within(grant["path"], PROVIDED):
+            raise Refused(
+                "PATH_NOT_GRANTABLE",
+                f"{grant['path']} would cover {PROVIDED}, where this adapter's driver lies.",
+                remedy="Grant a directory beside it.",
+            )
+    return {name: b64encode(content).decode() for name, content in plan.provided.items()}
 
 
 def _owner(grants: list[Grant]) -> tuple[int, int]:

@@ -8,6 +8,7 @@ judged, and that very object is what gets mounted.
 
 from __future__ import annotations
 
+import binascii
 import contextlib
 import os
 import shutil
@@ -45,6 +46,8 @@ _ETC_FOLDERS = (
     "python3.11",
 )
 ARTIFACTS = "/artifacts"
+#: As in `contract.call`, which is not to be loaded here.
+PROVIDED = "/run/actum"
 #: Where the program that runs Python snippets lies inside every sandbox.
 SNIPPET = "/etc/actum/snippet.py"
 SCRATCH_INODES = 16_384
@@ -187,6 +190,8 @@ def furnish(root: str, request: Request, template: str, idmap: int) -> None:
         kernel.mount(
             "", f"{root}/{name}", "", flags | kernel.MS_REMOUNT, f"size={size},nr_inodes={inodes}"
         )
+    # Before the grants, in our own tmpfs; which is read-only as a whole once it is entered.
+    _provide(root, request["provided"])
     grants = open_grants(request, idmap)
     missing = any(
         path.startswith("/etc/") and not os.path.lexists(root + path) for path, _ in grants
@@ -212,6 +217,21 @@ def furnish(root: str, request: Request, template: str, idmap: int) -> None:
         _protect(root, path)
     for path in request["deny"]:
         _hide(root, path, template)
+
+
+def _provide(root: str, files: dict[str, str]) -> None:
+    """The files that an adapter brings along: readable by the tool, writable by nobody."""
+    if not files:
+        return
+    folder = f"{root}{PROVIDED}"
+    os.mkdir(folder)
+    os.chmod(folder, 0o555)  # noqa: S103 -- whatever the umask says
+    for name, content in files.items():
+        if "/" in name or name in (".", ".."):
+            raise OSError(f"{name} is no file name")
+        with open(f"{folder}/{name}", "xb") as file:
+            file.write(binascii.a2b_base64(content))
+        os.chmod(f"{folder}/{name}", 0o444)
 
 
 def _own_file(root: str, name: str, text: str) -> None:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         etc: dict[str, str]  #: files of this sandbox's own /etc: hosts, resolv.conf, ca.pem
         addresses: list[str]  #: put on the sandbox's loopback, with prefix length
         listen: list[tuple[str, int]]  #: egress: bound before the tool starts, passed to the host
+        provided: dict[str, str]  #: name -> base64 of files below `PROVIDED`, read-only
         resolver: str  #: address for the name service, or "" for none
 
     class Order(TypedDict):

@@ -32,7 +32,7 @@ def test_a_program_is_named_by_its_real_path_and_digest(pinned: Any, programs: P
     (programs / "rg").rename(programs / "rg-14")
     (programs / "rg").symlink_to("rg-14")
     entry = pinned.registry().entry("ripgrep", None)
-    found = pinned.registry().executable(entry, (str(programs),))
+    found = pinned.registry().executable(entry, (str(programs),), program="rg")
     status = os.stat(programs / "rg-14")
     assert found.path == str((programs / "rg-14").resolve())
     assert found.sha256 == hashlib.sha256(b"#!/bin/sh\n").hexdigest()
@@ -43,7 +43,9 @@ def test_the_scoped_path_of_the_tool_wins(repository: Any, programs: Path, edit:
     edit("ripgrep/tool.yaml", "environment: [", f"path: [{programs}]\n\nenvironment: [")
     repository.approve("TL-003")
     entry = repository.registry().entry("ripgrep", None)
-    assert repository.registry().executable(entry, ("/nowhere",)).path == str(programs / "rg")
+    assert repository.registry().executable(entry, ("/nowhere",), program="rg").path == str(
+        programs / "rg"
+    )
 
 
 def test_the_callers_path_is_never_looked_at(
@@ -51,14 +53,12 @@ def test_the_callers_path_is_never_looked_at(
 ) -> None:
     monkeypatch.setenv("PATH", str(programs))
     (programs / "rg").rename(programs / "rg-of-the-caller")
-    edit("ripgrep/adapters/ripgrep-search.yaml", "executable: rg", "executable: rg-of-the-caller")
-    pinned.approve("TL-003")
     entry = pinned.registry().entry("ripgrep", None)
     with pytest.raises(Refused) as refused:
-        pinned.registry().executable(entry)
+        pinned.registry().executable(entry, program="rg-of-the-caller")
     assert refused.value.code == "EXECUTABLE_MISSING"
     assert "/usr/bin" in refused.value.message
-    assert "Install ripgrep" in refused.value.remedy
+    assert "Install rg-of-the-caller" in refused.value.remedy
 
 
 @pytest.mark.parametrize("kind", ["not executable", "directory", "dangling link"])
@@ -73,7 +73,7 @@ def test_what_cannot_be_executed_is_not_found(pinned: Any, programs: Path, kind:
             (programs / "rg").symlink_to("nowhere")
     entry = pinned.registry().entry("ripgrep", None)
     with pytest.raises(Refused) as refused:
-        pinned.registry().executable(entry, (str(programs),))
+        pinned.registry().executable(entry, (str(programs),), program="rg")
     assert refused.value.code == "EXECUTABLE_MISSING"
 
 
@@ -87,7 +87,7 @@ def test_a_digest_is_kept_across_processes_until_the_file_changes(
 
     def digest() -> str:
         registry = Registry(pinned.root, pinned.keyring.trusted, digests=kept)
-        return registry.executable(entry, (str(programs),)).sha256
+        return registry.executable(entry, (str(programs),), program="rg").sha256
 
     first = digest()
     (key,) = kept
@@ -105,14 +105,3 @@ def test_a_file_of_the_current_clock_tick_is_not_kept(
     kept: dict[str, str] = {}
     Executables(kept).find("rg", (str(programs),), hint="")
     assert kept == {}
-
-
-def test_an_adapter_without_a_program_has_none_to_find(
-    repository: Any, add_tool: Callable[..., None]
-) -> None:
-    add_tool("files", "TL-200", "ADP-003.yaml")
-    repository.approve("TL-200")
-    entry = repository.registry().entry("files", None)
-    with pytest.raises(Refused) as refused:
-        repository.registry().executable(entry)
-    assert refused.value.code == "ADAPTER_KIND_UNSUPPORTED"

@@ -1,0 +1,55 @@
+"""The kinds of adapters: one line each. What is common to them all is in the pipeline.
+
+`build_call` says what would run; `told_by` reads, from what came back, what the engine needs to
+know in order to try again or to fall back. Neither decides anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from actum.adapters import cli
+from actum.capture.interpret import interpret
+from actum.capture.model import Capture
+from actum.contract.call import Call
+from actum.contract.model import Contract
+from actum.errors import Refused
+from actum.registry.model import Adapter, AdapterKind, Entry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What one attempt says about whether another one makes sense."""
+
+    code: int | None  #: exit code (cli) or HTTP status (api); ``None``: there is none
+    transport_failure: bool = False  #: the other side was not reached, or its answer was cut off
+    retry_after_s: float | None = None  #: what the other side asked for
+
+
+def build_call(contract: Contract, entry: Entry) -> Call:
+    """What would run; raises `Refused` with everything that is wrong with the request at once."""
+    build = _BUILDERS.get(entry.adapter.kind)
+    if build is None:
+        raise Refused(
+            "ADAPTER_KIND_UNSUPPORTED",
+            f"Adapter {entry.adapter.adapter_id} is of type {entry.adapter.kind}, which this "
+            "version cannot run.",
+            remedy="Name an adapter of another type in adapter_id.",
+        )
+    return build(contract, entry)
+
+
+def told_by(adapter: Adapter, capture: Capture) -> Told:
+    """What `capture` says, in the words of this kind of adapter."""
+    return _TELLERS.get(adapter.kind, _exit_code)(capture)
+
+
+def _exit_code(capture: Capture) -> Told:
+    return Told(code=interpret(capture.ending).exit_code)
+
+
+_BUILDERS: Mapping[AdapterKind, Callable[[Contract, Entry], Call]] = {
+    AdapterKind.CLI: cli.build_call,
+}
+_TELLERS: Mapping[AdapterKind, Callable[[Capture], Told]] = {}

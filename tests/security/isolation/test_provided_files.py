@@ -1,0 +1,93 @@
+"""Files that an adapter brings along: there, exact, and nobody's to change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from actum.adapters import kinds
+from actum.contract.call import Call, Plan
+from actum.contract.model import Contract
+from actum.errors import Refused
+from actum.registry.model import AdapterKind, Entry
+from actum.runners.base import require_proof
+from hostile.jail import Jail
+
+Provide = Callable[[dict[str, bytes]], None]
+
+DRIVER = b"print('driver')\x00\xff\n"
+SPOIL = """
+cd /run/actum
+for act in 'echo x >driver' 'echo x >>driver' 'rm driver' 'mv driver other' 'ln driver hard' \
+    'chmod 666 driver' 'chmod 777 .' 'touch new' 'mkdir sub' 'mv /run/actum /run/elsewhere'; do
+  (eval "$act") 2>/dev/null && echo "done: $act"
+done
+cat driver
+"""
+
+
+@pytest.fixture
+def provide(monkeypatch: pytest.MonkeyPatch) -> Provide:
+    """Every call of a cli adapter brings these files along."""
+    build = kinds._BUILDERS[AdapterKind.CLI]
+
+    def with_files(files: dict[str, bytes]) -> None:
+        def built(contract: Contract, entry: Entry) -> Call:
+            return replace(build(contract, entry), provided=files)
+
+        monkeypatch.setitem(kinds._BUILDERS, AdapterKind.CLI, built)  # type: ignore[misc]
+
+    return with_files
+
+
+def test_what_is_provided_is_there_byte_for_byte(jail: Jail, provide: Provide) -> None:
+    provide({"driver": DRIVER, "table.json": b"{}"})
+    result = jail.sh("ls /run/actum; od -An -c /run/actum/driver | tr -d ' \\n'")
+    assert jail.said(result).split("\n")[:2] == ["driver", "table.json"]
+    assert jail.said(result).endswith("print('driver')\\0377\\n")
+
+
+def test_a_tool_cannot_change_what_is_provided(jail: Jail, provide: Provide) -> None:
+    provide({"driver": b"ours\n"})
+    assert jail.said(jail.sh(SPOIL)) == "ours"
+    copy = jail.work / "copy"
+    copy.mkdir()
+    (copy / "driver").write_text("ours\n")
+    assert "done: echo x >driver" in jail.outside(SPOIL.replace("/run/actum", str(copy)))
+
+
+def test_nothing_is_provided_to_the_next_one(jail: Jail, provide: Provide) -> None:
+    provide({"driver": DRIVER})
+    assert jail.said(jail.sh("ls /run/actum")) == "driver"
+    provide({})
+    assert jail.said(jail.sh("ls -d /run/actum 2>/dev/null || echo absent")) == "absent"
+
+
+def test_an_interpreter_that_waits_has_the_files_of_its_own_plan(
+    jail: Jail, provide: Provide
+) -> None:
+    said = []
+    for content in (b"one", b"one", b"two"):
+        provide({"driver": content})
+        said.append(jail.runtime.python("print(open('/run/actum/driver').read())"))
+    assert [jail.said(result) for result in said] == ["one", "one", "two"]
+
+
+def test_other_files_are_another_call(jail: Jail, provide: Provide) -> None:
+    provide({"driver": DRIVER})
+    plans: list[Plan] = []
+    runner = next(iter(jail.runtime.rooms.runners.values()))
+    real = runner.run
+    try:
+        runner.run = lambda plan, *rest: plans.append(plan) or real(plan, *rest)  # type: ignore[method-assign, func-returns-value]
+        jail.sh("true")
+    finally:
+        del runner.run
+    (plan,) = plans
+    require_proof(plan)
+    for other in ({"driver": DRIVER + b"#"}, {"other": DRIVER}, {}):
+        with pytest.raises(Refused) as refused:
+            require_proof(replace(plan, provided=other))
+        assert refused.value.code == "PROOF_INVALID"
