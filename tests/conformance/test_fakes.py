@@ -16,7 +16,7 @@ from actum.contract.model import RunnerKind
 from actum.engine.project import create
 from actum.errors import Refused, SandboxUnavailable
 from actum.evidence.trace import LIFECYCLE, Emit
-from actum.runners.base import Cancel, OnOutput
+from actum.runners.base import Cancel, OnOutput, Permit
 from actum.settings import load
 from actum.testing import FakeRunner, FixedClock, RunnerConformance, captured
 
@@ -84,6 +84,35 @@ def test_a_clock_without_a_zone_is_refused() -> None:
         FixedClock(datetime(2030, 1, 2))  # noqa: DTZ001
 
 
+class _Bold(FakeRunner):
+    """Starts whether it may or not."""
+
+    def run(
+        self,
+        plan: Plan,
+        emit: Emit,
+        on_output: OnOutput | None = None,
+        cancel: Cancel | None = None,
+        permit: Permit | None = None,
+    ) -> Capture:
+        return super().run(plan, emit, on_output, cancel)
+
+
+def test_a_runner_that_does_not_ask_is_a_fault_on_record(tmp_path: Path) -> None:
+    with _runtime(tmp_path, _Bold(captured())) as runtime:
+        asked = runtime.contract(
+            {
+                "tool_id": "TL-010",
+                "inputs": {"command": "sh", "working_directory": str(runtime.settings.root)},
+            }
+        )
+        with pytest.raises(SandboxUnavailable, match="asked"):
+            runtime.execute(asked)
+        known = runtime.rooms.executions.get(asked.execution_id)
+    assert known is not None
+    assert known.outcome is Outcome.EXCEPTION
+
+
 class _Twice(FakeRunner):
     """Says everything a second time, and takes any plan."""
 
@@ -93,14 +122,24 @@ class _Twice(FakeRunner):
         emit: Emit,
         on_output: OnOutput | None = None,
         cancel: Cancel | None = None,
+        permit: Permit | None = None,
     ) -> Capture:
+        assert permit is not None
+        permit()
         fresh = FakeRunner(captured(b"said before the end"))
         fresh.run(self.plans[0] if self.plans else plan, emit)
         self.plans.append(plan)
         return fresh.run(plan, lambda _event: None)
 
 
+def _writes_started(plan: Plan) -> Capture:
+    with (Path(plan.working_directory) / "started").open("a") as file:
+        file.write("x\n")
+    return captured()
+
+
 _LIES: dict[str, tuple[str, Callable[[], FakeRunner]]] = {
+    "starts before it may": ("nothing starts before it may", lambda: _Bold(_writes_started)),
     "enforces nothing": ("limits are enforced or refused", lambda: FakeRunner(captured())),
     "starts nothing": ("ends as success", lambda: FakeRunner(captured(b"said before the end"))),
     "hides a timeout": ("ends as timeout", lambda: FakeRunner(captured(ending=Exited(0)))),
@@ -120,6 +159,6 @@ _LIES: dict[str, tuple[str, Callable[[], FakeRunner]]] = {
 def test_the_suite_finds_a_runner_that(tmp_path: Path, lie: str) -> None:
     check, make = _LIES[lie]
     suite = RunnerConformance(make, tmp_path)
-    with pytest.raises((AssertionError, FileNotFoundError)):
+    with pytest.raises((AssertionError, FileNotFoundError, SandboxUnavailable)):
         suite.check(check)
     suite.close()

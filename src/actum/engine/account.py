@@ -23,11 +23,12 @@ from actum.engine.approvals import ApprovalRequired
 from actum.engine.interpretation import interpreted, output_digest, told
 from actum.engine.result import Result
 from actum.engine.rooms import Rooms
-from actum.errors import Fault, Refused
+from actum.errors import Fault, Refused, SandboxUnavailable
 from actum.evidence.facts import ExecutionFacts, Intent, Opened, Stage
 from actum.evidence.trace import EventType, Trace, TraceEvent
 from actum.policy.gates import Granted
 from actum.registry.model import Adapter
+from actum.runners.base import Runner
 
 
 class Account:
@@ -57,7 +58,20 @@ class Account:
             trace_id=self.intent.trace_id, execution_id=self.intent.contract.execution_id
         )
 
-    def using_approvals(self) -> Callable[[sqlite3.Cursor], None] | None:
+    def open(self) -> None:
+        """Put on record that it is about to start; raises if it must not."""
+        self.opened = self.rooms.ledger.write_ahead(self.intent, self._using_approvals())
+        self._tell_approvals("used")
+        self.stage = Stage.RUNNER
+
+    def require_open(self, runner: Runner) -> None:
+        if self.opened is None:
+            raise SandboxUnavailable(
+                f"The {runner.kind} runner answered without having asked whether it may start.",
+                remedy="Mend the runner: `actum.testing.RunnerConformance` finds this.",
+            )
+
+    def _using_approvals(self) -> Callable[[sqlite3.Cursor], None] | None:
         if not self.granted:
             return None
         intent = self.intent
@@ -72,7 +86,7 @@ class Account:
             self._tell(violation.field, violation.value, "", "requested")
         return asked
 
-    def tell_approvals(self, state: str) -> None:
+    def _tell_approvals(self, state: str) -> None:
         for grant in self.granted:
             self._tell(grant.need.gate, grant.request_id, grant.decided_by, state)
 

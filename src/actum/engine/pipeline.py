@@ -25,7 +25,7 @@ from actum.engine.plan import Judged
 from actum.engine.replay import answer_again
 from actum.engine.result import Result
 from actum.engine.rooms import Rooms
-from actum.errors import Fault, Refused, Violation
+from actum.errors import EvidenceUnavailable, Fault, Refused, Violation
 from actum.evidence.facts import Stage
 from actum.registry.model import Adapter, Entry
 from actum.runners.base import Cancel, OnOutput, Runner
@@ -47,16 +47,16 @@ def execute(
             return answer_again(known, account.intent.identity_sha256, rooms.sessions)
         ready = _prepare(contract, rooms, account)
         account.stage = Stage.WRITE_AHEAD
-        account.opened = rooms.ledger.write_ahead(account.intent, account.using_approvals())
-        account.tell_approvals("used")
-        account.stage = Stage.RUNNER
-        capture = ready.runner.run(ready.plan, account.trace.emit, on_output, cancel)
+        # The runner prepares the sandbox, asks `account.open`, and starts the tool when it returns.
+        capture = ready.runner.run(ready.plan, account.trace.emit, on_output, cancel, account.open)
+        account.require_open(ready.runner)
     except ApprovalRequired as refusal:
         return account.seal_refusal(account.ask_for_approval(refusal))
     except Refused as refusal:
         return account.seal_refusal(refusal)
     except Fault as fault:
-        if account.opened is not None:
+        # A store that could not open the record cannot close it either.
+        if account.opened is not None or not isinstance(fault, EvidenceUnavailable):
             account.seal_fault(fault)
         raise
     except BaseException as error:

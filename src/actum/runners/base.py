@@ -21,6 +21,10 @@ from actum.evidence.trace import Emit
 #: Called with (``"stdout"`` or ``"stderr"``, bytes) while the tool runs, for a live terminal.
 OnOutput = Callable[[str, bytes], None]
 
+#: Called once, when everything is prepared and before the tool is started; returns when the
+#: start is on record. If it raises, nothing was started and nothing may be left behind.
+Permit = Callable[[], None]
+
 
 class Cancel:
     """A caller's way to end an attempt from another thread or a signal handler."""
@@ -75,8 +79,14 @@ class Runner(Protocol):
         emit: Emit,
         on_output: OnOutput | None = None,
         cancel: Cancel | None = None,
+        permit: Permit | None = None,
     ) -> Capture:
-        """Carry out `plan` once, emitting the four lifecycle events in order."""
+        """Carry out `plan` once, emitting the four lifecycle events in order.
+
+        What can be refused is refused before `permit` is asked, so that no start is on record that
+        never had a chance; a runner prepares as much as it can before that, because asking takes
+        the time of a durable write.
+        """
         ...
 
     def close(self) -> None: ...

@@ -11,7 +11,7 @@ import os
 import threading
 import time
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -41,7 +41,7 @@ from actum.evidence.trace import Emit, EventType
 from actum.kernel import open_exact
 from actum.runners import manifest, passable
 from actum.runners.attend import Attended, Stop, attend
-from actum.runners.base import Cancel, Capability, OnOutput, require_proof
+from actum.runners.base import Cancel, Capability, OnOutput, Permit, require_proof
 from actum.runners.lifecycle import Lifecycle, trace_outcome
 from actum.runners.outside import Outside
 from actum.runners.places import Places
@@ -113,6 +113,7 @@ class LocalRunner:
         emit: Emit,
         on_output: OnOutput | None = None,
         cancel: Cancel | None = None,
+        permit: Permit | None = None,
     ) -> Capture:
         require_proof(plan)
         # Refusals come before the first event: an invocation that cannot be held is not received.
@@ -122,10 +123,12 @@ class LocalRunner:
         outside.describe(request)
         with self._places.one(cancel) as may_start:
             if not may_start:
+                if permit is not None:
+                    permit()  # an invocation that was received and cancelled is on record too
                 return self._never_started(plan, emit, foreseen)
             try:
                 return self._carry_out(
-                    plan, emit, on_output, cancel, foreseen, request, owner, outside
+                    plan, emit, on_output, cancel, permit, foreseen, request, owner, outside
                 )
             finally:
                 self._refill(plan, request, owner)
@@ -136,21 +139,31 @@ class LocalRunner:
         emit: Emit,
         on_output: OnOutput | None,
         cancel: Cancel | None,
+        permit: Permit | None,
         foreseen: tuple[Enforced, ...],
         request: Request,
         owner: tuple[int, int],
         outside: Outside,
     ) -> Capture:
+        limits = plan.policy.limits
+        modes = passable.remember(plan.policy)
+        sandbox, cgroup, release = self._sandbox(plan, request, owner)
+        # The sandbox is being built while the start is put on record; it waits for our word.
+        if permit is not None:
+            try:
+                permit()
+            except BaseException:
+                sandbox.discard()
+                cgroup.remove()
+                raise
         lifecycle = Lifecycle(plan, self.kind, emit)
         lifecycle.reached(EventType.TOOL_RUN_START, {"attempt": plan.trace.attempt})
         try:
-            limits = plan.policy.limits
-            modes = passable.remember(plan.policy)
-            sandbox, cgroup = self._sandbox(plan, request, owner)
             try:
                 if outside.doors is not None:
                     outside.begin(self._open_relay(), sandbox)
                 try:
+                    release()
                     try:
                         attended = attend(
                             sandbox,
@@ -253,16 +266,14 @@ class LocalRunner:
 
     def _sandbox(
         self, plan: Plan, request: Request, owner: tuple[int, int]
-    ) -> tuple[Sandbox, Cgroup]:
-        """A sandbox in its group: one that waits for just this, or a new one."""
+    ) -> tuple[Sandbox, Cgroup, Callable[[], None]]:
+        """A sandbox in its group, one that waits for just this or a new one; and what starts it."""
         shape = shape_of(plan, request) if self._warm is not None else None
-        if self._warm is None or shape is None:
-            return self._launch(plan.policy.limits, request, owner, plan.stdin)
-        warm = self._warm.take(shape)
-        if warm is None:
-            return self._launch(plan.policy.limits, request, owner, plan.stdin)
-        warm.give(plan.stdin)
-        return warm.sandbox, warm.cgroup
+        warm = self._warm.take(shape) if self._warm is not None and shape is not None else None
+        if warm is not None:
+            return warm.sandbox, warm.cgroup, lambda: warm.give(plan.stdin)
+        sandbox, cgroup = self._launch(plan.policy.limits, request, owner, plan.stdin)
+        return sandbox, cgroup, sandbox.go
 
     def _refill(self, plan: Plan, request: Request, owner: tuple[int, int]) -> None:
         shape = shape_of(plan, request) if self._warm is not None else None

@@ -63,10 +63,7 @@ class Warm:
 
     def discard(self) -> None:
         os.close(self.order)
-        self.sandbox.kill()
-        self.sandbox.await_pid()
-        self.sandbox.await_end()
-        self.sandbox.close()
+        self.sandbox.discard()
         self.cgroup.remove()
 
 
@@ -188,6 +185,8 @@ def _start(launch: Launch) -> Warm:
         # An order is at most this long, so that giving it never waits for the reader.
         fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
         sandbox, cgroup = launch(reading)
+        # Its program waits for an order on stdin, which is what the start is.
+        sandbox.go()
     except BaseException:
         os.close(writing)
         raise

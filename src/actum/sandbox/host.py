@@ -73,11 +73,12 @@ class Sandbox:
 
     def _receive(self) -> tuple[Report, list[int]] | None:
         rights = array.array("i")
-        packet, ancillary, _flags, _address = self.control.recvmsg(
-            wire.MAX_PACKET,
-            socket.CMSG_SPACE(wire.MAX_PASSED * rights.itemsize),
-            socket.MSG_CMSG_CLOEXEC,
-        )
+        try:
+            packet, ancillary = self._packet(rights.itemsize)
+        except ConnectionResetError:
+            # It left without reading all of our words. The kernel says so once; what it had said
+            # before is still there.
+            packet, ancillary = self._packet(rights.itemsize)
         if not packet:
             return None
         report = cast("Report", json.loads(packet))
@@ -91,6 +92,14 @@ class Sandbox:
             self.artifacts = rights.pop()
         return report, list(rights)
 
+    def _packet(self, size: int) -> tuple[bytes, list[tuple[int, int, bytes]]]:
+        packet, ancillary, _flags, _address = self.control.recvmsg(
+            wire.MAX_PACKET,
+            socket.CMSG_SPACE(wire.MAX_PASSED * size),
+            socket.MSG_CMSG_CLOEXEC,
+        )
+        return packet, ancillary
+
     def ask_listeners(self, address: str, ports: tuple[int, ...]) -> None:
         """More sockets in the sandbox's network; they arrive as a `listening` report."""
         order = json.dumps({"address": address, "ports": list(ports)}).encode()
@@ -98,6 +107,13 @@ class Sandbox:
             self.control.send(order)
         except (BrokenPipeError, ConnectionResetError):
             return  # already gone
+
+    def go(self) -> None:
+        """Let the tool start; until now everything was preparation."""
+        try:
+            self.control.send(wire.GO)
+        except (BrokenPipeError, ConnectionResetError):
+            return  # it could not be built: its last report, still to be read, says why
 
     def terminate(self) -> None:
         """SIGTERM to every process inside."""
@@ -127,6 +143,13 @@ class Sandbox:
             poll = select.poll()
             poll.register(self.pidfd, select.POLLIN)
             poll.poll(_DEATH_MS)
+
+    def discard(self) -> None:
+        """End one that is not wanted any more, and wait until nothing of it is alive."""
+        self.kill()
+        self.await_pid()
+        self.await_end()
+        self.close()
 
     def close(self) -> None:
         self.control.close()

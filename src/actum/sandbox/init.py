@@ -63,6 +63,9 @@ def main(template: Template, channel: socket.socket) -> NoReturn:
         root.enter(new_root, request["working_directory"])
         rules = _rules(request, template)
         open_doors(control, request)
+        # All of the above may happen before anyone has said that the tool may run; this may not.
+        if control.recv(1) != wire.GO:
+            os._exit(0)
         tool, listener = start_tool(request, template, descriptors, rules, ahead)
     except root.PathChanged as error:
         _fail(control, "PATH_CHANGED", f"{error} is no longer the file that was checked")

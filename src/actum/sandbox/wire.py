@@ -63,6 +63,8 @@ if TYPE_CHECKING:
 #: Spawner -> member: here is your order; the last descriptor is an idmap, or there is none.
 WITH_IDMAP, WITHOUT_IDMAP = b"I", b"O"
 
+#: Host -> init: the start is on record, let the tool run.
+GO = b"G"
 #: Host -> init: SIGTERM to everything inside. Closing the socket means: you may go.
 TERMINATE = b"T"
 

@@ -29,7 +29,7 @@ from actum.engine.project import create
 from actum.engine.result import Result
 from actum.errors import Refused
 from actum.evidence.trace import LIFECYCLE, Emit, TraceEvent
-from actum.runners.base import Cancel, Capability, OnOutput, Runner
+from actum.runners.base import Cancel, Capability, OnOutput, Permit, Runner
 from actum.settings import load
 from actum.testing.scenarios import MARK, READY, SAID, SCENARIOS, Scenario
 from actum.wiring import Runtime
@@ -87,13 +87,14 @@ class _Watched:
         emit: Emit,
         on_output: OnOutput | None = None,
         cancel: Cancel | None = None,
+        permit: Permit | None = None,
     ) -> Capture:
         def heard(event: TraceEvent) -> None:
             self.events.append(event)
             emit(event)
 
         self.plans.append(plan)
-        return self._inner.run(plan, heard, on_output, cancel)
+        return self._inner.run(plan, heard, on_output, cancel, permit)
 
     def close(self) -> None:
         self._inner.close()
@@ -238,6 +239,26 @@ class RunnerConformance:
         assert self.runner.events == [], "a refused plan was received"
         assert not (self.work / "started").exists()
 
+    def nothing_starts_before_it_may(self) -> None:
+        """Asked once, before the start; and an answer that does not come is a no."""
+        mark = f"5{uuid.uuid4().int % 10**9:09d}"
+        self.run(f"echo x >> started; sleep 0.{mark}")
+        started = self.work / "started"
+        plan = self.runner.plans[-1]
+        found: list[str] = []
+        self.runner.run(plan, lambda _event: None, permit=lambda: found.append(started.read_text()))
+        assert found == ["x\n"], "it was not asked exactly once before the start"
+        assert started.read_text() == "x\nx\n", "it was permitted and did not start"
+        self.runner.events.clear()
+        try:
+            self.runner.run(plan, lambda _event: None, permit=_refuse)
+        except _NotPermitted:
+            assert started.read_text() == "x\nx\n", "it was not permitted and started"
+            assert self.runner.events == [], "an invocation that may not start was received"
+            assert self._survivors(mark) == [], "something of it is left"
+            return
+        raise AssertionError("the runner went on without permission")
+
     def the_same_input_gives_the_same_result(self) -> None:
         script = (
             'echo out; echo err >&2; ls -A; env | sort; printf a > "$ACTUM_ARTIFACTS/a"; exit 4'
@@ -311,6 +332,14 @@ class RunnerConformance:
         assert names - shell_sets == set(self.runner.plans[-1].environment) - shell_sets
 
 
+class _NotPermitted(Exception):
+    pass
+
+
+def _refuse() -> None:
+    raise _NotPermitted
+
+
 Check = Callable[[RunnerConformance], None]
 
 
@@ -327,6 +356,7 @@ CHECKS: dict[str, Check] = {
             "limits_are_enforced_or_refused",
             "permissions_applied_are_those_given",
             "another_plan_than_the_validated_one_is_refused",
+            "nothing_starts_before_it_may",
             "the_same_input_gives_the_same_result",
             "nothing_is_kept_between_runs",
             "children_are_limited_exactly",

@@ -14,7 +14,7 @@ from actum.capture.model import Capture, Ending, Enforced, Exited, Stream
 from actum.contract.call import EffectivePolicy, Plan
 from actum.contract.model import RunnerKind
 from actum.evidence.trace import Emit, EventType
-from actum.runners.base import Cancel, Capability, OnOutput, require_proof
+from actum.runners.base import Cancel, Capability, OnOutput, Permit, require_proof
 from actum.runners.lifecycle import Lifecycle, trace_outcome
 
 #: What to answer: always the same, or worked out from the plan. May raise a refusal or a fault.
@@ -67,8 +67,11 @@ class FakeRunner:
         emit: Emit,
         on_output: OnOutput | None = None,
         cancel: Cancel | None = None,  # noqa: ARG002 -- part of the port; there is nothing to end
+        permit: Permit | None = None,
     ) -> Capture:
         require_proof(plan)
+        if permit is not None:
+            permit()
         self.plans.append(plan)
         lifecycle = Lifecycle(plan, self._kind, emit)
         lifecycle.reached(EventType.TOOL_RUN_START, {"attempt": plan.trace.attempt})

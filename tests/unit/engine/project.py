@@ -20,7 +20,7 @@ from actum.errors import Fault
 from actum.evidence.audit import Decision
 from actum.evidence.trace import Emit, EventType
 from actum.registry.change import approve
-from actum.runners.base import Cancel, Capability, OnOutput
+from actum.runners.base import Cancel, Capability, OnOutput, Permit
 from actum.runners.lifecycle import Lifecycle
 from actum.settings import load
 from actum.store.keys import Keyring
@@ -52,7 +52,10 @@ class ScriptedRunner:
         emit: Emit,
         on_output: OnOutput | None = None,
         cancel: Cancel | None = None,
+        permit: Permit | None = None,
     ) -> Capture:
+        if permit is not None:
+            permit()
         self.plans.append(plan)
         lifecycle = Lifecycle(plan, self.kind, emit)
         for step in (
