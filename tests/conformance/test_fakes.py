@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from actum import Outcome, Runtime
-from actum.capture.model import Capture, DeadlinePassed, Exited
+from actum.capture.model import Capture, Closed, DeadlinePassed, Exited
 from actum.contract.call import Plan
 from actum.contract.model import RunnerKind
 from actum.engine.project import create
@@ -69,6 +69,22 @@ def test_a_fault_in_the_middle_leaves_four_events(tmp_path: Path) -> None:
         bad.run(good.plans[0], events.append)
     assert tuple(event.event_type for event in events) == LIFECYCLE
     assert [event.data.get("aborted", False) for event in events] == [False, True, True, True]
+
+
+def test_a_fake_is_spoken_with(tmp_path: Path) -> None:
+    runner = FakeRunner(captured(), reply=lambda line: (line.upper(), b"more"))
+    with _runtime(tmp_path, runner) as runtime:
+        runtime.exec("shell", stdin="", cwd=runtime.settings.root)
+    events = []
+    channel = runner.open(runner.plans[0], events.append)
+    assert channel.send(b"hello")
+    assert [channel.receive(0.0) for _ in range(3)] == [b"HELLO", b"more", None]
+    assert channel.close().stdout.kept == b"HELLO\nmore\n"
+    assert channel.close().ending == Closed(0)
+    assert not channel.send(b"again")
+    assert tuple(event.event_type for event in events) == LIFECYCLE
+    with pytest.raises(Refused):
+        runner.open(dataclasses.replace(runner.plans[0], stdin=b"other"), lambda _event: None)
 
 
 def test_a_fixed_clock_dates_the_contract(tmp_path: Path) -> None:
@@ -148,6 +164,10 @@ _LIES: dict[str, tuple[str, Callable[[], FakeRunner]]] = {
     "runs twice": ("ends as success", lambda: _Twice(captured(b"said before the end"))),
     "cuts nothing": ("output is bounded and counted", lambda: FakeRunner(captured(b"x"))),
     "lets children in": ("children are limited exactly", lambda: FakeRunner(captured())),
+    "keeps nothing running": (
+        "a kept tool is spoken with line by line",
+        lambda: FakeRunner(captured()),
+    ),
     "is not repeatable": (
         "the same input gives the same result",
         lambda: FakeRunner(lambda plan: captured(plan.trace.trace_id.encode())),

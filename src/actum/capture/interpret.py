@@ -17,9 +17,11 @@ from actum.capture.collect import ARTIFACT, MISSING, OUTPUT_FILE, WITHOUT_CONTEN
 from actum.capture.model import (
     Cancelled,
     Capture,
+    Closed,
     DeadlinePassed,
     Ending,
     Exited,
+    Failed,
     LimitKilled,
     NotCollected,
     PolicyBroken,
@@ -79,6 +81,10 @@ def interpret(ending: Ending) -> Verdict:
             code = _KILLED if number == signal.SIGKILL else _TERMINATED
             verdict = _verdict(Outcome.CANCELLED, code, LOG_SIGNAL, "cancelled by its caller")
             return replace(verdict, signal=number or None)
+        case Closed(number):
+            return replace(_verdict(Outcome.SUCCEEDED, 0, CONTINUE), signal=number or None)
+        case Failed(reason):
+            return _verdict(Outcome.TOOL_ERROR, 1, LOG_AND_HANDLE, reason)
         case _:
             assert_never(ending)
 

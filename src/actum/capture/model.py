@@ -45,7 +45,26 @@ class Cancelled:
     signal: int
 
 
-Ending: TypeAlias = Exited | Signalled | DeadlinePassed | LimitKilled | PolicyBroken | Cancelled
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """A tool kept running to be spoken with, ended by us when nobody needed it any more.
+
+    `signal` is what finally ended it; 0: it exited itself.
+    """
+
+    signal: int
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The tool was spoken with, and answered that it failed or broke the protocol."""
+
+    reason: str
+
+
+Ending: TypeAlias = (
+    Exited | Signalled | DeadlinePassed | LimitKilled | PolicyBroken | Cancelled | Closed | Failed
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

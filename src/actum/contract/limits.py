@@ -13,6 +13,11 @@ ARTIFACTS_BYTES = 10_485_760
 STDIN_BYTES = 1_048_576
 INPUT_FILES_BYTES = 10_485_760
 
+#: The longest line that a tool kept running may say at once.
+MESSAGE_BYTES = 4_194_304
+#: How long such a tool may wait to be spoken to, unless it is said otherwise.
+IDLE_S = 60.0
+
 #: Between the polite SIGTERM at the deadline and the kill of the whole tree.
 TERM_GRACE_S = 0.5
 

@@ -18,6 +18,7 @@ from actum.sandbox.cgroup import Cgroup
 from actum.sandbox.host import Sandbox
 
 if TYPE_CHECKING:
+    from actum.runners.channel import Duplex
     from actum.sandbox.wire import Report
 
 #: How long a killed namespace may take to vanish before we call it a fault.
@@ -40,6 +41,9 @@ class Stop(Enum):
     DEADLINE = auto()
     CANCEL = auto()
     MEMORY = auto()
+    CLOSED = auto()  #: whoever spoke with it has no more use for it
+    IDLE = auto()  #: nobody spoke with it for as long as it may wait
+    MESSAGE = auto()  #: it said something longer than may be said at once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,16 +68,17 @@ class _Attendant:
         on_output: OnOutput | None,
         on_started: Callable[[], None],
         on_doors: OnDoors,
+        duplex: Duplex | None,
     ) -> None:
         self.on_doors = on_doors
+        self.duplex = duplex
         self.sandbox = sandbox
         self.cgroup = cgroup
         self.on_output = on_output
         self.on_started = on_started
-        self.keepers = {
-            sandbox.stdout: ("stdout", StreamKeeper(STDOUT_BYTES)),
-            sandbox.stderr: ("stderr", StreamKeeper(STDERR_BYTES)),
-        }
+        self.keepers = {sandbox.stderr: ("stderr", StreamKeeper(STDERR_BYTES))}
+        if duplex is None:  # else whoever speaks with the tool reads it
+            self.keepers[sandbox.stdout] = ("stdout", StreamKeeper(STDOUT_BYTES))
         self.poll = select.poll()
         self.open = set(self.keepers)
         for descriptor in (*self.open, sandbox.control.fileno()):
@@ -153,20 +158,26 @@ def attend(
     cancel: Cancel | None,
     on_started: Callable[[], None],
     on_doors: OnDoors,
+    duplex: Duplex | None = None,
 ) -> Attended:
     """Until the tree is gone. Returns soon after `deadline` plus grace, whatever the tool does."""
-    attendant = _Attendant(sandbox, cgroup, on_output, on_started, on_doors)
+    attendant = _Attendant(sandbox, cgroup, on_output, on_started, on_doors, duplex)
     control, oom = sandbox.control.fileno(), cgroup.oom_event
     cancelled = -1
     if cancel is not None:
         cancelled = cancel.fileno()
         attendant.poll.register(cancelled, select.POLLIN)
+    asked = -1
+    if duplex is not None:
+        asked = duplex.begin(sandbox.stdout)
+        attendant.poll.register(asked, select.POLLIN)
     try:
         while sandbox.early:  # of a sandbox that was started before it was needed
             attendant.hear()
         while attendant.ended is None and not attendant.gone:
             now = time.monotonic()
-            for descriptor, _event in attendant.poll.poll(attendant.wait_s(deadline, now) * 1000):
+            until = deadline if duplex is None else min(deadline, duplex.idle_at())
+            for descriptor, _event in attendant.poll.poll(attendant.wait_s(until, now) * 1000):
                 if descriptor in attendant.open:
                     attendant.take(descriptor)
                 elif descriptor == control:
@@ -176,11 +187,16 @@ def attend(
                 elif descriptor == cancelled:
                     attendant.poll.unregister(cancelled)
                     attendant.begin_stop(Stop.CANCEL, time.monotonic())
+                elif duplex is not None and descriptor == asked:
+                    attendant.poll.unregister(asked)
+                    attendant.begin_stop(duplex.why, time.monotonic())
             now = time.monotonic()
             if attendant.oom_suspected:
                 attendant.check_memory()
             if now >= deadline:
                 attendant.begin_stop(Stop.DEADLINE, now)
+            elif duplex is not None and now >= duplex.idle_at():
+                attendant.begin_stop(Stop.IDLE, now)
             if attendant.kill_at is not None and now >= attendant.kill_at:
                 attendant.kill(now)
             if attendant.killed_at is not None and now >= attendant.killed_at + _DEATH_S:
@@ -211,6 +227,8 @@ def _conclude(attendant: _Attendant) -> Attended:
             attendant.take(descriptor)
     ended: Report = attendant.ended or {}
     streams = {name: keeper.finish() for name, keeper in attendant.keepers.values()}
+    if attendant.duplex is not None:
+        streams["stdout"] = attendant.duplex.finish()
     return Attended(
         wait_status=ended.get("wait_status", 9),
         stop=attendant.stop,

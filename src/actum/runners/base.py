@@ -14,6 +14,7 @@ from typing import Protocol
 
 from actum.capture.model import Capture, Enforced
 from actum.contract.call import EffectivePolicy, Plan
+from actum.contract.limits import IDLE_S, MESSAGE_BYTES
 from actum.contract.model import RunnerKind
 from actum.errors import Refused
 from actum.evidence.trace import Emit
@@ -59,6 +60,35 @@ class Capability:
     remedy: str = ""
 
 
+class Channel(Protocol):
+    """A tool kept running, and the lines that go to it and come from it.
+
+    One thread at a time speaks; any may close. Everything that comes is the tool's word, bounded
+    in size and otherwise unread. Times are of `time.monotonic`.
+    """
+
+    @property
+    def over(self) -> str:
+        """Why nothing more can be said; empty while something can."""
+        ...
+
+    def fileno(self) -> int:
+        """Readable when the tool may have said something, for those who wait for many things."""
+        ...
+
+    def send(self, message: bytes, deadline: float | None = None) -> bool:
+        """Say one line. False: it did not take all of it by then, or it is over."""
+        ...
+
+    def receive(self, deadline: float) -> bytes | None:
+        """The next line without its end, or ``None``: nothing came by then, or it is over."""
+        ...
+
+    def close(self) -> Capture:
+        """End it, wait until nothing of it is left, and tell how it was. May be asked again."""
+        ...
+
+
 class Runner(Protocol):
     """Where a plan is carried out."""
 
@@ -86,6 +116,23 @@ class Runner(Protocol):
         What can be refused is refused before `permit` is asked, so that no start is on record that
         never had a chance; a runner prepares as much as it can before that, because asking takes
         the time of a durable write.
+        """
+        ...
+
+    def open(
+        self,
+        plan: Plan,
+        emit: Emit,
+        cancel: Cancel | None = None,
+        permit: Permit | None = None,
+        *,
+        idle_s: float = IDLE_S,
+        message_bytes: int = MESSAGE_BYTES,
+    ) -> Channel:
+        """Start `plan` once and keep it, to be spoken with over its stdin and stdout.
+
+        It ends by itself, when the channel is closed, at the plan's own deadline, or when nobody
+        spoke for `idle_s`. Its events are those of `run`; the last ones come when it has ended.
         """
         ...
 

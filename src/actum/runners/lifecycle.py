@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-from actum.capture.model import DeadlinePassed, Ending, Exited, PolicyBroken
+from actum.capture.model import Closed, DeadlinePassed, Ending, Exited, PolicyBroken
 from actum.contract.call import Plan
 from actum.contract.model import Json, RunnerKind
 from actum.contract.outcome import TraceOutcome
@@ -77,7 +77,7 @@ class Lifecycle:
 def trace_outcome(ending: Ending) -> TraceOutcome:
     """The last event's word for how a tool ended."""
     match ending:
-        case Exited(0):
+        case Exited(0) | Closed():
             return TraceOutcome.SUCCESS
         case DeadlinePassed():
             return TraceOutcome.TIMEOUT

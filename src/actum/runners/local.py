@@ -19,6 +19,7 @@ from actum.capture import collect
 from actum.capture.model import (
     Cancelled,
     Capture,
+    Closed,
     Collected,
     Connection,
     DeadlinePassed,
@@ -34,14 +35,20 @@ from actum.capture.model import (
 from actum.capture.streams import StreamKeeper
 from actum.contract.call import PROVIDED, EffectivePolicy, Plan
 from actum.contract.levels import is_within
-from actum.contract.limits import ARTIFACTS_BYTES, OUTPUT_FILES_BYTES, Limits
+from actum.contract.limits import (
+    ARTIFACTS_BYTES,
+    IDLE_S,
+    MESSAGE_BYTES,
+    OUTPUT_FILES_BYTES,
+    Limits,
+)
 from actum.contract.model import RunnerKind
 from actum.errors import Refused, SandboxUnavailable
 from actum.evidence.trace import Emit, EventType
 from actum.kernel import open_exact
 from actum.runners import manifest, passable
 from actum.runners.attend import Attended, Stop, attend
-from actum.runners.base import Cancel, Capability, OnOutput, Permit, require_proof
+from actum.runners.base import Cancel, Capability, Channel, OnOutput, Permit, require_proof
 from actum.runners.lifecycle import Lifecycle, trace_outcome
 from actum.runners.outside import Outside
 from actum.runners.places import Places
@@ -51,6 +58,7 @@ from actum.sandbox.cgroup import Cgroup, CgroupsUnavailable, Usage, fresh_name
 from actum.sandbox.host import Sandbox, Spawner
 
 if TYPE_CHECKING:
+    from actum.runners.channel import Duplex
     from actum.sandbox.egress.relay import Relay
     from actum.sandbox.wire import Grant, Request
 
@@ -58,6 +66,8 @@ if TYPE_CHECKING:
 _ARTIFACTS_TMPFS_BYTES = 2 * ARTIFACTS_BYTES
 #: Prepared sandboxes a long-lived runner keeps at most.
 _POOL_SIZE = 8
+#: Tools kept running at once. They wait most of the time, so they take no place of those who run.
+_MAX_KEPT = 32
 _NEVER_GRANTED = ("/proc", "/sys", "/dev")
 _CONTROL_FILES = frozenset({"actum.toml", "tools", "tools.lock", "rules"})
 
@@ -77,6 +87,7 @@ class LocalRunner:
         pool: bool = False,
     ) -> None:
         self._places = Places(max_concurrent or 2 * (os.cpu_count() or 1))
+        self._kept = Places(_MAX_KEPT)
         self._resolve = resolve or {}
         self._relay = relay  #: ``None``: one is made when the first execution needs it
         self._ca_file = ca_file
@@ -133,6 +144,43 @@ class LocalRunner:
             finally:
                 self._refill(plan, request, owner)
 
+    def open(
+        self,
+        plan: Plan,
+        emit: Emit,
+        cancel: Cancel | None = None,
+        permit: Permit | None = None,
+        *,
+        idle_s: float = IDLE_S,
+        message_bytes: int = MESSAGE_BYTES,
+    ) -> Channel:
+        from actum.runners.channel import Duplex, LocalChannel
+
+        require_proof(plan)
+        if plan.stdin:
+            raise Refused(
+                "CHANNEL_STDIN",
+                "inputs.stdin: a tool that is spoken with gets its input line by line.",
+                remedy="Leave stdin out, and send what it holds.",
+            )
+        foreseen = self.foresee(plan.policy)
+        request, owner = _request(plan)
+        outside = Outside.of(plan.policy, self._ca_file)
+        outside.describe(request)
+        duplex = Duplex(idle_s=idle_s, message_bytes=message_bytes)
+
+        def carry_out() -> Capture:
+            with self._kept.one(cancel) as may_start:
+                if not may_start:
+                    if permit is not None:
+                        permit()
+                    return self._never_started(plan, emit, foreseen)
+                return self._carry_out(
+                    plan, emit, None, cancel, permit, foreseen, request, owner, outside, duplex
+                )
+
+        return LocalChannel(duplex, plan.policy.limits.timeout_ms / 1000, carry_out)
+
     def _carry_out(
         self,
         plan: Plan,
@@ -144,10 +192,15 @@ class LocalRunner:
         request: Request,
         owner: tuple[int, int],
         outside: Outside,
+        duplex: Duplex | None = None,
     ) -> Capture:
         limits = plan.policy.limits
         modes = passable.remember(plan.policy)
-        sandbox, cgroup, release = self._sandbox(plan, request, owner)
+        if duplex is None:
+            sandbox, cgroup, release = self._sandbox(plan, request, owner)
+        else:
+            sandbox, cgroup = self._launch(limits, request, owner, duplex.stdin)
+            release = sandbox.go
         # The sandbox is being built while the start is put on record; it waits for our word.
         if permit is not None:
             try:
@@ -158,6 +211,15 @@ class LocalRunner:
                 raise
         lifecycle = Lifecycle(plan, self.kind, emit)
         lifecycle.reached(EventType.TOOL_RUN_START, {"attempt": plan.trace.attempt})
+
+        def started() -> None:
+            lifecycle.reached(
+                EventType.TOOL_RUN_RESOURCE_APPLIED,
+                {"limits": [row.limit for row in foreseen if row.enforced]},
+            )
+            if duplex is not None:
+                duplex.started.set()
+
         try:
             try:
                 if outside.doors is not None:
@@ -171,11 +233,9 @@ class LocalRunner:
                             deadline=lifecycle.began + limits.timeout_ms / 1000,
                             on_output=on_output,
                             cancel=cancel,
-                            on_started=lambda: lifecycle.reached(
-                                EventType.TOOL_RUN_RESOURCE_APPLIED,
-                                {"limits": [row.limit for row in foreseen if row.enforced]},
-                            ),
+                            on_started=started,
                             on_doors=outside.on_doors,
+                            duplex=duplex,
                         )
                     finally:
                         passable.reopen(modes)
@@ -190,15 +250,18 @@ class LocalRunner:
         except BaseException:
             lifecycle.abort()
             raise
+        enforcement = manifest.measured(
+            foreseen, plan.policy, attended, usage, duration_ms, outside
+        )
+        if duplex is not None:
+            enforcement += duplex.rows(attended.stop)
         capture = Capture(
             ending=_ending(attended, usage),
             stdout=attended.stdout,
             stderr=attended.stderr,
             collected=collected,
             not_collected=not_collected,
-            enforcement=manifest.measured(
-                foreseen, plan.policy, attended, usage, duration_ms, outside
-            ),
+            enforcement=enforcement,
             denials=_denials(attended, connections),
             connections=connections,
             duration_ms=duration_ms,
@@ -452,6 +515,10 @@ def _ending(attended: Attended, usage: Usage) -> Ending:
         return DeadlinePassed(signal)
     if attended.stop is Stop.CANCEL:
         return Cancelled(signal)
+    if attended.stop is Stop.MESSAGE:
+        return LimitKilled("message_bytes", "one message was longer")
+    if attended.stop in (Stop.CLOSED, Stop.IDLE):
+        return Closed(signal)
     return Exited(os.WEXITSTATUS(attended.wait_status)) if exited else Signalled(signal)
 
 

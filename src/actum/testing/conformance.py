@@ -15,21 +15,22 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import os
+import time
 import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from actum.capture.model import Capture, Enforced
+from actum.capture.model import Capture, Closed, DeadlinePassed, Enforced, Exited, LimitKilled
 from actum.contract.call import EffectivePolicy, Plan
-from actum.contract.limits import STDOUT_BYTES
+from actum.contract.limits import IDLE_S, MESSAGE_BYTES, STDERR_BYTES, STDOUT_BYTES
 from actum.contract.model import Json, RunnerKind
 from actum.contract.outcome import PROJECTIONS, Outcome, ToolRunStatus
 from actum.engine.project import create
 from actum.engine.result import Result
 from actum.errors import Refused
 from actum.evidence.trace import LIFECYCLE, Emit, TraceEvent
-from actum.runners.base import Cancel, Capability, OnOutput, Permit, Runner
+from actum.runners.base import Cancel, Capability, Channel, OnOutput, Permit, Runner
 from actum.settings import load
 from actum.testing.scenarios import MARK, READY, SAID, SCENARIOS, Scenario
 from actum.wiring import Runtime
@@ -95,6 +96,24 @@ class _Watched:
 
         self.plans.append(plan)
         return self._inner.run(plan, heard, on_output, cancel, permit)
+
+    def open(
+        self,
+        plan: Plan,
+        emit: Emit,
+        cancel: Cancel | None = None,
+        permit: Permit | None = None,
+        *,
+        idle_s: float = IDLE_S,
+        message_bytes: int = MESSAGE_BYTES,
+    ) -> Channel:
+        def heard(event: TraceEvent) -> None:
+            self.events.append(event)
+            emit(event)
+
+        return self._inner.open(
+            plan, heard, cancel, permit, idle_s=idle_s, message_bytes=message_bytes
+        )
 
     def close(self) -> None:
         self._inner.close()
@@ -331,6 +350,104 @@ class RunnerConformance:
         shell_sets = {"PWD", "OLDPWD", "SHLVL", "_"}
         assert names - shell_sets == set(self.runner.plans[-1].environment) - shell_sets
 
+    # -- tools that are kept running ------------------------------------------------------
+
+    def _shell(self, timeout_ms: int = 20_000, **bounds: Any) -> Channel:
+        """A shell that takes its program line by line."""
+        self.run("", limits={"sandbox.timeout_ms": timeout_ms})
+        plan = self.runner.plans[-1]
+        self.runner.events.clear()
+        return self.runner.open(plan, lambda _event: None, **bounds)
+
+    def nothing_is_kept_that_may_not_start(self) -> None:
+        asked: list[None] = []
+        self._shell(permit=lambda: asked.append(None)).close()
+        assert asked == [None], "it was not asked exactly once before the start"
+        try:
+            self._shell(permit=_refuse)
+        except _NotPermitted:
+            assert self.runner.events == [], "a start that was not permitted was received"
+            return
+        raise AssertionError("it was opened without permission")
+
+    def a_kept_tool_is_spoken_with_line_by_line(self) -> None:
+        channel = self._shell()
+        for number in (1, 2, 3):
+            assert channel.send(f"x=$((x + {number})); echo said $x".encode())
+            assert channel.receive(_soon()) == f"said {(1, 3, 6)[number - 1]}".encode()
+        assert channel.over == ""
+        assert channel.receive(time.monotonic() + 0.05) is None, "a line from nowhere"
+        assert channel.over == "", "a deadline of one line ended the whole"
+        capture = channel.close()
+        assert capture.ending == Exited(0), "it does not leave when its input ends"
+        assert capture.stdout.kept == b"said 1\nsaid 3\nsaid 6\n"
+        assert channel.close() == capture
+        assert not channel.send(b"echo more")
+        lifecycle = [event.event_type for event in self.runner.events]
+        assert lifecycle == list(LIFECYCLE)
+
+    def a_kept_tool_that_does_not_leave_is_ended(self) -> None:
+        mark = f"4{uuid.uuid4().int % 10**9:09d}"
+        channel = self._shell()
+        channel.send(f"trap '' TERM; setsid sleep {mark} & echo there; sleep {mark}".encode())
+        assert channel.receive(_soon()) == b"there"
+        until = _soon()
+        while not self._survivors(mark):
+            assert time.monotonic() < until, "nothing to end"
+        assert isinstance(channel.close().ending, Closed)
+        assert self._survivors(mark) == [], "something of the tool is still alive"
+
+    def a_kept_tool_ends_at_its_deadline(self) -> None:
+        channel = self._shell(timeout_ms=1_000)
+        channel.send(b"trap '' TERM; sleep 600; sleep 600")
+        assert channel.receive(_soon()) is None
+        assert channel.over, "its deadline has passed, and it was not ended"
+        assert isinstance(channel.close().ending, DeadlinePassed)
+
+    def a_kept_tool_nobody_speaks_with_is_ended(self) -> None:
+        channel = self._shell(idle_s=0.3)
+        channel.send(b"sleep 0.6; echo busy")
+        assert channel.receive(_soon()) == b"busy", "waiting for an answer is not idle"
+        time.sleep(1.5)
+        channel.send(b"echo more")
+        assert channel.receive(_soon()) is None
+        capture = channel.close()
+        assert isinstance(capture.ending, Closed)
+        rows = {row.limit: row.tripped for row in capture.enforcement}
+        assert rows["idle_ms"]
+
+    def a_message_is_bounded(self) -> None:
+        channel = self._shell(message_bytes=1_000)
+        channel.send(b"head -c 1000 /dev/zero | tr '\\0' x; echo; head -c 99999999 /dev/zero")
+        assert channel.receive(_soon()) == b"x" * 1_000
+        assert channel.receive(_soon()) is None
+        assert "1000 bytes" in channel.over
+        ending = channel.close().ending
+        assert isinstance(ending, LimitKilled)
+        assert ending.limit == "message_bytes"
+
+    def what_a_kept_tool_complains_is_drained(self) -> None:
+        channel = self._shell()
+        total = 3 * STDERR_BYTES
+        channel.send(f"head -c {total} /dev/zero >&2; echo after".encode())
+        assert channel.receive(_soon()) == b"after", "a full stderr held the tool up"
+        stderr = channel.close().stderr
+        assert (stderr.total_bytes, len(stderr.kept)) == (total, STDERR_BYTES)
+
+    def a_kept_tool_that_is_not_read_waits(self) -> None:
+        """And neither side is stuck: what was said before is still there."""
+        channel = self._shell()
+        channel.send(b"yes | head -n 2000000 | tee /dev/stderr")
+        big = b"#" * 3_000_000  # more than a pipe holds
+        sent = channel.send(big, time.monotonic() + 20)
+        assert sent, "each waited for the other"
+        assert channel.receive(_soon()) == b"y"
+        channel.close()
+
+
+def _soon() -> float:
+    return time.monotonic() + 15
+
 
 class _NotPermitted(Exception):
     pass
@@ -365,6 +482,14 @@ CHECKS: dict[str, Check] = {
             "output_is_bounded_and_counted",
             "input_arrives_exactly",
             "only_declared_environment_arrives",
+            "nothing_is_kept_that_may_not_start",
+            "a_kept_tool_is_spoken_with_line_by_line",
+            "a_kept_tool_that_does_not_leave_is_ended",
+            "a_kept_tool_ends_at_its_deadline",
+            "a_kept_tool_nobody_speaks_with_is_ended",
+            "a_message_is_bounded",
+            "what_a_kept_tool_complains_is_drained",
+            "a_kept_tool_that_is_not_read_waits",
         )
     },
 }

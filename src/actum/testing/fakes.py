@@ -8,10 +8,12 @@ says so in its manifest, and so fails the conformance suite by design.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
 
-from actum.capture.model import Capture, Ending, Enforced, Exited, Stream
+from actum.capture.model import Capture, Closed, Ending, Enforced, Exited, Stream
 from actum.contract.call import EffectivePolicy, Plan
+from actum.contract.limits import IDLE_S, MESSAGE_BYTES
 from actum.contract.model import RunnerKind
 from actum.evidence.trace import Emit, EventType
 from actum.runners.base import Cancel, Capability, OnOutput, Permit, require_proof
@@ -19,6 +21,8 @@ from actum.runners.lifecycle import Lifecycle, trace_outcome
 
 #: What to answer: always the same, or worked out from the plan. May raise a refusal or a fault.
 Answer = Capture | Callable[[Plan], Capture]
+#: What a kept tool says to one line.
+Reply = Callable[[bytes], Iterable[bytes]]
 
 
 def captured(stdout: bytes = b"", stderr: bytes = b"", *, ending: Ending | None = None) -> Capture:
@@ -40,8 +44,11 @@ def _stream(content: bytes) -> Stream:
 class FakeRunner:
     """`Runtime(settings, runners={RunnerKind.LOCAL: FakeRunner(captured(b"hi"))})`."""
 
-    def __init__(self, answer: Answer, kind: RunnerKind = RunnerKind.LOCAL) -> None:
+    def __init__(
+        self, answer: Answer, kind: RunnerKind = RunnerKind.LOCAL, *, reply: Reply | None = None
+    ) -> None:
         self._answer = answer
+        self._reply = reply
         self._kind = kind
         self.plans: list[Plan] = []  #: every plan it was given, in order
         self.closed = False
@@ -89,5 +96,65 @@ class FakeRunner:
         lifecycle.reached(EventType.TOOL_RUN_END, {"ending": ending}, trace_outcome(capture.ending))
         return capture
 
+    def open(
+        self,
+        plan: Plan,
+        emit: Emit,
+        cancel: Cancel | None = None,  # noqa: ARG002 -- part of the port; there is nothing to end
+        permit: Permit | None = None,
+        *,
+        idle_s: float = IDLE_S,  # noqa: ARG002 -- nothing waits
+        message_bytes: int = MESSAGE_BYTES,  # noqa: ARG002 -- what it says is given to it
+    ) -> FakeChannel:
+        require_proof(plan)
+        self.plans.append(plan)
+        if permit is not None:
+            permit()
+        return FakeChannel(self._reply or (lambda _line: ()), Lifecycle(plan, self._kind, emit))
+
     def close(self) -> None:
         self.closed = True
+
+
+class FakeChannel:
+    """A conversation with nobody: `reply` says what comes back for each line."""
+
+    def __init__(self, reply: Reply, lifecycle: Lifecycle) -> None:
+        self._reply = reply
+        self._lifecycle = lifecycle
+        self._coming: deque[bytes] = deque()
+        self._said: list[bytes] = []
+        self._capture: Capture | None = None
+        lifecycle.reached(EventType.TOOL_RUN_START, {"attempt": 1})
+        lifecycle.reached(EventType.TOOL_RUN_RESOURCE_APPLIED, {"limits": []})
+
+    @property
+    def over(self) -> str:
+        return "" if self._capture is None else "the channel is closed"
+
+    def fileno(self) -> int:
+        raise ValueError("a fake has no descriptor; ask `receive`")
+
+    def send(self, message: bytes, deadline: float | None = None) -> bool:  # noqa: ARG002
+        if self._capture is None:
+            self._coming.extend(self._reply(message))
+        return self._capture is None
+
+    def receive(self, deadline: float) -> bytes | None:  # noqa: ARG002 -- all has come, or nothing
+        if self._capture is not None or not self._coming:
+            return None
+        line = self._coming.popleft()
+        self._said.append(line)
+        return line
+
+    def close(self) -> Capture:
+        if self._capture is None:
+            said = b"".join(line + b"\n" for line in self._said)
+            self._capture = captured(said, ending=Closed(0))
+            self._lifecycle.reached(EventType.TOOL_RUN_OUTPUT_CAPTURED, {"files": 0})
+            self._lifecycle.reached(
+                EventType.TOOL_RUN_END,
+                {"ending": Closed.__name__},
+                trace_outcome(self._capture.ending),
+            )
+        return self._capture

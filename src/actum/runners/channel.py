@@ -1,0 +1,287 @@
+"""A sandbox that is kept running: lines to its stdin, lines from its stdout.
+
+The run itself goes its ordinary way on a thread of its own, which keeps the deadlines, drains
+stderr and tells the ending. What the tool says on stdout is read by whoever waits for it: nobody
+reading means a full pipe, and so a tool that waits. Nothing here understands a line.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+import time
+from collections.abc import Callable
+
+from actum.capture.model import Capture, Enforced, Stream
+from actum.capture.streams import StreamKeeper
+from actum.contract.limits import STDOUT_BYTES
+from actum.runners.attend import Stop
+
+#: How long a tool may take to leave by itself once its stdin has ended.
+_LEAVE_S = 0.5
+_READ_BYTES = 65_536
+
+
+class Duplex:
+    """Both ends of one conversation, shared by the run's thread and whoever speaks."""
+
+    def __init__(self, *, idle_s: float, message_bytes: int) -> None:
+        self.idle_s = idle_s
+        self.message_bytes = message_bytes
+        self.why = Stop.CLOSED  #: what the run is stopped for, when it is asked to
+        self.over = ""
+        self.started = threading.Event()
+        self.stdin, self._to = os.pipe2(os.O_CLOEXEC)
+        os.set_blocking(self._to, False)
+        self._from = -1
+        self._stop = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._keeper = StreamKeeper(STDOUT_BYTES)
+        self._unread = bytearray()
+        self._searched = 0  #: how much of `_unread` holds no end of a line
+        self._longest = 0
+        self._ended = False
+        self._stopped = False
+        self._spoken = time.monotonic()
+        self._speaking = False
+        self._lock = threading.Lock()  #: around the descriptors and what is unread
+        self._turn = threading.Lock()  #: who speaks
+
+    # -- the run's thread -------------------------------------------------------------------
+
+    def begin(self, stdout: int) -> int:
+        """The sandbox was launched; returns what becomes readable when it is to be stopped."""
+        os.close(self.stdin)
+        self.stdin = -1
+        self._from = os.dup(stdout)
+        self._spoken = time.monotonic()
+        return self._stop
+
+    def idle_at(self) -> float:
+        """While someone waits for an answer: to be asked again, not never."""
+        return (time.monotonic() if self._speaking else self._spoken) + self.idle_s
+
+    def finish(self) -> Stream:
+        """Nothing is alive that could say more: take what is still in the pipe."""
+        with self._lock:
+            while self._take():
+                pass
+        return self._keeper.finish()
+
+    def rows(self, stop: Stop | None) -> tuple[Enforced, ...]:
+        """The limits that only a kept tool has, for the manifest."""
+        return (
+            Enforced(
+                limit="idle_ms",
+                requested=str(int(self.idle_s * 1000)),
+                mechanism="host deadline, begun anew with every message",
+                enforced=True,
+                tripped=stop is Stop.IDLE,
+            ),
+            Enforced(
+                limit="message_bytes",
+                requested=str(self.message_bytes),
+                mechanism="bounded line, then SIGTERM and SIGKILL of the pid namespace",
+                enforced=True,
+                peak=self._longest,
+                tripped=stop is Stop.MESSAGE,
+            ),
+        )
+
+    # -- whoever speaks ---------------------------------------------------------------------
+
+    def fileno(self) -> int:
+        return self._from
+
+    def send(self, message: bytes, deadline: float) -> bool:
+        left = memoryview(message + b"\n")
+        with _Speaking(self):
+            if self.over:
+                return False
+            poll = select.poll()
+            poll.register(self._to, select.POLLOUT)
+            poll.register(self._from, select.POLLIN)
+            while left and not self.over:
+                written = self._write(left)
+                if written:
+                    left = left[written:]
+                    continue
+                wait_s = deadline - time.monotonic()
+                if wait_s <= 0:
+                    return False
+                # A tool that waits for its own output to be taken takes no input meanwhile.
+                for descriptor, _event in poll.poll(wait_s * 1000):
+                    if descriptor == self._from and not self._read_some():
+                        poll.unregister(self._from)
+        return not left
+
+    def _write(self, data: memoryview) -> int:
+        # Under the lock: another thread may hang up, and the number then be another file's.
+        with self._lock:
+            try:
+                return os.write(self._to, data) if self._to >= 0 else 0
+            except BlockingIOError:
+                return 0
+            except BrokenPipeError:
+                self._is_over("it reads no more")
+                return 0
+
+    def receive(self, deadline: float) -> bytes | None:
+        with _Speaking(self):
+            poll = select.poll()
+            while True:
+                line = self._line()
+                if line is not None or self.over:
+                    return line
+                if self._ended or self._from < 0:
+                    self._is_over("it has ended")
+                    return None
+                wait_s = deadline - time.monotonic()
+                poll.register(self._from, select.POLLIN)
+                if poll.poll(max(0.0, wait_s) * 1000):
+                    self._read_some()
+                elif wait_s <= 0:
+                    return None
+
+    def _line(self) -> bytes | None:
+        with self._lock:
+            end = self._unread.find(b"\n", self._searched)
+            if end < 0:
+                self._searched = len(self._unread)
+                if self._searched > self.message_bytes:
+                    self._refuse_message()
+                return None
+            self._searched = 0
+            line = bytes(self._unread[:end])
+            del self._unread[: end + 1]
+            self._longest = max(self._longest, end)
+            if end > self.message_bytes:
+                self._refuse_message()
+                return None
+            return line
+
+    def _refuse_message(self) -> None:
+        self._longest = max(self._longest, len(self._unread))
+        self._unread.clear()
+        self._searched = 0
+        self.stop(Stop.MESSAGE)
+        self._is_over(f"it said more than {self.message_bytes} bytes at once")
+
+    def _read_some(self) -> bool:
+        """False: there is nothing to be had for now."""
+        with self._lock:
+            # What nobody has read yet is bounded too: beyond that, the tool waits.
+            return len(self._unread) <= 2 * self.message_bytes and self._take()
+
+    def _take(self) -> bool:
+        if self._from < 0 or self._ended:
+            self._ended = True
+            return False
+        try:
+            chunk = os.read(self._from, _READ_BYTES)
+        except BlockingIOError:
+            return False
+        if not chunk:
+            self._ended = True
+            return False
+        self._keeper.feed(chunk)
+        self._unread += chunk
+        return True
+
+    def _is_over(self, why: str) -> None:
+        self.over = self.over or why
+
+    # -- the end ----------------------------------------------------------------------------
+
+    def hang_up(self) -> None:
+        """No more is said: a tool that serves its stdin leaves."""
+        self._is_over("the channel is closed")
+        with self._lock:
+            if self._to >= 0:
+                os.close(self._to)
+                self._to = -1
+
+    def stop(self, why: Stop) -> None:
+        if not self._stopped:  # the first reason is the reason
+            self._stopped = True
+            self.why = why
+            os.eventfd_write(self._stop, 1)
+
+    def release(self) -> None:
+        """The run is over; whoever still speaks has heard the end by now."""
+        self.hang_up()
+        with self._turn, self._lock:
+            for descriptor in (self.stdin, self._from, self._stop):
+                if descriptor >= 0:
+                    os.close(descriptor)
+            self.stdin = self._from = self._stop = -1
+
+
+class _Speaking:
+    """While someone waits for the tool, the tool is not idle."""
+
+    def __init__(self, duplex: Duplex) -> None:
+        self._duplex = duplex
+
+    def __enter__(self) -> None:
+        self._duplex._turn.acquire()
+        self._duplex._speaking = True
+
+    def __exit__(self, *_error: object) -> None:
+        self._duplex._spoken = time.monotonic()
+        self._duplex._speaking = False
+        self._duplex._turn.release()
+
+
+class LocalChannel:
+    """A run of the local runner that is spoken with."""
+
+    def __init__(self, duplex: Duplex, life_s: float, run: Callable[[], Capture]) -> None:
+        self._duplex = duplex
+        self._run = run
+        self._capture: Capture | None = None
+        self._error: BaseException | None = None
+        self._closing = threading.Lock()
+        self._thread = threading.Thread(target=self._carry_out, name="actum-channel", daemon=True)
+        self._until = time.monotonic() + life_s
+        self._thread.start()
+        duplex.started.wait()
+        if self._error is not None:
+            self._thread.join()
+            duplex.release()
+            raise self._error
+
+    def _carry_out(self) -> None:
+        try:
+            self._capture = self._run()
+        except BaseException as error:  # noqa: BLE001 -- raised again where someone can hear it
+            self._error = error
+        finally:
+            self._duplex.started.set()
+
+    @property
+    def over(self) -> str:
+        return self._duplex.over
+
+    def fileno(self) -> int:
+        return self._duplex.fileno()
+
+    def send(self, message: bytes, deadline: float | None = None) -> bool:
+        return self._duplex.send(message, self._until if deadline is None else deadline)
+
+    def receive(self, deadline: float) -> bytes | None:
+        return self._duplex.receive(deadline)
+
+    def close(self) -> Capture:
+        with self._closing:
+            if self._thread.is_alive():
+                self._duplex.hang_up()
+                self._thread.join(_LEAVE_S)
+                if self._thread.is_alive():
+                    self._duplex.stop(Stop.CLOSED)
+                    self._thread.join()
+            self._duplex.release()
+        if self._error is not None:
+            raise self._error
+        assert self._capture is not None  # noqa: S101 -- one of the two is there
+        return self._capture
