@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from actum import Outcome, Runtime
-from actum.adapters.output import check_supported
+from actum.adapters.kinds import check_supported
 from actum.registry.change import approve
 from actum.registry.model import Fallback
 

@@ -1,7 +1,8 @@
 """The kinds of adapters: one line each. What is common to them all is in the pipeline.
 
-`build_call` says what would run; `told_by` reads, from what came back, what the engine needs to
-know in order to try again or to fall back. Neither decides anything.
+`build_call` says what would run; `said_by` is the answer to be transformed; `told_by` reads, from
+what came back, what the engine needs to know in order to try again or to fall back. None of them
+decides anything.
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from actum.adapters import cli
+from actum.adapters.inputs import transformed
+from actum.adapters.output import Said
 from actum.capture.interpret import interpret
 from actum.capture.model import Capture
 from actum.contract.call import Call
 from actum.contract.model import Contract
-from actum.errors import Refused
+from actum.errors import Refused, Violation
 from actum.registry.model import Adapter, AdapterKind, Entry
 
 
@@ -37,12 +40,46 @@ def build_call(contract: Contract, entry: Entry) -> Call:
             "version cannot run.",
             remedy="Name an adapter of another type in adapter_id.",
         )
-    return build(contract, entry)
+    return build(transformed(contract, entry), entry)
+
+
+def check_supported(adapter: Adapter) -> tuple[Violation, ...]:
+    """Whatever in `adapter` this version cannot carry out."""
+    # Asked for and silently not done would be a promise broken.
+    again = []
+    if adapter.retry.max_attempts > 1:
+        again.append(
+            Violation(
+                code="RETRY_UNSUPPORTED",
+                field="errors.retry.max_attempts",
+                value=str(adapter.retry.max_attempts),
+                message="errors.retry: this version makes one attempt. Write max_attempts: 1.",
+            )
+        )
+    if adapter.fallback is not None:
+        again.append(
+            Violation(
+                code="RETRY_UNSUPPORTED",
+                field="errors.fallback",
+                value=adapter.fallback.adapter_id,
+                message="errors.fallback: this version has no fallback. Write fallback: null.",
+            )
+        )
+    return tuple(again)
+
+
+def said_by(adapter: Adapter, capture: Capture) -> Said:
+    """What there is to transform: stdout, and the value that a driver's answer holds."""
+    return _SPEAKERS.get(adapter.kind, _stdout)(capture)
 
 
 def told_by(adapter: Adapter, capture: Capture) -> Told:
     """What `capture` says, in the words of this kind of adapter."""
     return _TELLERS.get(adapter.kind, _exit_code)(capture)
+
+
+def _stdout(capture: Capture) -> Said:
+    return Said(raw=capture.stdout.kept, truncated=capture.stdout.truncated)
 
 
 def _exit_code(capture: Capture) -> Told:
@@ -52,4 +89,5 @@ def _exit_code(capture: Capture) -> Told:
 _BUILDERS: Mapping[AdapterKind, Callable[[Contract, Entry], Call]] = {
     AdapterKind.CLI: cli.build_call,
 }
+_SPEAKERS: Mapping[AdapterKind, Callable[[Capture], Said]] = {}
 _TELLERS: Mapping[AdapterKind, Callable[[Capture], Told]] = {}

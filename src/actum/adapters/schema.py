@@ -55,8 +55,6 @@ def check_parameters(
     Raw arguments are judged by the property `arguments` if the schema has one. A call that is
     written wholly in raw arguments has no named parameters, so none can be missing from it.
     """
-    import jsonschema_rs
-
     document = dict(schema)
     instance = dict(parameters)
     if raw and not parameters:
@@ -64,16 +62,25 @@ def check_parameters(
         document["required"] = [name for name in required if name == RAW]
     if raw and RAW in schema.get("properties", {}):
         instance[RAW] = list(raw)
+    return check_schema(document, instance, "args_schema of the tool")
+
+
+def check_schema(
+    schema: Mapping[str, Json], parameters: Mapping[str, Json], where: str
+) -> tuple[Violation, ...]:
+    """Every way in which `parameters` break `schema`; `where` says where that is written."""
+    import jsonschema_rs
+
     # Masked: a message goes where the value of a parameter must not.
-    validator = jsonschema_rs.validator_for(document, offline=True, mask="***")
+    validator = jsonschema_rs.validator_for(dict(schema), offline=True, mask="***")
     return tuple(
         Violation(
             code="ARGS_INVALID",
             field=_field(error.instance_path),
             value="",
-            message=f"{error.message}; see args_schema of the tool.",
+            message=f"{error.message}; see {where}.",
         )
-        for error in validator.iter_errors(instance)
+        for error in validator.iter_errors(dict(parameters))
     )
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from actum.adapters.output import OutputInvalid, apply_output_transforms
+from actum.adapters.kinds import said_by
+from actum.adapters.output import apply_output_transforms
+from actum.adapters.parsers import OutputInvalid
 from actum.capture.interpret import Verdict, check_outputs, interpret
 from actum.capture.model import Capture
 from actum.contract.canonical import sha256_json
@@ -50,12 +52,10 @@ def told(
 
 def _transformed(adapter: Adapter, capture: Capture) -> tuple[Json, str]:
     """(output, problem). A tool that failed has no output to transform."""
-    if not adapter.output_transforms or interpret(capture.ending).outcome is not Outcome.SUCCEEDED:
+    if interpret(capture.ending).outcome is not Outcome.SUCCEEDED:
         return None, ""
-    if capture.stdout.truncated:
-        return None, "output: stdout was over its limit, so its rest cannot be parsed"
     try:
-        return apply_output_transforms(adapter.output_transforms, capture.stdout.kept), ""
+        return apply_output_transforms(adapter.output_transforms, said_by(adapter, capture)), ""
     except OutputInvalid as error:
         return None, f"output: {error}"
 

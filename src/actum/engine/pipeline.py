@@ -13,8 +13,7 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass
 
-from actum.adapters.kinds import build_call
-from actum.adapters.output import check_supported
+from actum.adapters.kinds import build_call, check_supported
 from actum.capture.model import Enforced
 from actum.contract.call import Call, Check, EffectivePolicy, Plan
 from actum.contract.model import Contract

@@ -174,6 +174,14 @@ def _fallback(document: Document, known: set[str]) -> Iterator[Problem]:
 
 def _transforms(document: Document) -> Iterator[Problem]:
     transforms = document.value.get("transforms", {})
+    said = transforms.get("output", [])
+    if document.value["type"] == "cli" and said and said[0]["type"] != "parse":
+        yield document.problem(
+            ("transforms", "output", 0, "type"),
+            "a program says text: put a parse before it.",
+            value=said[0]["type"],
+            permitted="parse",
+        )
     for side in ("input", "output"):
         for index, entry in enumerate(transforms.get(side, [])):
             wrong = spec_problem(entry["type"], entry["spec"])

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from actum.contract.model import Json
+from actum.registry.queries import QueryFailed, is_singular, parse_format
 
 PARSERS = ("json", "json_lines", "csv", "yaml", "lines", "text")
+#: The spec of `validate` that stands for the tool's own args_schema.
+ARGS_SCHEMA = "json_schema"
 
 
 def spec_problem(kind: str, spec: Json) -> str | None:
@@ -16,13 +19,17 @@ def spec_problem(kind: str, spec: Json) -> str | None:
 
 
 def _rename(spec: Json) -> str | None:
-    if _named(spec) and all(isinstance(new, str) and new for new in spec.values()):
-        return None
-    return "rename takes a mapping of parameter name to new name"
+    if not _named(spec) or not all(isinstance(new, str) and new for new in spec.values()):
+        return "rename takes a mapping of parameter name to new name"
+    if len(set(spec.values())) != len(spec):
+        return "rename gives one new name to two parameters"
+    return None
 
 
 def _map(spec: Json) -> str | None:
-    return None if _named(spec) else "map takes a mapping of parameter name to its new values"
+    if _named(spec) and all(_named(table) for table in spec.values()):
+        return None
+    return "map takes a mapping of parameter name to a table of value to new value"
 
 
 def _default(spec: Json) -> str | None:
@@ -30,10 +37,10 @@ def _default(spec: Json) -> str | None:
 
 
 def _validate(spec: Json) -> str | None:
-    if spec == "json_schema":
+    if spec == ARGS_SCHEMA:
         return None
     if not isinstance(spec, Mapping):
-        return "validate takes `json_schema` (the tool's args_schema) or a schema of its own"
+        return f"validate takes `{ARGS_SCHEMA}` (the tool's args_schema) or a schema of its own"
     fault = schema_fault(spec)
     return fault and f"validate: {fault}"
 
@@ -43,13 +50,23 @@ def _parse(spec: Json) -> str | None:
 
 
 def _extract(spec: Json) -> str | None:
-    if isinstance(spec, str) and spec.startswith("$"):
-        return None
-    return "extract takes a JSONPath, which starts with `$`"
+    if not isinstance(spec, str) or not spec.startswith("$"):
+        return "extract takes a JSONPath, which starts with `$`"
+    try:
+        is_singular(spec)
+    except QueryFailed as error:
+        return f"extract: {error}"
+    return None
 
 
 def _format(spec: Json) -> str | None:
-    return None if isinstance(spec, str) and spec else "format takes a template text"
+    if not isinstance(spec, str) or not spec:
+        return "format takes a template text"
+    try:
+        parse_format(spec)
+    except QueryFailed as error:
+        return f"format: {error}"
+    return None
 
 
 def _named(spec: Json) -> bool:

@@ -108,6 +108,7 @@ def main(descriptor: int, pool_size: int) -> None:
     os.environ.clear()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the host's to handle
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps; an init is never waited for
+    os.umask(0o022)  # what is made for a tool must be open to it
     template = _prepare()
     gc.freeze()
     server.send(b"ready")
