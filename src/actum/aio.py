@@ -1,47 +1,268 @@
-"""Async twins of a runtime's calls. Built by wiring, which owns the runtime."""
+"""Async twins of a runtime's calls. Built by wiring, which owns the runtime.
+
+A call that waits is a future and a line in the queue, no thread: threads are as many as sandboxes
+may run (the *floor*), one that looks at requests before they wait (the *desk*), and as many again
+for the pure plane. A request passes the desk, where everything that refuses it is found out; if it
+may run and no place is free, it waits, and begins anew on the floor once it has one. Nothing is
+recorded before, so beginning anew repeats nothing.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from actum.contract.model import Contract
 from actum.engine.result import Result
 from actum.runners.base import Cancel
+from actum.runners.places import Got, Places, Waiting, queue_full, queue_timeout
+
+if TYPE_CHECKING:
+    from actum.engine.approvals import Approvals
+    from actum.engine.rooms import Rooms
+    from actum.executors.model import ActionResult
+
+_T = TypeVar("_T")
+_APPROVAL_POLL_S = 0.2
 
 
-@dataclass(frozen=True, slots=True)
+class Calls(Protocol):
+    """What is awaited here: the blocking calls of a runtime."""
+
+    rooms: Rooms
+    approvals: Approvals
+
+    @property
+    def exec(self) -> Callable[..., Result]: ...
+    @property
+    def execute(self) -> Callable[..., Result]: ...
+    @property
+    def python(self) -> Callable[..., Result]: ...
+    @property
+    def with_value(self) -> Callable[[Result], Result]: ...
+    @property
+    def act(self) -> Callable[..., ActionResult]: ...
+
+
 class AsyncRuntime:
     """`await rt.aio.exec(...)`. Cancelling the task cancels the execution and waits for its end."""
 
-    _exec: Callable[..., Result]
-    _execute: Callable[..., Result]
-    _python: Callable[..., Result]
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+        places = calls.rooms.places
+        self._floor = ThreadPoolExecutor(places.count, "actum-floor")
+        self._desk = ThreadPoolExecutor(1, "actum-desk")
+        self._acts = ThreadPoolExecutor(places.count, "actum-act")
+        self._guard = threading.Lock()
+        self._live: set[_Call] = set()
 
     async def exec(self, tool: str, *arguments: str, **words: Any) -> Result:
-        return await _run(self._exec, tool, *arguments, **words)
+        return await self._approved(
+            lambda **more: self._calls.exec(tool, *arguments, **more), _unchanged, words
+        )
 
     async def execute(self, contract: Any, **words: Any) -> Result:
-        return await _run(self._execute, contract, **words)
+        return await self._approved(
+            lambda **more: self._calls.execute(contract, **more), _unchanged, words
+        )
 
     async def python(self, code: str, **words: Any) -> Result:
-        return await _run(self._python, code, **words)
+        return await self._approved(
+            lambda **more: self._calls.python(code, **more), self._calls.with_value, words
+        )
+
+    async def act(self, request: Any, **words: Any) -> ActionResult:
+        """One action of the pure plane. It has no effects, so one that began is let end."""
+        work = self._acts.submit(self._calls.act, request, **words)
+        try:
+            return await asyncio.shield(asyncio.wrap_future(work))
+        except asyncio.CancelledError:
+            if not work.cancel():  # it runs; its own time limit is its end
+                await _until_done(work)
+            raise
+
+    async def _approved(
+        self,
+        function: Callable[..., Result],
+        finish: Callable[[Result], Result],
+        words: Mapping[str, Any],
+    ) -> Result:
+        """As `Runtime.execute` waits for people, without a thread."""
+        own = dict(words)
+        wait_s, on_waiting = own.pop("wait_s", None), own.pop("on_waiting", None)
+        queue_s = own.pop("queue_s", None)
+        patience = self._calls.rooms.wait_s if queue_s is None else queue_s
+        loop = asyncio.get_running_loop()
+        until = loop.time() + (wait_s or 0)
+        while True:
+            call = _Call(self, function, finish, own, patience)
+            result = await call.outcome()
+            if wait_s is None or "APPROVAL_REQUIRED" not in result.reason_codes:
+                return result
+            if on_waiting is not None:
+                on_waiting(result)
+            requests = [violation.value for violation in result.violations]
+            while not await loop.run_in_executor(
+                self._desk, self._calls.approvals.wait, requests, 0.0
+            ):
+                if loop.time() >= until:
+                    return result
+                await asyncio.sleep(_APPROVAL_POLL_S)
+
+    def close(self) -> None:
+        """End what is awaited, as if each had been cancelled, and the threads."""
+        with self._guard:
+            live = [*self._live]
+        for call in live:
+            call.abandon()
+        for call in live:
+            with contextlib.suppress(Exception):  # whoever awaits it is told
+                call.done.exception()
+        for pool in (self._floor, self._desk, self._acts):
+            pool.shutdown()
 
 
-async def _run(function: Callable[..., Result], *arguments: Any, **words: Any) -> Result:
-    cancel = Cancel()
-    work = asyncio.ensure_future(asyncio.to_thread(function, *arguments, cancel=cancel, **words))
-    try:
-        return await asyncio.shield(work)
-    except asyncio.CancelledError:
-        cancel.cancel()
-        # Nothing of it is left running when the caller goes on, however often it is cancelled.
-        while not work.done():
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.wait([work])
-        work.exception()  # looked at, so that asyncio does not call it lost
-        raise
-    finally:
-        cancel.close()
+class _Call:
+    """One awaited execution: at most one thread works on it, and none while it waits."""
+
+    def __init__(
+        self,
+        runtime: AsyncRuntime,
+        function: Callable[..., Result],
+        finish: Callable[[Result], Result],
+        words: Mapping[str, Any],
+        patience_s: float,
+    ) -> None:
+        self._runtime = runtime
+        self._places: Places = runtime._calls.rooms.places
+        self._function = function
+        self._finish = finish
+        self._words = words
+        self._patience_s = patience_s
+        self._cancel = Cancel()
+        self._contract: Contract | None = None  #: once it has passed the desk
+        self._waiting: Waiting | None = None
+        self._holds = False
+        self._expired = False
+        self._guard = threading.Lock()  #: of what happens to it while it waits
+        self.done: Future[Result] = Future()
+
+    async def outcome(self) -> Result:
+        with self._runtime._guard:
+            self._runtime._live.add(self)
+        timer = asyncio.get_running_loop().call_later(self._patience_s, self._expire)
+        if self._places.try_take():
+            self._holds = True
+            self._runtime._floor.submit(self._work)
+        else:
+            self._runtime._desk.submit(self._work)
+        try:
+            return await asyncio.shield(asyncio.wrap_future(self.done))
+        except asyncio.CancelledError:
+            self.abandon()
+            # Nothing of it is left running when the caller goes on, however often it is cancelled.
+            await _until_done(self.done)
+            raise
+        finally:
+            timer.cancel()
+            with self._runtime._guard:
+                self._runtime._live.discard(self)
+            self._cancel.close()
+
+    def abandon(self) -> None:
+        """Cancel: what runs is ended, what waits is recorded as cancelled."""
+        self._cancel.cancel()
+        with self._guard:
+            left = self._waiting is not None and self._places.leave(self._waiting)
+        if left:
+            self._runtime._desk.submit(self._work)
+
+    def _expire(self) -> None:
+        with self._guard:
+            if self._holds:
+                return
+            self._expired = True
+            left = self._waiting is not None and self._places.leave(self._waiting)
+        if left:
+            self._runtime._desk.submit(self._work)
+
+    def _awake(self) -> None:
+        """No longer in the queue: to the floor with a place, or pushed out."""
+        with self._guard:
+            self._holds = self._waiting is not None and self._waiting.holds
+        (self._runtime._floor if self._holds else self._runtime._desk).submit(self._work)
+
+    def _work(self) -> None:
+        try:
+            if self._contract is None:
+                result = self._function(cancel=self._cancel, turn=self, **self._words)
+            else:
+                on_output = self._words.get("on_output")
+                result = self._finish(
+                    self._runtime._calls.execute(
+                        self._contract, on_output=on_output, cancel=self._cancel, turn=self
+                    )
+                )
+        except _NotYet:
+            return
+        except BaseException as error:  # noqa: BLE001 -- raised where it is awaited
+            self._give_back()
+            self.done.set_exception(error)
+        else:
+            self._give_back()
+            self.done.set_result(result)
+
+    def _give_back(self) -> None:
+        if self._holds:
+            self._holds = False
+            self._places.give_back()
+
+    @contextmanager
+    def place(self, contract: Contract) -> Iterator[Got]:
+        if not self._holds:
+            self._join_queue(contract)
+        try:
+            # Whoever has a place was judged on the floor, so after the wait.
+            yield Got.CANCELLED if self._cancel.requested else Got.AT_ONCE
+        finally:
+            self._give_back()
+
+    def _join_queue(self, contract: Contract) -> None:
+        """Wait, and leave the thread to others; returns only if it was cancelled."""
+        with self._guard:
+            if self._cancel.requested:
+                return
+            if self._expired:
+                raise queue_timeout(self._patience_s)
+            if self._waiting is not None:
+                raise queue_full(self._places.queued)
+            self._contract = contract
+            self._waiting = self._places.join(contract.metadata.requested_by, self._awake)
+            at_once = self._waiting.holds
+            if not at_once and self._cancel.requested and self._places.leave(self._waiting):
+                return
+        if at_once:  # one became free meanwhile
+            self._awake()
+        raise _NotYet
+
+
+class _NotYet(BaseException):
+    """It waits for a place; the thread is free for others. Not an error, so not an `Exception`."""
+
+
+def _unchanged(result: Result) -> Result:
+    return result
+
+
+async def _until_done(work: Future[_T]) -> None:
+    ended = asyncio.ensure_future(asyncio.wrap_future(work))
+    while not ended.done():
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.wait([ended])
+    if not ended.cancelled():
+        ended.exception()  # looked at, so that asyncio does not call it lost

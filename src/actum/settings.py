@@ -29,6 +29,14 @@ _KEYS: Mapping[str, Mapping[str, type]] = {
     "filesystem": {"dependencies": list},
     "network": {"registries": list, "apis": list},
     "egress": {"ca_file": str, "resolve": dict},
+    "limits": {"max_concurrent": int, "max_queued": int, "max_wait_s": int, "max_sessions": int},
+}
+#: Inclusive bounds of the numbers.
+_RANGES: Mapping[str, tuple[int, int]] = {
+    "limits.max_concurrent": (1, 1_000),
+    "limits.max_queued": (0, 100_000),
+    "limits.max_wait_s": (0, 86_400),
+    "limits.max_sessions": (0, 1_000),
 }
 
 
@@ -47,6 +55,10 @@ class Settings:
     resolve: Mapping[str, str]  #: "host:port" -> "address:port", for private names
     ca_file: str | None  #: certificate authorities that tools trust beside the system's
     login: str
+    max_concurrent: int  #: sandboxes at work at once, of one `Runtime`
+    max_queued: int  #: requests that may wait for one; more are refused
+    max_wait_s: float  #: and for how long
+    max_sessions: int  #: sandboxes kept open between calls
 
 
 def discover(start: Path, home: Path | None = None) -> Path:
@@ -104,7 +116,7 @@ def load(home: Path, environment: Mapping[str, str]) -> Settings:
     root = home.parent
     file = root / FILE_NAME
     values = _read(file)
-    runners = values.get("runners", {})
+    runners, limits = values.get("runners", {}), values.get("limits", {})
     return Settings(
         root=root,
         home=home,
@@ -122,6 +134,10 @@ def load(home: Path, environment: Mapping[str, str]) -> Settings:
         },
         ca_file=_path(root, values.get("egress", {}).get("ca_file")),
         login=login_of(environment),
+        max_concurrent=limits.get("max_concurrent", 2 * (os.cpu_count() or 1)),
+        max_queued=limits.get("max_queued", 4_000),
+        max_wait_s=limits.get("max_wait_s", 600),
+        max_sessions=limits.get("max_sessions", 32),
     )
 
 
@@ -230,6 +246,9 @@ def _problems(values: Mapping[str, Any], file: str) -> list[Problem]:
                     report(field, f"is {value!r}", "a table of strings")
                 elif kind is bool and not isinstance(value, bool):
                     report(field, f"is {value!r}", "true or false")
+                elif kind is int and not _is_within(value, *_RANGES[field]):
+                    least, most = _RANGES[field]
+                    report(field, f"is {value!r}", f"integer {least}..{most}")
                 elif kind is list and not (
                     isinstance(value, list) and all(isinstance(item, str) for item in value)
                 ):
@@ -240,6 +259,10 @@ def _problems(values: Mapping[str, Any], file: str) -> list[Problem]:
                             wrong = f"{host!r} = {place!r} cannot be read"
                             report(field, wrong, '"host:port" = "address:port"')
     return found
+
+
+def _is_within(value: object, least: int, most: int) -> bool:
+    return type(value) is int and least <= value <= most  # true is an int, and no number
 
 
 def _is_place(name: str, place: str) -> bool:

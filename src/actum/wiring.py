@@ -29,6 +29,7 @@ from actum.evidence.receipts import Receipts
 from actum.policy.effective import PolicySettings
 from actum.registry.registry import Registry
 from actum.runners.base import Cancel, OnOutput, Runner
+from actum.runners.places import Places, Queueing, Turn
 from actum.sandbox import sweep
 from actum.settings import Settings
 from actum.store.blobs import BlobStore
@@ -94,6 +95,8 @@ class Runtime:
             executions=Executions(self.database),
             receipts=Receipts(self.database, home),
             sessions=SessionStore(home) if session else ProcessSessions(home, own),
+            places=Places(settings.max_concurrent, queued=settings.max_queued),
+            wait_s=settings.max_wait_s,
             session=session or own,
             clock=clock,
         )
@@ -146,6 +149,8 @@ class Runtime:
         on_output: OnOutput | None = None,
         cancel: Cancel | None = None,
         wait_s: float | None = None,
+        queue_s: float | None = None,
+        turn: Turn | None = None,
     ) -> Result:
         """One execution, asked for by keywords: the same words as `actum exec`."""
         ask = Ask(
@@ -164,7 +169,14 @@ class Runtime:
             adapter_id=adapter_id,
             set=set or {},
         )
-        return self.execute(self.draft(ask), on_output=on_output, cancel=cancel, wait_s=wait_s)
+        return self.execute(
+            self.draft(ask),
+            on_output=on_output,
+            cancel=cancel,
+            wait_s=wait_s,
+            queue_s=queue_s,
+            turn=turn,
+        )
 
     def python(
         self,
@@ -191,6 +203,12 @@ class Runtime:
             set={**fields, **words.pop("set", {})},
             **words,
         )
+        return self.with_value(result)
+
+    def with_value(self, result: Result) -> Result:
+        """The result of a snippet, with its value as `output`."""
+        from actum.engine import snippet
+
         return snippet.with_value(result, self.blobs)
 
     def draft(self, ask: Ask) -> dict[str, Any]:
@@ -205,19 +223,25 @@ class Runtime:
         cancel: Cancel | None = None,
         wait_s: float | None = None,
         on_waiting: Callable[[Result], None] | None = None,
+        queue_s: float | None = None,
+        turn: Turn | None = None,
     ) -> Result:
         """Carry out one contract. A Result for every outcome; only malformed ones raise.
 
         With `wait_s`, a call that needs an approval waits that long for the decision; `on_waiting`
-        is told what is waited for.
+        is told what is waited for. `queue_s` is how long it may wait for a place among those that
+        run (limits.max_wait_s of actum.toml); `turn` is another way to wait, for `aio`.
         """
         self.warm_up()
         if time.monotonic() - self._swept > _SWEEP_EVERY_S:
             self.sweep()
         asked = self.contract(contract)
         until = time.monotonic() + (wait_s or 0)
+        if turn is None:
+            patience = self.rooms.wait_s if queue_s is None else queue_s
+            turn = Queueing(self.rooms.places, cancel, patience)
         while True:
-            result = execute(asked, self.rooms, on_output=on_output, cancel=cancel)
+            result = execute(asked, self.rooms, on_output=on_output, cancel=cancel, turn=turn)
             self.rooms.receipts.export(result.receipt_id)
             if wait_s is None or "APPROVAL_REQUIRED" not in result.reason_codes:
                 return result
@@ -287,12 +311,12 @@ class Runtime:
         if local is not None and hasattr(local, "warm_up"):
             local.warm_up()
 
-    @property
+    @cached_property
     def aio(self) -> AsyncRuntime:
-        """The same calls, awaitable."""
+        """The same calls, awaitable; no thread waits with them."""
         from actum.aio import AsyncRuntime
 
-        return AsyncRuntime(self.exec, self.execute, self.python)
+        return AsyncRuntime(self)
 
     def sweep(self) -> None:
         """Clean up after processes that are gone: at the start, and now and then while in use."""
@@ -307,6 +331,8 @@ class Runtime:
             sweep.sweep_groups()
 
     def close(self) -> None:
+        if "aio" in self.__dict__:
+            self.aio.close()
         if "executors" in self.__dict__:
             self.executors.close()
         for runner in self.rooms.runners.values():
@@ -336,7 +362,10 @@ def _runners(settings: Settings, *, pool: bool) -> dict[RunnerKind, Runner]:
         from actum.runners.local import LocalRunner
 
         runners[RunnerKind.LOCAL] = LocalRunner(
-            resolve=settings.resolve, ca_file=settings.ca_file, pool=pool
+            resolve=settings.resolve,
+            ca_file=settings.ca_file,
+            max_kept=settings.max_sessions,
+            pool=pool,
         )
     return runners
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import os
 import signal
@@ -221,8 +222,8 @@ def test_who_is_cancelled_while_waiting_for_a_place_never_starts(folder: Path):
     from actum.contract.model import RunnerKind
 
     settings = project.load(folder / "template" / ".actum", os.environ)
-    runner = LocalRunner(max_concurrent=1)
-    with Runtime(settings, runners={RunnerKind.LOCAL: runner}) as runtime:
+    settings = dataclasses.replace(settings, max_concurrent=1)
+    with Runtime(settings, runners={RunnerKind.LOCAL: LocalRunner()}) as runtime:
         nap, marker = _nap(), _nap()
         first, second = Cancel(), Cancel()
         document = {"set": {"inputs.working_directory": str(settings.root)}}

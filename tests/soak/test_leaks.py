@@ -17,7 +17,6 @@ import pytest
 
 from actum import Runtime
 from actum.evidence.verify import Verifier
-from actum.runners.local import LocalRunner
 from actum.sandbox.cgroup import Layout
 
 pytestmark = [pytest.mark.sandbox, pytest.mark.soak]
@@ -156,38 +155,6 @@ def test_executions_at_once_keep_to_the_cap_and_leave_nothing_behind(
     for _ in range(3):
         assert runtime.exec("shell", stdin="true").ok
     assert _settled(runtime) == after
-
-
-@pytest.mark.req("004-76")
-def test_a_place_goes_to_who_came_first():
-    """Order of arrival, seen from outside: with one place, ends come in the order of starts."""
-    from actum.runners.places import Places
-
-    places, order = Places(1), []
-    entered = threading.Event()
-
-    def take(number: int) -> None:
-        with places.one(None) as held:
-            assert held
-            order.append(number)
-
-    with places.one(None):
-        threads = []
-        for number in range(20):
-            thread = threading.Thread(target=take, args=(number,))
-            thread.start()
-            threads.append(thread)
-            while len(places._waiting) <= number:
-                entered.wait(0.001)
-    for thread in threads:
-        thread.join()
-    assert order == list(range(20))
-
-
-def test_the_cap_is_a_setting_of_the_runner():
-    runner = LocalRunner(max_concurrent=3)
-    assert runner._places._free == 3
-    runner.close()
 
 
 @pytest.mark.req("000-187")

@@ -1,6 +1,6 @@
 """One execution from contract to receipt. Only this module knows the order of the stages.
 
-    contract -> registry -> call -> policy and checks -> plan -> write-ahead -> runner
+    contract -> registry -> call -> policy and checks -> plan -> place -> write-ahead -> runner
              -> interpretation -> seal -> result
 
 Every arrow fails closed. A refusal on the way is sealed like any other outcome; a fault is sealed
@@ -28,6 +28,8 @@ from actum.errors import EvidenceUnavailable, Fault, Refused, Violation
 from actum.evidence.facts import Stage
 from actum.registry.model import Adapter, Entry
 from actum.runners.base import Cancel, OnOutput, Runner
+from actum.runners.lifecycle import never_started
+from actum.runners.places import Got, Queueing, Turn
 
 
 def execute(
@@ -37,8 +39,10 @@ def execute(
     on_output: OnOutput | None = None,
     cancel: Cancel | None = None,
     trace_id: str | None = None,
+    turn: Turn | None = None,
 ) -> Result:
     """Carry out one contract, or say why not. Returns a Result for every outcome."""
+    turn = turn or Queueing(rooms.places, cancel, rooms.wait_s)
     account = Account(contract, rooms, trace_id or str(uuid.uuid4()))
     try:
         known = rooms.executions.get(contract.execution_id)
@@ -46,9 +50,20 @@ def execute(
             return answer_again(known, account.intent.identity_sha256, rooms.sessions)
         ready = _prepare(contract, rooms, account)
         account.stage = Stage.WRITE_AHEAD
-        # The runner prepares the sandbox, asks `account.open`, and starts the tool when it returns.
-        capture = ready.runner.run(ready.plan, account.trace.emit, on_output, cancel, account.open)
-        account.require_open(ready.runner)
+        with turn.place(contract) as got:
+            if got is Got.AFTER_A_WAIT:  # what was judged may have changed meanwhile
+                ready = _prepare(contract, rooms, account)
+                account.stage = Stage.WRITE_AHEAD
+            emit = account.trace.emit
+            if got is Got.CANCELLED:
+                account.open()  # received and cancelled is on record too
+                capture = never_started(
+                    ready.plan, ready.runner.kind, emit, account.intent.foreseen
+                )
+            else:
+                # The runner prepares, asks `account.open`, and starts the tool when it returns.
+                capture = ready.runner.run(ready.plan, emit, on_output, cancel, account.open)
+                account.require_open(ready.runner)
     except ApprovalRequired as refusal:
         return account.seal_refusal(account.ask_for_approval(refusal))
     except Refused as refusal:

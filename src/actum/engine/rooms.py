@@ -15,6 +15,7 @@ from actum.evidence.receipts import Receipts
 from actum.policy.effective import PolicySettings
 from actum.registry.registry import Registry
 from actum.runners.base import Runner
+from actum.runners.places import Places
 from actum.store.session import SessionStore
 
 #: The one clock. Decisions see only the time a contract was created; records see when.
@@ -31,6 +32,8 @@ class Rooms:
     executions: Executions
     receipts: Receipts
     sessions: SessionStore
+    places: Places
+    wait_s: float  #: how long a request may wait for a place
     session: str  #: for contracts that name none
     clock: Clock
 

@@ -7,7 +7,7 @@ permission and never retries. What it cannot enforce on this host it refuses bef
 from __future__ import annotations
 
 import os
-import select
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -28,26 +28,56 @@ Permit = Callable[[], None]
 
 
 class Cancel:
-    """A caller's way to end an attempt from another thread or a signal handler."""
+    """A caller's way to end an attempt from another thread or a signal handler.
+
+    It holds a descriptor only once somebody polls: a thousand requests that wait need none.
+    """
 
     def __init__(self) -> None:
-        self._descriptor = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._requested = False
+        self._descriptor = -1
+        self._listeners: list[Callable[[], None]] = []
+        # Reentrant: a signal handler may cancel while this very thread is in here.
+        self._guard = threading.RLock()
 
     def cancel(self) -> None:
-        os.eventfd_write(self._descriptor, 1)
+        with self._guard:
+            self._requested = True
+            if self._descriptor >= 0:
+                os.eventfd_write(self._descriptor, 1)
+            listeners = [*self._listeners]
+        for listener in listeners:
+            listener()
 
     def fileno(self) -> int:
         """Readable once cancelled."""
-        return self._descriptor
+        with self._guard:
+            if self._descriptor < 0:
+                self._descriptor = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+                if self._requested:  # before, or by a signal this instant
+                    os.eventfd_write(self._descriptor, 1)
+            return self._descriptor
 
     @property
     def requested(self) -> bool:
-        poll = select.poll()  # select() knows no descriptor beyond 1023
-        poll.register(self._descriptor, select.POLLIN)
-        return bool(poll.poll(0))
+        return self._requested
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Call `listener` on the request, perhaps from a signal handler; at once if it was made."""
+        with self._guard:
+            self._listeners.append(listener)
+        if self._requested:
+            listener()
+
+    def unlisten(self, listener: Callable[[], None]) -> None:
+        with self._guard:
+            self._listeners.remove(listener)
 
     def close(self) -> None:
-        os.close(self._descriptor)
+        with self._guard:
+            if self._descriptor >= 0:
+                os.close(self._descriptor)
+                self._descriptor = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-from actum.capture.model import Closed, DeadlinePassed, Ending, Exited, PolicyBroken
+from actum.capture.model import (
+    Cancelled,
+    Capture,
+    Closed,
+    DeadlinePassed,
+    Ending,
+    Enforced,
+    Exited,
+    PolicyBroken,
+)
+from actum.capture.streams import StreamKeeper
 from actum.contract.call import Plan
 from actum.contract.model import Json, RunnerKind
 from actum.contract.outcome import TraceOutcome
@@ -85,3 +95,26 @@ def trace_outcome(ending: Ending) -> TraceOutcome:
             return TraceOutcome.DENIED
         case _:
             return TraceOutcome.ERROR
+
+
+def never_started(
+    plan: Plan, runner: RunnerKind, emit: Emit, foreseen: tuple[Enforced, ...]
+) -> Capture:
+    """Cancelled before the start: nothing ran, so there is nothing to clean up."""
+    lifecycle = Lifecycle(plan, runner, emit)
+    lifecycle.reached(EventType.TOOL_RUN_START, {"attempt": plan.trace.attempt})
+    nothing = StreamKeeper(0).finish()
+    ending = Cancelled(0)
+    lifecycle.reached(
+        EventType.TOOL_RUN_END,
+        {"ending": type(ending).__name__, "denials": 0},
+        trace_outcome(ending),
+    )
+    return Capture(
+        ending=ending,
+        stdout=nothing,
+        stderr=nothing,
+        enforcement=foreseen,
+        duration_ms=lifecycle.elapsed_ms(),
+        leftovers=(),
+    )

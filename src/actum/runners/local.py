@@ -32,7 +32,6 @@ from actum.capture.model import (
     PolicyBroken,
     Signalled,
 )
-from actum.capture.streams import StreamKeeper
 from actum.contract.call import PROVIDED, EffectivePolicy, Plan
 from actum.contract.levels import is_within
 from actum.contract.limits import (
@@ -49,7 +48,7 @@ from actum.kernel import open_exact
 from actum.runners import manifest, passable
 from actum.runners.attend import Attended, Stop, attend
 from actum.runners.base import Cancel, Capability, Channel, OnOutput, Permit, require_proof
-from actum.runners.lifecycle import Lifecycle, trace_outcome
+from actum.runners.lifecycle import Lifecycle, never_started, trace_outcome
 from actum.runners.outside import Outside
 from actum.runners.places import Places
 from actum.runners.warm import WarmInterpreters, shape_of
@@ -82,12 +81,11 @@ class LocalRunner:
         *,
         resolve: Mapping[str, str] | None = None,
         ca_file: str | None = None,
-        max_concurrent: int | None = None,
+        max_kept: int = _MAX_KEPT,
         relay: Relay | None = None,
         pool: bool = False,
     ) -> None:
-        self._places = Places(max_concurrent or 2 * (os.cpu_count() or 1))
-        self._kept = Places(_MAX_KEPT)
+        self._kept = Places(max_kept, queued=0)
         self._resolve = resolve or {}
         self._relay = relay  #: ``None``: one is made when the first execution needs it
         self._ca_file = ca_file
@@ -132,17 +130,16 @@ class LocalRunner:
         request, owner = _request(plan)
         outside = Outside.of(plan.policy, self._ca_file)
         outside.describe(request)
-        with self._places.one(cancel) as may_start:
-            if not may_start:
-                if permit is not None:
-                    permit()  # an invocation that was received and cancelled is on record too
-                return self._never_started(plan, emit, foreseen)
-            try:
-                return self._carry_out(
-                    plan, emit, on_output, cancel, permit, foreseen, request, owner, outside
-                )
-            finally:
-                self._refill(plan, request, owner)
+        if cancel is not None and cancel.requested:
+            if permit is not None:
+                permit()  # an invocation that was received and cancelled is on record too
+            return never_started(plan, self.kind, emit, foreseen)
+        try:
+            return self._carry_out(
+                plan, emit, on_output, cancel, permit, foreseen, request, owner, outside
+            )
+        finally:
+            self._refill(plan, request, owner)
 
     def open(
         self,
@@ -167,17 +164,21 @@ class LocalRunner:
         request, owner = _request(plan)
         outside = Outside.of(plan.policy, self._ca_file)
         outside.describe(request)
+        if not self._kept.try_take():
+            raise Refused(
+                "SESSIONS_FULL",
+                f"{self._kept.count} tools are kept running already; nothing ran.",
+                remedy="Close one of them, or raise limits.max_sessions in actum.toml.",
+            )
         duplex = Duplex(idle_s=idle_s, message_bytes=message_bytes)
 
         def carry_out() -> Capture:
-            with self._kept.one(cancel) as may_start:
-                if not may_start:
-                    if permit is not None:
-                        permit()
-                    return self._never_started(plan, emit, foreseen)
+            try:
                 return self._carry_out(
                     plan, emit, None, cancel, permit, foreseen, request, owner, outside, duplex
                 )
+            finally:
+                self._kept.give_back()
 
         return LocalChannel(duplex, plan.policy.limits.timeout_ms / 1000, carry_out)
 
@@ -284,26 +285,6 @@ class LocalRunner:
             trace_outcome(capture.ending),
         )
         return capture
-
-    def _never_started(self, plan: Plan, emit: Emit, foreseen: tuple[Enforced, ...]) -> Capture:
-        """Cancelled while it waited for a place: nothing ran, so nothing was to be cleaned up."""
-        lifecycle = Lifecycle(plan, self.kind, emit)
-        lifecycle.reached(EventType.TOOL_RUN_START, {"attempt": plan.trace.attempt})
-        nothing = StreamKeeper(0).finish()
-        ending = Cancelled(0)
-        lifecycle.reached(
-            EventType.TOOL_RUN_END,
-            {"ending": type(ending).__name__, "denials": 0},
-            trace_outcome(ending),
-        )
-        return Capture(
-            ending=ending,
-            stdout=nothing,
-            stderr=nothing,
-            enforcement=foreseen,
-            duration_ms=lifecycle.elapsed_ms(),
-            leftovers=(),
-        )
 
     def _cgroup(self, limits: Limits) -> Cgroup:
         """A fresh group with every limit set."""

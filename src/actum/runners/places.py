@@ -1,72 +1,232 @@
-"""How many sandboxes may be alive at once; whoever comes later waits in the order of arrival.
+"""How many sandboxes may be alive at once, and who is next when one is free.
 
-A cap, no scheduler: it knows nothing of what waits, and prefers nobody.
+Whoever finds no place waits in the line of its caller. The lines take turns, so one who asks a
+thousand times does not starve another who asks once. The lines together are bounded: whoever would
+make them longer is refused, or, if the longest line is another caller's, the last of that line is.
+Nothing of what waits has been started or recorded, so a refusal here is a plain one.
+
+It prefers nobody by what they ask for, and knows nothing of other processes.
 """
 
 from __future__ import annotations
 
-import os
-import select
+import contextlib
 import threading
-from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from enum import Enum, auto
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Protocol
 
+from actum.errors import Refused
 from actum.runners.base import Cancel
+
+if TYPE_CHECKING:
+    from actum.contract.model import Contract
+
+
+class Got(Enum):
+    """What asking for a place came to."""
+
+    AT_ONCE = auto()
+    AFTER_A_WAIT = auto()
+    CANCELLED = auto()  #: before there was a place; none is held
+
+
+class Turn(Protocol):
+    """One request's way to a place. Raises `Refused` if it cannot wait for one."""
+
+    def place(self, contract: Contract) -> AbstractContextManager[Got]:
+        """Hold a place inside the block."""
+        ...
+
+
+class State(Enum):
+    WAITING = auto()
+    HELD = auto()
+    PUSHED_OUT = auto()
+    LEFT = auto()
+
+
+class Waiting:
+    """One request in its caller's line. `wake` is called once it no longer waits."""
+
+    __slots__ = ("caller", "state", "wake")
+
+    def __init__(self, caller: str, wake: Callable[[], None]) -> None:
+        self.caller = caller
+        self.wake = wake
+        self.state = State.WAITING
+
+    @property
+    def holds(self) -> bool:
+        return self.state is State.HELD
 
 
 class Places:
-    def __init__(self, count: int) -> None:
+    """Shared by threads. Whoever holds a place gives it back."""
+
+    def __init__(self, count: int, *, queued: int) -> None:
+        self.count = count
+        self.queued = queued
         self._lock = threading.Lock()
         self._free = count
-        self._waiting: deque[int] = deque()  #: eventfds, first come first
+        self._lines: OrderedDict[str, deque[Waiting]] = OrderedDict()  #: whose turn is next first
+        self._waiting = 0
 
-    @contextmanager
-    def one(self, cancel: Cancel | None) -> Iterator[bool]:
-        """Hold a place inside the block. False: cancelled before there was one; none is held."""
-        if cancel is not None and cancel.requested:
-            yield False
-            return
-        held = self._take(cancel)
-        try:
-            yield held
-        finally:
-            if held:
-                self._give_back()
+    @property
+    def waiting(self) -> int:
+        return self._waiting
 
-    def _take(self, cancel: Cancel | None) -> bool:
+    @property
+    def free(self) -> int:
+        return self._free
+
+    def try_take(self) -> bool:
+        """A place, if one is free: then nobody waits, so nobody is passed over."""
+        with self._lock:
+            if not self._free:
+                return False
+            self._free -= 1
+            return True
+
+    def join(self, caller: str, wake: Callable[[], None]) -> Waiting:
+        """A place at once, or one in the caller's line; refused if the lines are full."""
+        waiting = Waiting(caller, wake)
+        pushed_out = None
         with self._lock:
             if self._free:
                 self._free -= 1
-                return True
-            turn = os.eventfd(0, os.EFD_CLOEXEC)
-            self._waiting.append(turn)
+                waiting.state = State.HELD
+                return waiting
+            if self._waiting >= self.queued:
+                pushed_out = self._push_out(caller)
+                if pushed_out is None:
+                    raise queue_full(self.queued)
+            self._lines.setdefault(caller, deque()).append(waiting)
+            self._waiting += 1
+        if pushed_out is not None:
+            pushed_out.wake()
+        return waiting
+
+    def _push_out(self, caller: str) -> Waiting | None:
+        """The last of the longest line, if that is longer than `caller`'s would become."""
+        longest = max(self._lines.values(), key=len, default=None)
+        own = len(self._lines.get(caller, ()))
+        if longest is None or len(longest) <= own + 1:
+            return None
+        last = longest.pop()
+        last.state = State.PUSHED_OUT
+        self._waiting -= 1
+        return last
+
+    def leave(self, waiting: Waiting) -> bool:
+        """Stop waiting. False: too late, `wake` was or is being called."""
+        with self._lock:
+            if waiting.state is not State.WAITING:
+                return False
+            waiting.state = State.LEFT
+            line = self._lines[waiting.caller]
+            line.remove(waiting)
+            if not line:
+                del self._lines[waiting.caller]
+            self._waiting -= 1
+            return True
+
+    def give_back(self) -> None:
+        with self._lock:
+            if not self._lines:
+                self._free += 1
+                return
+            # Handed over, never freed in between: nobody can push in.
+            caller, line = self._lines.popitem(last=False)
+            following = line.popleft()
+            if line:
+                self._lines[caller] = line  # behind every other caller
+            following.state = State.HELD
+            self._waiting -= 1
+        following.wake()
+
+
+class Queueing:
+    """The turn of a caller that blocks."""
+
+    def __init__(self, places: Places, cancel: Cancel | None, wait_s: float) -> None:
+        self._places = places
+        self._cancel = cancel
+        self._wait_s = wait_s
+
+    @contextmanager
+    def place(self, contract: Contract) -> Iterator[Got]:
+        got = self._take(contract.metadata.requested_by)
         try:
-            poll = select.poll()
-            poll.register(turn, select.POLLIN)
-            if cancel is not None:
-                poll.register(cancel.fileno(), select.POLLIN)
-            poll.poll()
-            return not self._left_queue(turn)
+            yield got
+        finally:
+            if got is not Got.CANCELLED:
+                self._places.give_back()
+
+    def _take(self, caller: str) -> Got:
+        cancel = self._cancel
+        if cancel is not None and cancel.requested:
+            return Got.CANCELLED
+        if self._places.try_take():
+            return Got.AT_ONCE
+        # No descriptor: a thousand who wait must not use up the process's files. And no lock or
+        # event: a signal handler may cancel while this thread is inside one.
+        woken: SimpleQueue[None] = SimpleQueue()
+
+        def wake() -> None:
+            woken.put(None)
+
+        waiting = self._places.join(caller, wake)
+        if waiting.holds:
+            return Got.AT_ONCE
+        if cancel is not None:
+            cancel.listen(wake)
+        try:
+            _sleep(woken, waiting, cancel, time.monotonic() + self._wait_s)
+            in_vain = self._places.leave(waiting)
         except BaseException:
-            if not self._left_queue(turn):
-                self._give_back()  # our turn came together with the interrupt
+            if not self._places.leave(waiting) and waiting.holds:
+                self._places.give_back()  # our turn came together with the interrupt
             raise
         finally:
-            os.close(turn)
+            if cancel is not None:
+                cancel.unlisten(wake)
+        if waiting.holds:
+            return Got.AFTER_A_WAIT
+        if not in_vain:
+            raise queue_full(self._places.queued)
+        if cancel is not None and cancel.requested:
+            return Got.CANCELLED
+        raise queue_timeout(self._wait_s)
 
-    def _left_queue(self, turn: int) -> bool:
-        """Whether we still waited, and now no longer do."""
-        with self._lock:
-            if turn in self._waiting:
-                self._waiting.remove(turn)
-                return True
-            return False
 
-    def _give_back(self) -> None:
-        with self._lock:
-            if self._waiting:
-                # Handed over, never freed in between: nobody can push in.
-                os.eventfd_write(self._waiting.popleft(), 1)
-            else:
-                self._free += 1
+def _sleep(woken: SimpleQueue[None], waiting: Waiting, cancel: Cancel | None, until: float) -> None:
+    """Until something happens to `waiting`, the caller changes its mind, or the time is over."""
+    while waiting.state is State.WAITING and not (cancel is not None and cancel.requested):
+        left = until - time.monotonic()
+        if left <= 0:
+            return
+        with contextlib.suppress(Empty):
+            woken.get(timeout=left)
+
+
+def queue_full(queued: int) -> Refused:
+    return Refused(
+        "QUEUE_FULL",
+        f"All places are taken and {queued} requests wait already; nothing ran.",
+        remedy="Ask again later and less at once, or raise limits.max_queued or"
+        " limits.max_concurrent in actum.toml.",
+    )
+
+
+def queue_timeout(waited_s: float) -> Refused:
+    return Refused(
+        "QUEUE_TIMEOUT",
+        f"No place was free within {waited_s:g} s; nothing ran.",
+        remedy="Ask again later, wait longer (limits.max_wait_s in actum.toml, `queue_s` of the"
+        " call), or raise limits.max_concurrent.",
+    )

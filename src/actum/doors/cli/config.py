@@ -33,11 +33,15 @@ def show_config() -> int:
         "network.apis": list(found.apis),
         "egress.resolve": [f"{name} = {place}" for name, place in found.resolve.items()],
         "egress.ca_file": found.ca_file,
+        "limits.max_concurrent": found.max_concurrent,
+        "limits.max_queued": found.max_queued,
+        "limits.max_wait_s": found.max_wait_s,
+        "limits.max_sessions": found.max_sessions,
     }
     if words.wants_json():
         say.document(document)
         return exit_codes.SUCCESS
     for name, value in document.items():
         text = ", ".join(value) if isinstance(value, list) else value
-        say.line(f"{name}: {text or 'none'}")
+        say.line(f"{name}: {'none' if text in ('', None) else text}")
     return exit_codes.SUCCESS
