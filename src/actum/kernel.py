@@ -179,6 +179,11 @@ def umount_detach(target: str) -> None:
     _checked(_libc.umount2(os.fsencode(target), MNT_DETACH), f"umount {target}")
 
 
+def syncfs(descriptor: int) -> None:
+    """Everything written to the file system that a descriptor lies on is on its disk."""
+    _checked(_libc.syncfs(descriptor), "syncfs")
+
+
 def pivot_root(new_root: str, put_old: str) -> None:
     syscall(SYS_PIVOT_ROOT, "pivot_root", os.fsencode(new_root), os.fsencode(put_old))
 

@@ -48,6 +48,8 @@ ALLOWED: dict[str, set[str]] = {
     "sandbox/become.py": {"fork", "clone_into_cgroup", "execve"},
     # Runs *inside* a sandbox, as the tool: a snippet of Python is its payload.
     "sandbox/snippet.py": {"exec", "__import__"},
+    # Forks a helper that holds a user namespace, and starts nothing in it.
+    "workspace/namespace.py": {"fork"},
     # Pure executors are no tools: their processes can open, connect to and exec nothing. The pool
     # starts the fork server, which starts itself again once without address randomisation.
     "executors/pool.py": {"subprocess", "Popen"},

@@ -1,0 +1,304 @@
+"""Bringing a delta into the workspace, so that a crash leaves all of it or nothing.
+
+    stage:   copy what is new beside the workspace, link what will go; sync
+    intent:  one file that says everything left to do, synced and renamed: the commit point
+    apply:   do it, in an order in which each step can be done again
+    finish:  the records; then the intent goes
+
+Without an intent nothing was touched. With one, whoever comes next carries it through: forward,
+never back. People who read the workspace meanwhile may see some files new and some old.
+Proved by tests/crash/test_work_moments.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import stat
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote_from_bytes, unquote_to_bytes
+
+from actum import kernel
+from actum.contract.canonical import sha256_bytes
+from actum.errors import Fault
+from actum.store.whole_file import write_whole
+from actum.workspace import files
+from actum.workspace.copying import copy_name
+from actum.workspace.engine import Engine
+from actum.workspace.tree import Change, Delta, Entry, Kind, name_of, parent_of
+
+_INTENT = "intent.json"
+_Owner = Callable[[os.stat_result], tuple[int, int]]
+
+
+class WorkspaceDamaged(Fault):
+    """What was to be done cannot be finished: somebody else changed the workspace meanwhile."""
+
+    code = "WORKSPACE_DAMAGED"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One path and what is to be there."""
+
+    path: bytes
+    kind: Kind | None  #: ``None``: nothing
+    mode: int = 0
+    digest: str = ""
+    staged: str = ""  #: the name of its content in the stage
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "path": quote_from_bytes(self.path),
+            "kind": self.kind.value if self.kind else None,
+            "mode": self.mode,
+            "digest": self.digest,
+            "staged": self.staged,
+        }
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> Step:
+        kind = document["kind"]
+        return cls(
+            path=unquote_to_bytes(document["path"]),
+            kind=Kind(kind) if kind else None,
+            mode=document["mode"],
+            digest=document["digest"],
+            staged=document["staged"],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Staged:
+    """What is ready to be done, and how it would be undone."""
+
+    forward: tuple[Step, ...]
+    backward: tuple[Step, ...]
+
+
+def stage(delta: Delta, engine: Engine, base: int, room: Path) -> Staged:
+    """Put everything that `apply` needs, and that an undo would need, into `room`; synced.
+
+    Only inside of the engine's `show`. `base` is the workspace itself, as an open folder.
+    """
+    new, old = room / "new", room / "old"
+    for folder in (new, old):
+        folder.mkdir(mode=0o700)
+    new_folder, old_folder = (os.open(folder, files.FOLDER_FLAGS) for folder in (new, old))
+    try:
+        forward, backward = [], []
+        for number, change in enumerate(delta):
+            name = b"%d" % number
+            forward.append(_step(change, change.after, name))
+            backward.append(_step(change, change.before, name))
+            if change.after is not None and change.after.kind in (Kind.FILE, Kind.LINK):
+                _bring(change.path, engine.shown, name, new_folder, engine.owner)
+            if change.before is not None and change.before.kind in (Kind.FILE, Kind.LINK):
+                _keep(change.path, base, name, old_folder)
+        kernel.syncfs(new_folder)
+    finally:
+        os.close(new_folder)
+        os.close(old_folder)
+    return Staged(forward=tuple(forward), backward=tuple(backward))
+
+
+def _step(change: Change, wanted: Entry | None, name: bytes) -> Step:
+    if wanted is None:
+        return Step(path=change.path, kind=None)
+    held = wanted.kind in (Kind.FILE, Kind.LINK)
+    return Step(
+        path=change.path,
+        kind=wanted.kind,
+        mode=wanted.mode,
+        digest=wanted.digest.hex() if held else "",
+        staged=name.decode() if held else "",
+    )
+
+
+def _bring(path: bytes, source: int, name: bytes, target: int, owner: _Owner | None = None) -> None:
+    folder = files.open_folder(parent_of(path), source)
+    try:
+        look = os.stat(name_of(path), dir_fd=folder, follow_symlinks=False)
+        copy_name(name_of(path), look, folder, name, target, owner(look) if owner else None)
+    finally:
+        os.close(folder)
+
+
+def _keep(path: bytes, source: int, name: bytes, target: int) -> None:
+    """A second name for what the workspace holds now; a copy where the kernel gives none."""
+    folder = files.open_folder(parent_of(path), source)
+    try:
+        os.link(name_of(path), name, src_dir_fd=folder, dst_dir_fd=target, follow_symlinks=False)
+    except OSError:
+        _bring(path, source, name, target)
+    finally:
+        os.close(folder)
+
+
+def write_intent(space: Path, room: Path, steps: Iterable[Step], record: Mapping[str, Any]) -> None:
+    """The commit point. `record` is what `finish` will need, whoever calls it."""
+    body = {
+        "v": 1,
+        "room": room.name,
+        "steps": [step.document() for step in steps],
+        "record": dict(record),
+    }
+    text = json.dumps(body, sort_keys=True)
+    document = {"body": text, "sha256": sha256_bytes(text.encode())}
+    write_whole(space / _INTENT, json.dumps(document).encode(), synced=True)
+    sync_folder(space)
+
+
+def pending_intent(space: Path) -> dict[str, Any] | None:
+    """What was decided and perhaps not finished."""
+    try:
+        document = json.loads((space / _INTENT).read_bytes())
+    except FileNotFoundError:
+        return None
+    if sha256_bytes(document["body"].encode()) != document["sha256"]:
+        raise WorkspaceDamaged(
+            f"{space / _INTENT} is not what was written there.",
+            remedy="Restore the home from a backup; the workspace was not touched.",
+        )
+    body: dict[str, Any] = json.loads(document["body"])
+    return body
+
+
+def drop_intent(space: Path) -> None:
+    (space / _INTENT).unlink(missing_ok=True)
+    sync_folder(space)
+
+
+def apply(steps: Iterable[Step], base: int, staged: Path) -> None:
+    """Do every step, or do it again. What is gone comes first, deepest first; then what is new."""
+    ordered = sorted(steps, key=lambda step: step.path)
+    stage_folder = os.open(staged, files.FOLDER_FLAGS)
+    try:
+        for step in reversed(ordered):
+            _clear(step, base)
+        for step in ordered:
+            if step.kind is Kind.FOLDER:
+                _make_folder(step, base)
+            elif step.kind is not None:
+                _put(step, base, stage_folder)
+        for step in reversed(ordered):
+            if step.kind is Kind.FOLDER:
+                _set_mode(step, base)
+        kernel.syncfs(base)
+    finally:
+        os.close(stage_folder)
+
+
+def _clear(step: Step, base: int) -> None:
+    """Take away what is of another kind than what is to be there."""
+    if not step.path:
+        return
+    with _parent(step.path, base) as folder:
+        if folder is None:
+            return
+        name = name_of(step.path)
+        look = files.look(name, folder)
+        if look is None:
+            return
+        found = files.kind_of(look.st_mode)
+        if step.kind is None or (found is Kind.FOLDER) != (step.kind is Kind.FOLDER):
+            _take(name, folder, found)
+
+
+def _take(name: bytes, folder: int, found: Kind) -> None:
+    if found is not Kind.FOLDER:
+        os.unlink(name, dir_fd=folder)
+        return
+    _open_up(name, folder)
+    # Not empty: somebody put something there after the last look. Theirs stays.
+    with contextlib.suppress(OSError):
+        os.rmdir(name, dir_fd=folder)
+
+
+def _open_up(name: bytes, folder: int) -> None:
+    """A folder without permissions can be neither listed nor filled by its own owner."""
+    mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
+    if mode & 0o700 != 0o700:
+        os.chmod(name, stat.S_IMODE(mode) | 0o700, dir_fd=folder)
+
+
+def _make_folder(step: Step, base: int) -> None:
+    if not step.path:
+        return
+    with _parent(step.path, base) as folder:
+        if folder is None:
+            raise _cannot(step)
+        name = name_of(step.path)
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(name, 0o700, dir_fd=folder)
+        _open_up(name, folder)
+
+
+def _put(step: Step, base: int, staged: int) -> None:
+    with _parent(step.path, base) as folder:
+        if folder is None:
+            raise _cannot(step)
+        name, source = name_of(step.path), step.staged.encode()
+        look = files.look(source, staged)
+        if look is None:
+            # Moved by whoever came before us; then it is there.
+            there = files.look(name, folder)
+            if there is None or files.read_digest(name, folder, there).hex() != step.digest:
+                raise _cannot(step)
+            return
+        try:
+            os.rename(source, name, src_dir_fd=staged, dst_dir_fd=folder)
+        except OSError:
+            _copy_over(source, look, staged, name, folder)
+
+
+def _copy_over(source: bytes, look: os.stat_result, staged: int, name: bytes, folder: int) -> None:
+    """The stage lies on another file system: a whole copy beside the target, then one rename."""
+    beside = b".actum-new-" + source
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(beside, dir_fd=folder)
+    copy_name(source, look, staged, beside, folder)
+    os.rename(beside, name, src_dir_fd=folder, dst_dir_fd=folder)
+    os.unlink(source, dir_fd=staged)
+
+
+def _set_mode(step: Step, base: int) -> None:
+    if not step.path:
+        os.chmod(base, step.mode)
+        return
+    with _parent(step.path, base) as folder:
+        if folder is not None:
+            os.chmod(name_of(step.path), step.mode, dir_fd=folder)
+
+
+@contextlib.contextmanager
+def _parent(path: bytes, base: int) -> Iterator[int | None]:
+    """The open folder that holds `path`; ``None`` if there is none (any more)."""
+    try:
+        folder = files.open_folder(parent_of(path), base)
+    except (FileNotFoundError, NotADirectoryError):
+        yield None
+        return
+    try:
+        yield folder
+    finally:
+        os.close(folder)
+
+
+def sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, files.FOLDER_FLAGS)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _cannot(step: Step) -> WorkspaceDamaged:
+    return WorkspaceDamaged(
+        f"{quote_from_bytes(step.path)} cannot be brought to what was decided.",
+        remedy="Something else wrote there meanwhile; move it away and run any work item again.",
+    )

@@ -1,0 +1,190 @@
+"""The copy engine: for hosts whose kernel does not let this user mount an overlay.
+
+The workspace is copied to a tmpfs of bounded size, shown in its place, and compared as a whole
+afterwards. It costs what the workspace holds, in time and memory; the receipt says that it was
+this engine. It is also what the overlay engine is measured against in the tests.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from collections.abc import Iterator
+
+from actum import kernel
+from actum.workspace import files, namespace
+from actum.workspace.engine import Census, Ground, home_kept, take_away
+from actum.workspace.index import Index, difference
+from actum.workspace.tree import Change, Delta, Entry, Kind, joined
+
+
+class CopyEngine:
+    """Made and used inside of a namespace of its own (`namespace.enter`)."""
+
+    name = "copy"
+
+    def __init__(self, ground: Ground) -> None:
+        self._ground = ground
+        self._room = str(ground.room / "mounts")
+        os.mkdir(self._room, 0o700)
+        options = f"mode=700,size={ground.cap_bytes},nr_inodes={ground.cap_names}"
+        kernel.mount("tmpfs", self._room, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, options)
+        os.mkdir(f"{self._room}/copy")
+        base = os.open(ground.base, files.FOLDER_FLAGS)
+        self.shown = os.open(f"{self._room}/copy", files.FOLDER_FLAGS)
+        self._anchor = os.open(self._room, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            copy_tree(base, self.shown, self._left_out)
+        finally:
+            os.close(base)
+
+    def owner(self, look: os.stat_result) -> tuple[int, int]:
+        return look.st_uid, look.st_gid
+
+    @property
+    def _left_out(self) -> frozenset[bytes]:
+        ground = self._ground
+        if ground.home.parent != ground.base:
+            return frozenset()
+        return frozenset({os.fsencode(ground.home.name)})
+
+    @contextlib.contextmanager
+    def show(self) -> Iterator[None]:
+        with self._shown("copy"):
+            yield
+
+    @contextlib.contextmanager
+    def show_for_trial(self) -> Iterator[None]:
+        with namespace.standing_in(f"/proc/self/fd/{self._anchor}"):
+            os.mkdir("trial")
+            trial = os.open("trial", files.FOLDER_FLAGS)
+        try:
+            copy_tree(self.shown, trial, self._left_out)
+        finally:
+            os.close(trial)
+        with self._shown("trial"):
+            yield
+
+    @contextlib.contextmanager
+    def _shown(self, name: str) -> Iterator[None]:
+        ground = self._ground
+        with home_kept(ground), namespace.standing_in(f"/proc/self/fd/{self._anchor}"):
+            for left_out in self._left_out:  # the mount point of what is shown as it is
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(os.path.join(os.fsencode(name), left_out))
+            namespace.attach(name, str(ground.place))
+        try:
+            yield
+        finally:
+            take_away(ground)
+
+    def delta(self, index: Index) -> Delta:
+        top, known = os.fstat(self.shown), index.entry(b"")
+        changes = difference(index.below(b""), listing(self.shown, self._ground.skip))
+        if known is not None and known.mode != files.permissions(top):
+            changed_top = Change(b"", known, known._replace(mode=files.permissions(top)))
+            return (changed_top, *changes)
+        return changes
+
+    def census(self) -> Census:
+        """What was touched cannot be told from what was copied: only the cap is watched."""
+        room = os.fstatvfs(self.shown)
+        return Census(files=0, full=room.f_bavail == 0 or room.f_favail == 0)
+
+    def close(self) -> None:
+        os.close(self.shown)
+        os.close(self._anchor)
+        kernel.umount_detach(self._room)
+        os.rmdir(self._room)
+
+
+def listing(top: int, skip: frozenset[bytes]) -> dict[bytes, Entry]:
+    """Everything below an open folder, all of it read. Folders have no digest of their own."""
+    found: dict[bytes, Entry] = {}
+    waiting = [b""]
+    while waiting:
+        path = waiting.pop()
+        folder = files.open_folder(path, top)
+        try:
+            for name in map(os.fsencode, os.listdir(folder)):
+                if not path and name in skip:
+                    continue
+                look = os.stat(name, dir_fd=folder, follow_symlinks=False)
+                where = joined(path, name)
+                if files.kind_of(look.st_mode) is Kind.FOLDER:
+                    found[where] = files.entry_of(look, b"")
+                    waiting.append(where)
+                else:
+                    found[where] = files.entry_of(look, files.read_digest(name, folder, look))
+        finally:
+            os.close(folder)
+    return found
+
+
+def copy_tree(source: int, target: int, left_out: frozenset[bytes] = frozenset()) -> None:
+    """Files, links and folders of one open folder into another, with modes, times and owners."""
+    folders = [b""]
+    for path in folders:
+        here, there = files.open_folder(path, source), files.open_folder(path, target)
+        try:
+            for name in map(os.fsencode, os.listdir(here)):
+                if not path and name in left_out:
+                    continue
+                look = os.stat(name, dir_fd=here, follow_symlinks=False)
+                if stat.S_ISDIR(look.st_mode):
+                    os.mkdir(name, 0o700, dir_fd=there)
+                    folders.append(joined(path, name))
+                else:
+                    copy_name(name, look, here, name, there)
+        finally:
+            os.close(here)
+            os.close(there)
+    for path in reversed(
+        folders
+    ):  # the deepest first: a copy inside changes the time of its folder
+        here, there = files.open_folder(path, source), files.open_folder(path, target)
+        try:
+            look = os.fstat(here)
+            dress(there, look, (look.st_uid, look.st_gid))
+        finally:
+            os.close(here)
+            os.close(there)
+
+
+def copy_name(
+    name: bytes,
+    look: os.stat_result,
+    here: int,
+    new_name: bytes,
+    there: int,
+    owner: tuple[int, int] | None = None,
+) -> None:
+    """One file or link; of anything else nothing can be copied, and nothing is."""
+    owner = owner or (look.st_uid, look.st_gid)
+    if stat.S_ISLNK(look.st_mode):
+        os.symlink(os.readlink(name, dir_fd=here), new_name, dir_fd=there)
+        if os.geteuid() == 0:
+            os.chown(new_name, *owner, dir_fd=there, follow_symlinks=False)
+        return
+    if not stat.S_ISREG(look.st_mode):
+        return
+    source = os.open(name, files.FILE_FLAGS, dir_fd=here)
+    try:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        target = os.open(new_name, flags, 0o600, dir_fd=there)
+        try:
+            files.copy_file(source, target)
+            dress(target, look, owner)
+        finally:
+            os.close(target)
+    finally:
+        os.close(source)
+
+
+def dress(target: int, look: os.stat_result, owner: tuple[int, int]) -> None:
+    """Owner, permissions (never set-user-id or set-group-id) and time of change."""
+    if os.geteuid() == 0:
+        os.fchown(target, *owner)
+    os.fchmod(target, look.st_mode & 0o777)
+    os.utime(target, ns=(look.st_atime_ns, look.st_mtime_ns))

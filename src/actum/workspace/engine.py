@@ -1,0 +1,97 @@
+"""The port behind which a work item's changes are kept apart from the workspace.
+
+An engine shows the workspace at its own path to one process and its children, takes every change
+to itself, and can say afterwards what changed. Dropping it leaves the workspace as it was. Two
+engines exist: `overlay`, which costs what changes, and `copy`, which costs what is there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from actum import kernel
+from actum.workspace.index import Index
+from actum.workspace.tree import Delta
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ground:
+    """What an engine works on."""
+
+    base: Path  #: the folder that holds the state
+    place: Path  #: where it is shown; the same folder, unless something is tried out again
+    room: Path  #: a folder of this run alone, for mount points and what is to be kept
+    home: Path  #: shown at its own path as it is, should it lie in `place`
+    skip: frozenset[bytes]  #: names right below the top that are no part of the state
+    cap_bytes: int = 256 * MIB  #: more than this cannot be written: the kernel says "disk full"
+    cap_names: int = 65_536
+
+
+class Engine(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def shown(self) -> int:
+        """The workspace with all changes, as an open folder; only inside of `show`."""
+        ...
+
+    def owner(self, look: os.stat_result) -> tuple[int, int]:
+        """Whose a name of `shown` will be in the workspace."""
+        ...
+
+    def show(self) -> contextlib.AbstractContextManager[None]:
+        """The workspace with all changes so far, writable, at its place."""
+        ...
+
+    def show_for_trial(self) -> contextlib.AbstractContextManager[None]:
+        """As `show`, and whatever is changed meanwhile is dropped at the end."""
+        ...
+
+    def delta(self, index: Index) -> Delta:
+        """What differs from `index`. Only inside of `show`, when nothing writes any more."""
+        ...
+
+    def census(self) -> Census:
+        """A quick count of what was touched so far, while it is shown and in use."""
+        ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Census:
+    """At least so much was touched; the delta knows exactly."""
+
+    files: int
+    full: bool  #: the cap was reached
+
+
+@contextlib.contextmanager
+def home_kept(ground: Ground) -> Iterator[None]:
+    """The home stays what it is when something is mounted over the folder it lies in."""
+    if not ground.home.is_relative_to(ground.place):
+        yield
+        return
+    descriptor = os.open(ground.home, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    tree = kernel.clone_tree(descriptor)
+    os.close(descriptor)
+    try:
+        yield
+        kernel.move_mount(tree, str(ground.home))
+    finally:
+        os.close(tree)
+
+
+def take_away(ground: Ground) -> None:
+    """What `show` mounted. Detached: a child that is about to die may still stand in it."""
+    if ground.home.is_relative_to(ground.place):
+        kernel.umount_detach(str(ground.home))
+    kernel.umount_detach(str(ground.place))

@@ -1,0 +1,114 @@
+"""Looking at one name on a disk: what kind of thing it is, and the digest of what it holds.
+
+Everything is opened relative to a folder that is open already, never through a link, and never so
+that opening could wait (a pipe in the place of a file).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+
+from blake3 import blake3
+
+from actum.workspace.tree import PERMISSIONS, Entry, Kind, content_digest
+
+#: Links have no permissions of their own; Linux shows all of them.
+_LINK_MODE = 0o777
+_CHUNK = 1 << 20
+FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+
+
+def kind_of(mode: int) -> Kind:
+    if stat.S_ISREG(mode):
+        return Kind.FILE
+    if stat.S_ISDIR(mode):
+        return Kind.FOLDER
+    return Kind.LINK if stat.S_ISLNK(mode) else Kind.OTHER
+
+
+def permissions(found: os.stat_result) -> int:
+    return _LINK_MODE if stat.S_ISLNK(found.st_mode) else found.st_mode & PERMISSIONS
+
+
+def entry_of(found: os.stat_result, digest: bytes) -> Entry:
+    return Entry(
+        kind_of(found.st_mode),
+        permissions(found),
+        digest,
+        found.st_size,
+        found.st_mtime_ns,
+        found.st_ctime_ns,
+        found.st_ino,
+    )
+
+
+def read_digest(name: bytes, folder: int, found: os.stat_result) -> bytes:
+    """The digest of a file's bytes or a link's target; of nothing for what is neither."""
+    if stat.S_ISLNK(found.st_mode):
+        return content_digest(os.readlink(name, dir_fd=folder))
+    if not stat.S_ISREG(found.st_mode):
+        return content_digest(b"")
+    descriptor = os.open(name, FILE_FLAGS, dir_fd=folder)
+    try:
+        return digest_of(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def digest_of(descriptor: int) -> bytes:
+    """BLAKE3 of all bytes, holes included."""
+    hasher = blake3()
+    while chunk := os.read(descriptor, _CHUNK):
+        hasher.update(chunk)
+    return hasher.digest()
+
+
+def open_folder(path: bytes, anchor: int) -> int:
+    """A folder below `anchor`, name by name through no link; the caller closes it."""
+    if not path:
+        return os.open(b".", FOLDER_FLAGS, dir_fd=anchor)
+    folder = anchor
+    for name in path.split(b"/"):
+        below = os.open(name, FOLDER_FLAGS, dir_fd=folder)
+        if folder != anchor:
+            os.close(folder)
+        folder = below
+    return folder
+
+
+def look(name: bytes, folder: int) -> os.stat_result | None:
+    """What is at `name`, or ``None``."""
+    try:
+        return os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        if error.errno in (errno.ENOTDIR, errno.ELOOP):
+            return None
+        raise
+
+
+def copy_file(source: int, target: int) -> None:
+    """All bytes, leaving holes where the source has them."""
+    size = os.fstat(source).st_size
+    os.ftruncate(target, size)
+    at = 0
+    while at < size:
+        try:
+            start = os.lseek(source, at, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno != errno.ENXIO:
+                raise
+            return  # nothing but a hole up to the end
+        at = os.lseek(source, start, os.SEEK_HOLE)
+        os.lseek(source, start, os.SEEK_SET)
+        os.lseek(target, start, os.SEEK_SET)
+        left = at - start
+        while left:
+            sent = os.sendfile(target, source, None, min(left, 1 << 30))
+            if sent == 0:
+                return  # it shrank meanwhile; whoever compares the digest will see it
+            left -= sent

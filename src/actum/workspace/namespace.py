@@ -1,0 +1,106 @@
+"""A mount namespace of one process: what is mounted in it, nobody else sees, and it dies with it.
+
+Entered once, by a process that has no other thread. As root that takes a mount namespace; as an
+ordinary user a user namespace around it, in which the user is who they were. A killed process
+leaves no mount behind, because there is nobody left who has the namespace.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+
+from actum import kernel
+from actum.sandbox.spawner import TOOL_ID
+
+#: Ids end below this one: 2^32 - 1 means "nobody" to the kernel.
+_ALL_IDS = (1 << 32) - 1
+
+
+def enter() -> None:
+    """From here on, mounts of this process are its own."""
+    if os.geteuid() == 0:
+        kernel.unshare(kernel.CLONE_NEWNS)
+    else:
+        uid, gid = os.geteuid(), os.getegid()
+        kernel.unshare(kernel.CLONE_NEWUSER | kernel.CLONE_NEWNS)
+        _write("/proc/self/setgroups", "deny")
+        _write("/proc/self/uid_map", f"{uid} {uid} 1")
+        _write("/proc/self/gid_map", f"{gid} {gid} 1")
+    # Slave, not private: what the host unmounts later does not stay busy because of us.
+    kernel.mount("", "/", "", kernel.MS_REC | kernel.MS_SLAVE)
+
+
+def tool_view(uid: int, gid: int) -> int:
+    """A user namespace for idmapped mounts, in which the files of `uid` and `gid` are the tool's.
+
+    The tool's id and the owner's change places, all others stay: the overlay itself works as
+    root and needs an id of its own on the upper, or it could not even make its work folder.
+    """
+    ready_read, ready_write = os.pipe()
+    hold_read, hold_write = os.pipe()
+    helper = os.fork()
+    if helper == 0:
+        kernel.unshare(kernel.CLONE_NEWUSER)
+        os.write(ready_write, b"1")
+        os.close(hold_write)
+        os.read(hold_read, 1)
+        os._exit(0)
+    os.close(ready_write)
+    os.close(hold_read)
+    try:
+        os.read(ready_read, 1)
+        for name, owner in (("uid_map", uid), ("gid_map", gid)):
+            lines = "".join(f"{disk} {seen} {count}\n" for disk, seen, count in _swap(owner))
+            _write(f"/proc/{helper}/{name}", lines)
+        return os.open(f"/proc/{helper}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
+    finally:
+        os.close(hold_write)
+        os.close(ready_read)
+        os.waitpid(helper, 0)
+
+
+def _swap(owner: int) -> Iterator[tuple[int, int, int]]:
+    """(id on the disk, id as seen, how many): all ids, `owner` and the tool's exchanged."""
+    if owner == TOOL_ID:
+        yield 0, 0, _ALL_IDS
+        return
+    low, high = sorted((owner, TOOL_ID))
+    if low:
+        yield 0, 0, low
+    yield low, high, 1
+    if high - low > 1:
+        yield low + 1, low + 1, high - low - 1
+    yield high, low, 1
+    yield high + 1, high + 1, _ALL_IDS - high - 1
+
+
+def attach(source: str, target: str, *, view: int = -1) -> None:
+    """Show the folder `source`, without what is mounted below it, at `target` as well."""
+    descriptor = os.open(source, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    tree = kernel.clone_tree(descriptor, recursive=False)
+    os.close(descriptor)
+    try:
+        if view >= 0:
+            kernel.mount_setattr(tree, kernel.MOUNT_ATTR_IDMAP, userns=view, recursive=False)
+        kernel.move_mount(tree, target)
+    finally:
+        os.close(tree)
+
+
+@contextlib.contextmanager
+def standing_in(folder: str) -> Iterator[None]:
+    """Names in mount options cannot hold every character; relative ones can be chosen."""
+    before = os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.fchdir(before)
+        os.close(before)
+
+
+def _write(path: str, text: str) -> None:
+    with open(path, "w") as file:
+        file.write(text)

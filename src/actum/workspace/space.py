@@ -1,0 +1,143 @@
+"""Where a workspace's index, intents and kept versions live, and who may use it when.
+
+A space belongs to one folder. Those who run on it hold its lock shared; whoever changes it holds
+it alone, so nothing is ever merged below a run that is still looking. Whoever gets the lock first
+after a crash finds the intent, if there is one, and carries it through.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from blake3 import blake3
+
+from actum.workspace import commit, files
+from actum.workspace.commit import Staged, Step
+from actum.workspace.index import Index, Scanned
+
+#: Recorded by whoever finishes a commit. Called again after a crash: it must not mind.
+Finish = Callable[[Mapping[str, Any]], None]
+
+
+class Space:
+    """One workspace's own folder below the home."""
+
+    def __init__(self, home: Path, base: Path) -> None:
+        self.home = home
+        self.base = base
+        self.folder = home / "work" / blake3(os.fsencode(base)).hexdigest()[:16]
+        for folder in (self.folder, self.folder / "rooms", self.folder / "kept"):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (self.folder / "base").write_bytes(os.fsencode(base))
+
+    @property
+    def skip(self) -> frozenset[bytes]:
+        """What is no part of the state: the home, and git's own records of it."""
+        names = {b".git"}
+        if self.home.parent == self.base:
+            names.add(os.fsencode(self.home.name))
+        return frozenset(names)
+
+    @contextlib.contextmanager
+    def held(self, *, alone: bool, wait: bool = True) -> Iterator[bool]:
+        """The lock; yields whether it was got. The kernel lets go of it when its holder dies."""
+        descriptor = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            how = fcntl.LOCK_EX if alone else fcntl.LOCK_SH
+            try:
+                fcntl.flock(descriptor, how if wait else how | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+                return
+            yield True
+        finally:
+            os.close(descriptor)
+
+    @contextlib.contextmanager
+    def index(self) -> Iterator[Index]:
+        """The index, for one process at a time."""
+        descriptor = os.open(self.folder / "index.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            index = Index.open(self.folder / "index.db")
+            try:
+                yield index
+            finally:
+                index.close()
+        finally:
+            os.close(descriptor)
+
+    def scan(self) -> Scanned:
+        """The state as it is on the disk now."""
+        with self.index() as index:
+            return index.scan(self.base, self.skip)
+
+    def room(self, name: str) -> Path:
+        folder = self.folder / "rooms" / name
+        folder.mkdir(mode=0o700)
+        return folder
+
+    def drop(self, room: Path) -> None:
+        shutil.rmtree(room, ignore_errors=True)
+
+    def recover(self, finish: Finish) -> bool:
+        """Carry through what was decided; only while the lock is held alone. True if there was."""
+        body = commit.pending_intent(self.folder)
+        if body is not None:
+            self._carry_through(body, finish)
+        for room in (self.folder / "rooms").iterdir():
+            self.drop(room)
+        return body is not None
+
+    def change(self, room: Path, staged: Staged, record: Mapping[str, Any], finish: Finish) -> None:
+        """Make a staged delta the workspace's state; only while the lock is held alone."""
+        backward = [step.document() for step in staged.backward]
+        (room / "backward.json").write_text(json.dumps(backward))
+        commit.write_intent(self.folder, room, staged.forward, record)
+        body = commit.pending_intent(self.folder)
+        if body is not None:
+            self._carry_through(body, finish)
+
+    def _carry_through(self, body: Mapping[str, Any], finish: Finish) -> None:
+        room = self.folder / "rooms" / body["room"]
+        kept = self.folder / "kept" / body["room"]
+        steps = [Step.read(step) for step in body["steps"]]
+        if room.exists():  # else it was applied and kept already, and the intent outlived a crash
+            base = os.open(self.base, files.FOLDER_FLAGS)
+            try:
+                commit.apply(steps, base, room / "new")
+            finally:
+                os.close(base)
+            finish(body["record"])
+            os.rename(room, kept)
+            shutil.rmtree(kept / "new", ignore_errors=True)
+        else:
+            finish(body["record"])
+        commit.drop_intent(self.folder)
+
+    def backward(self, name: str) -> tuple[tuple[Step, ...], Path]:
+        """How a kept change is undone: the steps, and the folder with what they put back."""
+        kept = self.folder / "kept" / name
+        steps = json.loads((kept / "backward.json").read_text())
+        return tuple(Step.read(step) for step in steps), kept / "old"
+
+
+def spaces(home: Path) -> Iterator[Space]:
+    """Every space of a home whose folder is still there."""
+    folder = home / "work"
+    if not folder.is_dir():
+        return
+    for found in folder.iterdir():
+        try:
+            base = Path(os.fsdecode((found / "base").read_bytes()))
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        if base.is_dir():
+            yield Space(home, base)

@@ -1,0 +1,128 @@
+"""What a workspace's state is: entries, and the Merkle hash over them.
+
+A state is a tree of names. What counts of an entry is its path, its type, the permission bits
+(mode & 0777) and its content: a file's bytes, a link's target, a folder's entries. Times, owners,
+inode numbers and how sparsely a file is stored never count, so two machines that hold the same
+tree compute the same hash. Names are bytes, as the kernel has them. Nothing here touches a disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+from urllib.parse import quote_from_bytes
+
+from blake3 import blake3
+
+_VERSION = b"actum-state-v1\n"
+PERMISSIONS = 0o777
+
+
+class Kind(StrEnum):
+    FILE = "f"
+    FOLDER = "d"
+    LINK = "l"
+    OTHER = "o"  #: a pipe, socket or device: named and never read
+
+
+class Entry(NamedTuple):
+    """One name in a folder. What follows `size` is how the cache recognises it, and no state."""
+
+    kind: Kind
+    mode: int
+    digest: bytes  #: BLAKE3 of content, target or entries
+    size: int = 0
+    mtime_ns: int = 0
+    ctime_ns: int = 0
+    inode: int = 0
+
+    def same_state(self, other: Entry | None) -> bool:
+        return other is not None and self[:3] == other[:3]
+
+    @property
+    def is_file(self) -> bool:
+        """Something people call a file: not a folder."""
+        return self.kind is not Kind.FOLDER
+
+
+def folder_digest(entries: Mapping[bytes, Entry]) -> bytes:
+    """The hash of a folder: of its entries, sorted by name, each with its length before it."""
+    parts = [_VERSION]
+    for name in sorted(entries):
+        entry = entries[name]
+        parts.append(
+            b"%d:%b%b%o:%b" % (len(name), name, entry.kind.value.encode(), entry.mode, entry.digest)
+        )
+    return blake3(b"".join(parts)).digest()
+
+
+def state_hash(mode: int, top: bytes) -> str:
+    """The hash of a whole state, from the mode and the digest of its topmost folder."""
+    return blake3(b"%b%o:%b" % (_VERSION, mode & PERMISSIONS, top)).hexdigest()
+
+
+def content_digest(content: bytes) -> bytes:
+    return blake3(content).digest()
+
+
+class Action(StrEnum):
+    CREATED = "created"
+    MODIFIED = "modified"
+    DELETED = "deleted"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One path that differs between two states."""
+
+    path: bytes  #: relative to the workspace, without a slash at either end; b"" is its top
+    before: Entry | None
+    after: Entry | None
+
+    @property
+    def action(self) -> Action:
+        if self.before is None:
+            return Action.CREATED
+        return Action.DELETED if self.after is None else Action.MODIFIED
+
+    @property
+    def file_action(self) -> Action | None:
+        """What happened to a *file* of this name; a folder that becomes a file creates one."""
+        was = self.before is not None and self.before.is_file
+        is_ = self.after is not None and self.after.is_file
+        if was and is_:
+            return Action.MODIFIED
+        if is_:
+            return Action.CREATED
+        return Action.DELETED if was else None
+
+
+Delta = tuple[Change, ...]  #: sorted by path, each path once
+
+
+def parent_of(path: bytes) -> bytes:
+    return path.rpartition(b"/")[0]
+
+
+def name_of(path: bytes) -> bytes:
+    return path.rpartition(b"/")[2]
+
+
+def joined(folder: bytes, name: bytes) -> bytes:
+    return folder + b"/" + name if folder else name
+
+
+def is_below(path: bytes, folder: bytes) -> bool:
+    return not folder or path == folder or path.startswith(folder + b"/")
+
+
+def shown(path: bytes) -> str:
+    """A path as text that everyone can read and that stands for these very bytes only."""
+    try:
+        text = path.decode()
+    except UnicodeDecodeError:
+        return quote_from_bytes(path)
+    plain = text.isprintable() and "%" not in text
+    return text if plain else quote_from_bytes(path)
