@@ -76,6 +76,11 @@ CLONE_INTO_CGROUP = 0x2_0000_0000
 SYS_CLONE = 56
 
 
+SYS_REQUEST_KEY = 249
+SYS_KEYCTL = 250
+KEYCTL_READ = 11
+
+
 def _checked(result: int, what: str) -> int:
     if result < 0:
         number = ctypes.get_errno()
@@ -242,3 +247,11 @@ def landlock_abi() -> int:
         if error.errno in (errno.ENOSYS, errno.EOPNOTSUPP):
             return 0
         raise
+
+
+def read_user_key(description: str, most_bytes: int) -> bytes:
+    """The payload of the `user` key of that name in the keyrings of this process."""
+    key = syscall(SYS_REQUEST_KEY, "request_key", b"user", description.encode(), None, 0)
+    buffer = ctypes.create_string_buffer(most_bytes)
+    size = syscall(SYS_KEYCTL, "keyctl", KEYCTL_READ, key, buffer, ctypes.c_size_t(most_bytes))
+    return buffer.raw[: min(size, most_bytes)]

@@ -19,6 +19,7 @@ from actum.contract.egress import split_address
 from actum.contract.levels import split_port
 from actum.contract.model import RunnerKind
 from actum.errors import ContractInvalid, Problem, Refused
+from actum.secrets.sources import Source, problem_with, source_of
 
 FILE_NAME = "actum.toml"
 HOME_NAME = ".actum"
@@ -30,6 +31,7 @@ _KEYS: Mapping[str, Mapping[str, type]] = {
     "network": {"registries": list, "apis": list},
     "egress": {"ca_file": str, "resolve": dict},
     "limits": {"max_concurrent": int, "max_queued": int, "max_wait_s": int, "max_sessions": int},
+    "secrets": {},  # names of the project's own, each with its source
 }
 #: Inclusive bounds of the numbers.
 _RANGES: Mapping[str, tuple[int, int]] = {
@@ -59,6 +61,7 @@ class Settings:
     max_queued: int  #: requests that may wait for one; more are refused
     max_wait_s: float  #: and for how long
     max_sessions: int  #: sandboxes kept open between calls
+    secrets: Mapping[str, Source]  #: where each comes from; no value is ever in the settings
 
 
 def discover(start: Path, home: Path | None = None) -> Path:
@@ -138,6 +141,10 @@ def load(home: Path, environment: Mapping[str, str]) -> Settings:
         max_queued=limits.get("max_queued", 4_000),
         max_wait_s=limits.get("max_wait_s", 600),
         max_sessions=limits.get("max_sessions", 32),
+        secrets={
+            name: source_of(value, project=str(root), user_home=environment.get("HOME", "/root"))
+            for name, value in values.get("secrets", {}).items()
+        },
     )
 
 
@@ -233,6 +240,10 @@ def _problems(values: Mapping[str, Any], file: str) -> list[Problem]:
             report(section, "is not a section of actum.toml", ", ".join(_KEYS))
         elif not isinstance(entries, dict):
             report(section, "must be a table", f"[{section}]")
+        elif section == "secrets":
+            for name, value in entries.items():
+                if problem := problem_with(name, value):
+                    report(f"secrets.{name}", problem, '{ env = "NAME" }')
         else:
             for name, value in entries.items():
                 field, kind = f"{section}.{name}", known.get(name)

@@ -31,6 +31,7 @@ from actum.registry.registry import Registry
 from actum.runners.base import Cancel, OnOutput, Runner
 from actum.runners.places import Places, Queueing, Turn
 from actum.sandbox import sweep
+from actum.secrets.given import Secrets
 from actum.settings import Settings
 from actum.store.blobs import BlobStore
 from actum.store.database import Database
@@ -77,6 +78,7 @@ class Runtime:
         ledger = Ledger(
             database=self.database, blobs=self.blobs, signer=self.keyring.signer, redact=bytes
         )
+        secrets = Secrets(settings.secrets, project=str(settings.root))
         self.approvals = Approvals(self.database, ledger.log, clock)
         self.rooms = Rooms(
             registry=Registry(settings.root, self.keyring.trusted),
@@ -89,7 +91,8 @@ class Runtime:
                 resolve=settings.resolve,
                 own_authorities=settings.ca_file is not None,
             ),
-            runners=_runners(settings, pool=pool) if runners is None else runners,
+            runners=_runners(settings, secrets, pool=pool) if runners is None else runners,
+            secrets=secrets,
             ledger=ledger,
             approvals=self.approvals,
             executions=Executions(self.database),
@@ -355,7 +358,7 @@ class Runtime:
         self.close()
 
 
-def _runners(settings: Settings, *, pool: bool) -> dict[RunnerKind, Runner]:
+def _runners(settings: Settings, secrets: Secrets, *, pool: bool) -> dict[RunnerKind, Runner]:
     """Only what actum.toml enables; every other kind is refused by name when a tool asks for it."""
     runners: dict[RunnerKind, Runner] = {}
     if RunnerKind.LOCAL in settings.runners:
@@ -365,6 +368,7 @@ def _runners(settings: Settings, *, pool: bool) -> dict[RunnerKind, Runner]:
             resolve=settings.resolve,
             ca_file=settings.ca_file,
             max_kept=settings.max_sessions,
+            secrets=secrets,
             pool=pool,
         )
     return runners

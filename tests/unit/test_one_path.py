@@ -46,6 +46,8 @@ ALLOWED: dict[str, set[str]] = {
     # Becomes the tool: the one exec of a program that is not Actum itself.
     "sandbox/init.py": {"ctypes"},
     "sandbox/become.py": {"fork", "clone_into_cgroup", "execve"},
+    # Asks the operator's own password store, which is no tool: named in actum.toml, on the host.
+    "secrets/providers.py": {"subprocess", "Popen"},
     # Runs *inside* a sandbox, as the tool: a snippet of Python is its payload.
     "sandbox/snippet.py": {"exec", "__import__"},
     # Forks a helper that holds a user namespace, and starts nothing in it.

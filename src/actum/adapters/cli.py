@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 
 from actum.adapters.schema import RAW, Marks, check_parameters, marks_of
 from actum.adapters.template import Template, check_templates, parse_template
-from actum.contract.call import Argument, Call
+from actum.contract.call import Argument, Call, secrets_asked
 from actum.contract.canonical import NotCanonical, canonical
 from actum.contract.model import Contract, Json
 from actum.errors import Refused, Violation
@@ -96,6 +96,7 @@ def build_call(contract: Contract, entry: Entry) -> Call:
         stdin=inputs.stdin or b"",
         working_directory=inputs.working_directory,
         input_files=inputs.input_files,
+        secrets=secrets_asked(inputs),
     )
 
 

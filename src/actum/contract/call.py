@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from actum.contract.canonical import sha256_bytes, sha256_json
 from actum.contract.limits import Limits
-from actum.contract.model import Json, RunnerKind
+from actum.contract.model import Inputs, Json, RunnerKind
 
 #: Where the files that an adapter brings along lie inside: an interpreter is given their paths.
 PROVIDED = "/run/actum"
@@ -66,6 +66,25 @@ class AdapterRef:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SecretUse:
+    """One secret that a call asks for. Its value is in no contract, call, plan or digest."""
+
+    name: str  #: as `[secrets]` of actum.toml and `permissions.secrets.allowed` write it
+    variable: str  #: holds the value, or the number of the descriptor to read it from
+    by_descriptor: bool = False
+
+
+def secrets_asked(inputs: Inputs) -> tuple[SecretUse, ...]:
+    """What `inputs.secrets` means, in the order of the names; descriptors count from 3."""
+    return tuple(
+        SecretUse(name=name, variable=f"ACTUM_FD_{name}", by_descriptor=True)
+        if how == "fd"
+        else SecretUse(name=name, variable=how.partition(":")[2] or name)
+        for name, how in sorted(inputs.secrets.items())
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
     """What would be executed, before anyone has said that it may be."""
 
@@ -80,6 +99,7 @@ class Call:
     input_files: tuple[str, ...]
     #: name -> content of files that the adapter brings along, found inside below `PROVIDED`
     provided: Mapping[str, bytes] = field(default_factory=dict)
+    secrets: tuple[SecretUse, ...] = ()
 
     @property
     def argv(self) -> tuple[str, ...]:
@@ -209,6 +229,7 @@ class Plan:
     artifacts: tuple[str, ...]  #: declared names; others in the directory are collected as well
     trace: TraceContext
     provided: Mapping[str, bytes] = field(default_factory=dict)  #: read-only, below `PROVIDED`
+    secrets: tuple[SecretUse, ...] = ()  #: names; the runner asks for the values at the start
     label: str = field(default="", compare=False)
 
     @property
@@ -222,6 +243,7 @@ class Plan:
             working_directory=self.working_directory,
             stdin=self.stdin,
             provided=self.provided,
+            secrets=self.secrets,
         )
 
 
@@ -234,7 +256,9 @@ def call_sha256(
     working_directory: str,
     stdin: bytes,
     provided: Mapping[str, bytes],
+    secrets: tuple[SecretUse, ...] = (),
 ) -> str:
+    asked = [[use.name, use.variable, use.by_descriptor] for use in secrets]
     return sha256_json(
         {
             "tool": [tool.tool_id, tool.version, tool.pin],
@@ -244,5 +268,6 @@ def call_sha256(
             "working_directory": working_directory,
             "stdin": sha256_bytes(stdin),
             "provided": {name: sha256_bytes(content) for name, content in provided.items()},
+            **({"secrets": asked} if asked else {}),
         }
     )

@@ -81,6 +81,7 @@ def _inputs(inputs: Mapping[str, Json], base: str) -> Inputs:
         working_directory=_working_directory(inputs.get("working_directory", "."), base),
         input_files=tuple(inputs.get("input_files", ())),
         stdin=from_base64(stdin["base64"]) if isinstance(stdin, dict) else _encoded(stdin),
+        secrets=inputs.get("secrets", {}),
     )
 
 

@@ -62,6 +62,8 @@ class Inputs:
     working_directory: str = ""
     input_files: tuple[str, ...] = ()
     stdin: bytes | None = None
+    #: secret -> how it comes in: ``env``, ``env:VARIABLE`` or ``fd``. Names, never values.
+    secrets: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -90,6 +90,7 @@ def _inputs(inputs: Inputs) -> dict[str, Json]:
         "working_directory": inputs.working_directory,
         "input_files": list(inputs.input_files),
         **_given(stdin=None if inputs.stdin is None else _bytes(inputs.stdin)),
+        **_given(secrets=dict(inputs.secrets) or None),
     }
 
 

@@ -117,6 +117,7 @@ def _prepare(contract: Contract, rooms: Rooms, account: Account) -> _Ready:
         contract, entry, judged, rooms.registry, rooms.policy, account.trace_context
     )
     account.know(plan=plan, proof=plan.proof)
+    rooms.secrets.require(plan.secrets)
     runner = rooms.runner(judged.policy.runner)
     account.know(foreseen=runner.foresee(judged.policy))
     return _Ready(plan, runner, entry.adapter)

@@ -24,6 +24,7 @@ from actum.policy.effective import PolicySettings, effective_policy
 from actum.policy.environment import approved_names, tool_environment
 from actum.policy.gates import ApprovalNeeded, Granted, imagined
 from actum.policy.inputs import Checked, check_inputs
+from actum.policy.secrets import check_secrets, descriptor_numbers
 from actum.registry.model import Entry
 from actum.registry.registry import Registry
 
@@ -90,6 +91,7 @@ def judge(
             *objections,
             *_golden(contract),
             *_determinism(contract),
+            *check_secrets(call, entry),
             *checked.violations,
         ),
         needed=needed,
@@ -144,6 +146,7 @@ def make_plan(
     )
     if settings.own_authorities and judged.policy.network.enabled:
         environment |= dict.fromkeys(_AUTHORITY_VARIABLES, "/run/ca.pem")
+    environment |= descriptor_numbers(call.secrets)
     proof = ValidationProof(
         call_sha256=call_sha256(
             tool=call.tool,
@@ -153,6 +156,7 @@ def make_plan(
             working_directory=call.working_directory,
             stdin=call.stdin,
             provided=call.provided,
+            secrets=call.secrets,
         ),
         policy_sha256=judged.policy.sha256,
         checks=judged.checks,
@@ -171,6 +175,7 @@ def make_plan(
         artifacts=tuple(spec.path for spec in contract.outputs.artifacts),
         trace=trace,
         provided=call.provided,
+        secrets=call.secrets,
         label=contract.metadata.purpose,
     )
 
@@ -188,6 +193,7 @@ def approval_binding(contract: Contract, judged: Judged, input_digest: str) -> s
             working_directory=call.working_directory,
             stdin=call.stdin,
             provided=call.provided,
+            secrets=call.secrets,
         ),
         input_digest=input_digest,
         wished=judged.wished,
@@ -214,6 +220,7 @@ def _asked(contract: Contract) -> dict[str, Json]:
         "parameters": dict(inputs.parameters),
         "environment": dict(inputs.environment),
         "stdin": sha256_bytes(inputs.stdin or b""),
+        **({"secrets": dict(inputs.secrets)} if inputs.secrets else {}),
     }
 
 

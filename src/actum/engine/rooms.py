@@ -16,6 +16,7 @@ from actum.policy.effective import PolicySettings
 from actum.registry.registry import Registry
 from actum.runners.base import Runner
 from actum.runners.places import Places
+from actum.secrets.given import Secrets
 from actum.store.session import SessionStore
 
 #: The one clock. Decisions see only the time a contract was created; records see when.
@@ -36,6 +37,7 @@ class Rooms:
     wait_s: float  #: how long a request may wait for a place
     session: str  #: for contracts that name none
     clock: Clock
+    secrets: Secrets
 
     def runner(self, kind: RunnerKind) -> Runner:
         """The runner the ToolSpec names, or a refusal: never another one in its place."""

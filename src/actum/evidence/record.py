@@ -109,6 +109,7 @@ def _command(plan: Plan) -> dict[str, Json]:
         "environment": sorted(plan.environment),  # names; values may be secrets
         "working_directory": plan.working_directory,
         "stdin_bytes": len(plan.stdin),
+        "secrets": [use.name for use in plan.secrets],
     }
 
 

@@ -55,6 +55,7 @@ from actum.runners.warm import WarmInterpreters, shape_of
 from actum.sandbox import probe
 from actum.sandbox.cgroup import Cgroup, CgroupsUnavailable, Usage, fresh_name
 from actum.sandbox.host import Sandbox, Spawner
+from actum.secrets.given import Given, Secrets
 
 if TYPE_CHECKING:
     from actum.runners.channel import Duplex
@@ -82,9 +83,11 @@ class LocalRunner:
         resolve: Mapping[str, str] | None = None,
         ca_file: str | None = None,
         max_kept: int = _MAX_KEPT,
+        secrets: Secrets | None = None,
         relay: Relay | None = None,
         pool: bool = False,
     ) -> None:
+        self._secrets = secrets or Secrets({})
         self._kept = Places(max_kept, queued=0)
         self._resolve = resolve or {}
         self._relay = relay  #: ``None``: one is made when the first execution needs it
@@ -130,13 +133,15 @@ class LocalRunner:
         request, owner = _request(plan)
         outside = Outside.of(plan.policy, self._ca_file)
         outside.describe(request)
+        secrets = self._secrets.give(plan.secrets)
+        order = _with_secrets(request, secrets)
         if cancel is not None and cancel.requested:
             if permit is not None:
                 permit()  # an invocation that was received and cancelled is on record too
             return never_started(plan, self.kind, emit, foreseen)
         try:
             return self._carry_out(
-                plan, emit, on_output, cancel, permit, foreseen, request, owner, outside
+                plan, emit, on_output, cancel, permit, foreseen, order, owner, outside
             )
         finally:
             self._refill(plan, request, owner)
@@ -164,6 +169,8 @@ class LocalRunner:
         request, owner = _request(plan)
         outside = Outside.of(plan.policy, self._ca_file)
         outside.describe(request)
+        secrets = self._secrets.give(plan.secrets)
+        order = _with_secrets(request, secrets)
         if not self._kept.try_take():
             raise Refused(
                 "SESSIONS_FULL",
@@ -175,7 +182,7 @@ class LocalRunner:
         def carry_out() -> Capture:
             try:
                 return self._carry_out(
-                    plan, emit, None, cancel, permit, foreseen, request, owner, outside, duplex
+                    plan, emit, None, cancel, permit, foreseen, order, owner, outside, duplex
                 )
             finally:
                 self._kept.give_back()
@@ -364,6 +371,16 @@ class LocalRunner:
             return self._relay
 
 
+def _with_secrets(request: Request, secrets: Given) -> Request:
+    """In this copy alone, which becomes a sealed memory file and is forgotten: what others keep of
+    a request (the shape of warm interpreters) never holds a value."""
+    return {
+        **request,
+        "environment": {**request["environment"], **secrets.environment},
+        "secrets": [os.fsdecode(value) for value in secrets.descriptors],
+    }
+
+
 def _remove(cgroup: Cgroup) -> tuple[str, ...]:
     """What cannot be removed. That it goes is the proof: the kernel keeps a group that holds a
     process, and the init's end was waited for before."""
@@ -406,6 +423,7 @@ def _request(plan: Plan) -> tuple[Request, tuple[int, int]]:
         "listen": [],
         "resolver": "",
         "provided": _provided(plan, grants),
+        "secrets": [],
     }
     return request, _owner(grants)
 

@@ -73,7 +73,7 @@ Launch = Callable[[int], tuple[Sandbox, Cgroup]]
 
 def shape_of(plan: Plan, request: Request) -> Shape | None:
     """``None`` for plans that are not of waiting interpreters, or that go outside."""
-    if SNIPPET not in plan.argv or request["listen"] or request["resolver"]:
+    if plan.secrets or SNIPPET not in plan.argv or request["listen"] or request["resolver"]:
         return None
     executable = plan.proof.executable
     return json.dumps([request, plan.policy.sha256, executable.sha256], sort_keys=True)

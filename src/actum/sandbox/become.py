@@ -6,6 +6,7 @@ The last of our code that runs in that process. It holds nothing afterwards but 
 from __future__ import annotations
 
 import array
+import fcntl
 import os
 import resource
 import signal
@@ -127,6 +128,9 @@ def _become_tool(
     report: socket.socket,
 ) -> NoReturn:
     """Between fork and exec. The order matters; each line says why it stands where it stands."""
+    if request["secrets"]:
+        # Out of the way of the descriptors that the tool will read its secrets from.
+        report = socket.socket(fileno=fcntl.fcntl(report, fcntl.F_DUPFD_CLOEXEC, 64))
     try:
         os.setsid()
         os.chdir(request["working_directory"])
@@ -166,10 +170,24 @@ def _become_tool(
     except OSError as error:
         report.send(str(error.errno).encode())
         os._exit(_EXEC_FAILED_DENIED)
+    _pass_secrets(request["secrets"])
     try:
-        # Everything else is close-on-exec: the tool starts with 0, 1, 2 and nothing more.
+        # Everything else is close-on-exec: the tool starts with 0, 1, 2 and its secrets.
         os.execve(request["executable"], request["argv"], request["environment"])  # noqa: S606
     except FileNotFoundError:
         os._exit(_EXEC_FAILED_NOT_FOUND)
     except OSError:
         os._exit(_EXEC_FAILED_DENIED)
+
+
+def _pass_secrets(values: list[str]) -> None:
+    """A pipe each, filled and closed: it can be read once, and no child finds it full again."""
+    readers = []
+    for value in values:
+        reader, writer = os.pipe2(os.O_CLOEXEC)
+        # A pipe holds 64 KiB, twice the longest secret, so this never waits.
+        os.write(writer, os.fsencode(value))
+        os.close(writer)
+        readers.append(fcntl.fcntl(reader, fcntl.F_DUPFD_CLOEXEC, 64))
+    for number, reader in enumerate(readers, start=3):
+        os.dup2(reader, number, inheritable=True)

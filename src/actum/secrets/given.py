@@ -1,0 +1,120 @@
+"""`Secrets`: what the wired runner asks when a tool starts. Values live as long as one start.
+
+Who may have which secret was decided before (`policy.secrets`) and is part of the plan's proof;
+here a name becomes a value, or the start is refused with the name and the remedy.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from actum.contract.call import SecretUse
+from actum.errors import Refused, Violation
+from actum.secrets.sources import Source, Unavailable
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """The values for one start. Never printed, compared, kept or digested."""
+
+    values: Mapping[str, bytes] = field(repr=False)  #: by the secret's name
+    environment: Mapping[str, str] = field(repr=False)  #: variables that carry a value
+    descriptors: tuple[bytes, ...] = field(repr=False)  #: to be read from 3, 4, …
+
+    def __bool__(self) -> bool:
+        return bool(self.values)
+
+
+NOTHING = Given({}, {}, ())
+
+
+class Secrets:
+    """The secrets of a project, by name."""
+
+    def __init__(
+        self,
+        sources: Mapping[str, Source],
+        *,
+        project: str = "",
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self._sources = sources
+        self._project = project
+        self._environment = os.environ if environment is None else environment
+
+    def require(self, uses: Iterable[SecretUse]) -> None:
+        """Refuse what is bound to be refused at the start, without fetching from a command."""
+        violations = []
+        for use in uses:
+            from actum.secrets.providers import look
+
+            try:
+                look(self._source(use.name), self._environment, self._project)
+            except Unavailable as why:
+                violations.append(self._missing(use.name, why))
+        _refuse(violations)
+
+    def give(self, uses: Iterable[SecretUse]) -> Given:
+        """The values for one start; raises `Refused` if one cannot be had."""
+        uses = tuple(uses)
+        if not uses:
+            return NOTHING
+        _no_core_of_ours()
+        values: dict[str, bytes] = {}
+        violations = []
+        for use in uses:
+            try:
+                values[use.name] = self._value(use)
+            except Unavailable as why:
+                violations.append(self._missing(use.name, why))
+        _refuse(violations)
+        return Given(
+            values,
+            {u.variable: os.fsdecode(values[u.name]) for u in uses if not u.by_descriptor},
+            tuple(values[u.name] for u in uses if u.by_descriptor),
+        )
+
+    def _value(self, use: SecretUse) -> bytes:
+        from actum.secrets.providers import fetch  # most executions have no secrets
+
+        value = fetch(self._source(use.name), self._environment, self._project)
+        if b"\0" in value and not use.by_descriptor:
+            raise Unavailable("a NUL byte cannot be in a variable; ask for it as fd")
+        return value
+
+    def _source(self, name: str) -> Source:
+        source = self._sources.get(name)
+        if source is None:
+            raise Unavailable("no source is configured")
+        return source
+
+    def _missing(self, name: str, why: Unavailable) -> Violation:
+        source = self._sources.get(name)
+        where = f" (from {source})" if source is not None else ""
+        remedy = "mend that" if source else f'add {name} = {{ env = "…" }} there'
+        return Violation(
+            code="SECRET_MISSING",
+            field=f"inputs.secrets.{name}",
+            value="",
+            message=f"The secret {name}{where} cannot be had: {why}. See [secrets] in actum.toml:"
+            f" {remedy}.",
+        )
+
+
+def _refuse(violations: list[Violation]) -> None:
+    if violations:
+        text = " ".join(violation.message for violation in violations)
+        raise Refused("SECRET_MISSING", text, violations=tuple(violations))
+
+
+def _no_core_of_ours() -> None:
+    """This process now holds values: its memory must not be written down when it crashes.
+
+    1, not 0: at 0 the kernel still hands the memory to a program, where a host has one for that.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_CORE)
+    if soft > 1 or soft == resource.RLIM_INFINITY:
+        resource.setrlimit(resource.RLIMIT_CORE, (1, hard))

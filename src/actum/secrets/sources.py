@@ -1,0 +1,92 @@
+"""Where a secret comes from: `[secrets]` of actum.toml, read into values. Fetches nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_KINDS = ("env", "file", "command", "keyring")
+
+
+class Unavailable(Exception):
+    """A source has no usable value; the text says why and never holds any of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class FromEnvironment:
+    """A variable of the process that runs Actum."""
+
+    variable: str
+
+    def __str__(self) -> str:
+        return f"environment variable {self.variable}"
+
+
+@dataclass(frozen=True, slots=True)
+class FromFile:
+    """A file that only the operator can read, outside of the project or in its `.actum/`."""
+
+    path: str
+
+    def __str__(self) -> str:
+        return f"file {self.path}"
+
+
+@dataclass(frozen=True, slots=True)
+class FromCommand:
+    """What a program of the operator's prints, such as a password store."""
+
+    argv: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"command {self.argv[0]}"
+
+
+@dataclass(frozen=True, slots=True)
+class FromKeyring:
+    """A `user` key of the kernel that the process possesses."""
+
+    description: str
+
+    def __str__(self) -> str:
+        return f"kernel key {self.description}"
+
+
+Source: TypeAlias = FromEnvironment | FromFile | FromCommand | FromKeyring
+
+
+def problem_with(name: str, value: Any) -> str:
+    """Why `name = value` is no source; empty if it is one."""
+    if not _NAME.fullmatch(name):
+        return "is no name for a secret: letters, digits and _, not beginning with a digit"
+    if not isinstance(value, dict) or len(value) != 1 or next(iter(value)) not in _KINDS:
+        return f"must be a table with one of {', '.join(_KINDS)}"
+    kind, where = next(iter(value.items()))
+    if kind == "command":
+        if not (isinstance(where, list) and where and all(isinstance(w, str) for w in where)):
+            return "command must be a list of strings: the program and its arguments"
+        if not where[0].startswith("/"):
+            # Found by a search, it could be a program that a tool has put there.
+            return "command must begin with the absolute path of the program"
+    elif not isinstance(where, str) or not where:
+        return f"{kind} must be a string"
+    elif kind == "file" and not where.startswith(("/", "~/", ".actum/")):
+        return "file must be absolute, or begin with ~/ or .actum/: tools can read the project"
+    return ""
+
+
+def source_of(value: Mapping[str, Any], *, project: str, user_home: str) -> Source:
+    """A source that `problem_with` has nothing against."""
+    ((kind, where),) = value.items()
+    if kind == "env":
+        return FromEnvironment(where)
+    if kind == "command":
+        return FromCommand(tuple(where))
+    if kind == "keyring":
+        return FromKeyring(where)
+    if where.startswith("~/"):
+        return FromFile(f"{user_home}/{where[2:]}")
+    return FromFile(where if where.startswith("/") else f"{project}/{where}")
