@@ -31,6 +31,7 @@ class Ask:
     stdin: bytes | str | None = None
     files: Sequence[str] = ()
     env: Mapping[str, str] = field(default_factory=dict)
+    secrets: Mapping[str, str] | Sequence[str] = ()  #: names, or name -> how it comes in
     cwd: str | None = None
     timeout: str | None = None
     memory: str | None = None
@@ -55,6 +56,11 @@ def contract_document(ask: Ask, registry: Registry) -> dict[str, Any]:
         inputs["parameters"] = dict(ask.parameters)
     if ask.env:
         inputs["environment"] = dict(ask.env)
+    if ask.secrets:
+        named = ask.secrets
+        inputs["secrets"] = (
+            dict(named) if isinstance(named, Mapping) else dict.fromkeys(named, "env")
+        )
     if ask.cwd is not None:
         inputs["working_directory"] = ask.cwd
     if ask.files:

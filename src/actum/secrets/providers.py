@@ -63,13 +63,13 @@ def fetch(source: Source, environment: Mapping[str, str], project: str) -> bytes
 def _of_file(path: str, project: str) -> bytes:
     real = os.path.realpath(path)
     inside = os.path.join(project, ".actum") + "/"
-    if real.startswith(project + "/") and not real.startswith(inside):
+    if project and real.startswith(project + "/") and not real.startswith(inside):
         raise Unavailable(f"{path} lies in the project, where tools can read it")
     try:
         descriptor = os.open(real, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         raise Unavailable(f"{path}: {error.strerror}") from error
-    with os.fdopen(descriptor, "rb") as file:
+    try:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
             raise Unavailable(f"{path} is not a regular file")
@@ -78,7 +78,9 @@ def _of_file(path: str, project: str) -> bytes:
         if found.st_mode & 0o077:
             mode = stat.S_IMODE(found.st_mode)
             raise Unavailable(f"{path} is open to others (mode {mode:04o}); chmod 600 it")
-        return file.read(MOST_BYTES + 3)
+        return os.read(descriptor, MOST_BYTES + 3)
+    finally:
+        os.close(descriptor)
 
 
 def _of_keyring(description: str) -> bytes:

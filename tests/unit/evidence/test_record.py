@@ -212,6 +212,7 @@ def test_the_record_holds_command_summaries_references_and_files(house: House) -
         "environment": ["LANG"],
         "working_directory": "/srv/repo",
         "stdin_bytes": 0,
+        "secrets": [],
     }
     assert record["exit_code"] == 0
     assert record["output"]["stdout"] == {

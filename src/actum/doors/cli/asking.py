@@ -41,6 +41,13 @@ _OPTIONS = (
     click.option("--stdin", metavar="FILE", help="What the tool reads on stdin; - is our own."),
     click.option("--file", "files", multiple=True, metavar="PATH", help="An input file."),
     click.option("--env", multiple=True, metavar="NAME=VALUE", help="An environment variable."),
+    click.option(
+        "--secret",
+        "secrets",
+        multiple=True,
+        metavar="NAME[=HOW]",
+        help="A secret of the project: env (default), env:VARIABLE or fd.",
+    ),
     click.option("--cwd", metavar="DIR", help="Where the tool starts; otherwise here."),
     click.option("--timeout", metavar="TIME", help="500ms, 5s, 2m."),
     click.option("--memory", metavar="SIZE", help="256M, 1G."),
@@ -87,7 +94,12 @@ def asked(
 
 
 def _spelling(name: str) -> str:
-    renamed = {"parameters": "-p", "files": "--file", "allow_hosts": "--allow-host"}
+    renamed = {
+        "parameters": "-p",
+        "files": "--file",
+        "secrets": "--secret",
+        "allow_hosts": "--allow-host",
+    }
     renamed |= {"fields": "--set", "requested_by": "--as", "adapter_id": "--adapter"}
     return renamed.get(name, f"--{name}")
 
@@ -99,6 +111,7 @@ def _ask(
     parameters: Sequence[str],
     stdin: str | None,
     env: Sequence[str],
+    secrets: Sequence[str],
     fields: Sequence[str],
     **same: Any,
 ) -> Any:
@@ -111,6 +124,10 @@ def _ask(
         parameters=_typed(_pairs("-p", parameters), _schema(runtime, tool.partition(":")[0])),
         stdin=None if stdin is None else _content(stdin),
         env=_once("--env", _pairs("--env", env)),
+        secrets=_once(
+            "--secret",
+            _pairs("--secret", [text if "=" in text else f"{text}=env" for text in secrets]),
+        ),
         set={path: _json(path, text) for path, text in _pairs("--set", fields)},
         **same,
     )
