@@ -70,7 +70,7 @@ def test_a_file_that_tools_can_read_is_refused(file: Path, tmp_path: Path) -> No
 def test_a_pipe_or_a_folder_is_no_file(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe", 0o600)
     for name in ("pipe", "."):
-        with pytest.raises(Unavailable, match="not a regular file|Is a directory"):
+        with pytest.raises(Unavailable, match="not a regular file"):
             providers.fetch(FromFile(str(tmp_path / name)), {}, "/p")
 
 
@@ -184,5 +184,5 @@ def test_sources_are_read_from_the_settings(tmp_path: Path) -> None:
         assert problem_with("A", value) == ""
         assert source_of(value, project="/p", user_home="/h") == meant
     (tmp_path / "actum.toml").write_text('[secrets]\nA = { env = "X" }\nB = "no"\n')
-    with pytest.raises(ContractInvalid, match="secrets.B"):
+    with pytest.raises(ContractInvalid, match=r"secrets\.B"):
         load(tmp_path / ".actum", {})
