@@ -27,6 +27,7 @@ from actum.evidence.executions import Executions
 from actum.evidence.ledger import Ledger
 from actum.evidence.receipts import Receipts
 from actum.policy.effective import PolicySettings
+from actum.registry.kept import Kept
 from actum.registry.registry import Registry
 from actum.runners.base import Cancel, OnOutput, Runner
 from actum.runners.places import Places, Queueing, Turn
@@ -41,6 +42,7 @@ from actum.store.session_memory import ProcessSessions
 
 if TYPE_CHECKING:
     from actum.aio import AsyncRuntime
+    from actum.engine.discovery import Discovery
     from actum.executors.model import ActionRequest, ActionResult
     from actum.executors.plane import Executors
 
@@ -81,7 +83,11 @@ class Runtime:
         secrets = Secrets(settings.secrets, project=str(settings.root))
         self.approvals = Approvals(self.database, ledger.log, clock)
         self.rooms = Rooms(
-            registry=Registry(settings.root, self.keyring.trusted),
+            registry=Registry(
+                settings.root,
+                self.keyring.trusted,
+                kept=Kept(home / "cache", lambda: clock().timestamp()),
+            ),
             policy=PolicySettings(
                 repo_root=str(settings.root),
                 home=str(home),
@@ -286,6 +292,13 @@ class Runtime:
                 working_directory=working_directory,
             ),
         )
+
+    @cached_property
+    def discovery(self) -> Discovery:
+        """Which adapters may be called, told level by level."""
+        from actum.engine.discovery import Discovery
+
+        return Discovery(self.rooms)
 
     @cached_property
     def executors(self) -> Executors:

@@ -15,7 +15,7 @@ from typing import Any
 from actum.contract.model import Json
 from actum.errors import ContractInvalid, Problem, Refused
 from actum.registry.model import AdapterStatus
-from actum.registry.registry import Registry
+from actum.registry.registry import Recalled, Registry
 
 _DURATION = re.compile(r"(\d+)(ms|s|m)?")
 _SIZE = re.compile(r"(\d+)([MG]i?B?)?", re.IGNORECASE)
@@ -89,21 +89,22 @@ def _resolve(
     name: str, operation: str, adapter_id: str | None, registry: Registry
 ) -> tuple[str, str, list[str]]:
     """(tool id, command, leading arguments). For a program, an operation is its subcommand."""
-    try:
-        recalled = registry.recall(name)
-        if recalled is None:
+    recalled = registry.recall(name, adapter_id, operation)
+    if recalled is None:
+        try:
             tool = registry.find_tool(name)
-            recalled = tool, registry.adapters(tool)
-        tool, adapters = recalled
+            adapters = registry.adapters(tool)
+        except (Refused, ContractInvalid):
+            # Whatever is wrong with the tool, the pipeline will find it and put it on record.
+            return name, operation or name, []
         active = [item for item in adapters if item.status is AdapterStatus.ACTIVE]
         named = [item for item in adapters if item.adapter_id == adapter_id]
         adapter = next(iter((*named, *active, *adapters)), None)
-    except (Refused, ContractInvalid):
-        # Whatever is wrong with the tool, the pipeline will find it and put it on record.
-        return name, operation or name, []
-    if adapter is not None and adapter.cli is not None:
-        return tool.tool_id, adapter.cli.executable, [operation] if operation else []
-    return tool.tool_id, operation or tool.name, []
+        cli = adapter.cli if adapter is not None else None
+        recalled = Recalled(tool_id=tool.tool_id, executable=cli.executable if cli else None)
+    if recalled.executable is not None:
+        return recalled.tool_id, recalled.executable, [operation] if operation else []
+    return recalled.tool_id, operation or name, []
 
 
 def _stdin(content: bytes | str) -> Json:

@@ -27,6 +27,7 @@ from actum.engine.rooms import Rooms
 from actum.errors import EvidenceUnavailable, Fault, Refused, Violation
 from actum.evidence.facts import Stage
 from actum.registry.model import Adapter, Entry
+from actum.registry.selection import Task
 from actum.runners.base import Cancel, OnOutput, Runner
 from actum.runners.lifecycle import never_started
 from actum.runners.places import Got, Queueing, Turn
@@ -101,7 +102,7 @@ def forecast(contract: Contract, rooms: Rooms) -> Forecast:
 def _prepare(contract: Contract, rooms: Rooms, account: Account) -> _Ready:
     """From the contract to a plan that may run and a runner that can hold it."""
     account.stage = Stage.REGISTRY
-    entry = rooms.registry.entry(contract.tool_id, contract.adapter_id)
+    entry = rooms.registry.entry(contract.tool_id, contract.adapter_id, task=_task(contract))
     account.know(tool=entry.tool_ref, adapter=entry.adapter_ref)
     _require_supported(entry)
     account.stage = Stage.VALIDATION
@@ -154,6 +155,11 @@ class Forecast:
     policy: EffectivePolicy | None
     checks: tuple[Check, ...]
     enforcement: tuple[Enforced, ...]
+
+
+def _task(contract: Contract) -> Task:
+    """What the adapter must be able to do, if the contract leaves its choice to the registry."""
+    return Task(operation=contract.inputs.command, parameters=tuple(contract.inputs.parameters))
 
 
 def _require_supported(entry: Entry) -> None:

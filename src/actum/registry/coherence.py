@@ -6,7 +6,7 @@ decides nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -133,8 +133,13 @@ def _args_schema(document: Document, schema: Mapping[str, Json]) -> Iterator[Pro
                     )
 
 
-def adapter_problems(tool: Document | None, documents: Mapping[str, Document]) -> Iterator[Problem]:
-    """Problems of the adapters of one folder; `tool` is ``None`` if tool.yaml is unusable."""
+def adapter_problems(
+    tool: Document | None, documents: Mapping[str, Document], known: Collection[str] = ()
+) -> Iterator[Problem]:
+    """Problems of the adapters of one folder; `tool` is ``None`` if tool.yaml is unusable.
+
+    `known` are ids of adapters of the same folder that are not among `documents`.
+    """
     owners: dict[str, str] = {}
     for path, document in documents.items():
         adapter_id = document.value["adapter_id"]
@@ -153,7 +158,7 @@ def adapter_problems(tool: Document | None, documents: Mapping[str, Document]) -
                 value=document.value["tool_id"],
                 permitted=tool.value["tool_id"],
             )
-        yield from _fallback(document, set(owners))
+        yield from _fallback(document, {*owners, *known})
         yield from _transforms(document)
         yield from _dates(document, ("metadata", "created"), ("metadata", "updated"))
 

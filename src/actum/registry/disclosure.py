@@ -8,10 +8,13 @@
 | 3 | schema, args_schema, examples, fixtures | debugging, documentation |
 
 A level never holds a key of a higher one. Only level 3 reads files: the execution path never does.
+What a level costs whoever reads it is estimated, not counted: every model counts differently.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +44,7 @@ def disclose(adapter: Adapter, tool: Tool, level: int) -> dict[str, Any]:
         "type": adapter.kind.value,
     }
     if level >= 1:
-        told["summary"] = _summary(adapter, tool)
+        told["summary"] = summary(adapter, tool)
     if level >= 2:
         told["interface"] = {adapter.kind.value: adapter.interface}
         told["transforms"] = {
@@ -53,7 +56,12 @@ def disclose(adapter: Adapter, tool: Tool, level: int) -> dict[str, Any]:
     return told
 
 
-def _summary(adapter: Adapter, tool: Tool) -> dict[str, Any]:
+def tokens(told: Mapping[str, Any]) -> int:
+    """About how many tokens a model reads: a quarter of the bytes as compact JSON, rounded up."""
+    return -(-len(json.dumps(told, ensure_ascii=False, separators=(",", ":")).encode()) // 4)
+
+
+def summary(adapter: Adapter, tool: Tool) -> dict[str, Any]:
     """Enough to choose by: what it does, what it is called with, whether it is meant for use."""
     interface = adapter.interface
     common = {
@@ -65,7 +73,9 @@ def _summary(adapter: Adapter, tool: Tool) -> dict[str, Any]:
         case AdapterKind.CLI:
             return common | {
                 "executable": interface["executable"],
-                "parameters": list(interface.get("arg_mapping", {})),
+                "parameters": list(
+                    {**interface.get("arg_mapping", {}), **interface.get("env_mapping", {})}
+                ),
             }
         case AdapterKind.API:
             return common | {

@@ -7,7 +7,7 @@ is meant. Loading grants nothing.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -41,6 +41,7 @@ class Loaded:
 
     tool: Tool
     adapters: tuple[Adapter, ...]  #: in the order of their ids
+    paths: Mapping[str, str]  #: adapter_id -> the file it was read from
 
 
 def load_tool(folder: Path) -> Tool:
@@ -74,13 +75,32 @@ def load_snapshot(snapshot: Snapshot) -> Loaded:
     if problems or tool_document is None:
         raise ContractInvalid(tuple(problems))
     adapters = [
-        _adapter(document.value, sha256_bytes(snapshot.documents[path]))
+        adapter_of(document.value, sha256_bytes(snapshot.documents[path]))
         for path, document in documents.items()
     ]
     return Loaded(
-        tool=_tool(tool_document.value, snapshot.folder),
+        tool=tool_of(tool_document.value, snapshot.folder),
         adapters=tuple(sorted(adapters, key=lambda adapter: adapter.adapter_id)),
+        paths={document.value["adapter_id"]: path for path, document in documents.items()},
     )
+
+
+def well_formed(snapshot: Snapshot, path: str, known: Collection[str]) -> dict[str, Any]:
+    """One document of a folder that was found coherent before; `known` are its adapters' ids.
+
+    Raises `ContractInvalid` with all its problems: another version of Actum may have approved it.
+    """
+    file = str(snapshot.folder / path)
+    document = load_document(snapshot.documents[path], file=file)
+    problems = list(check(document, _schema("tool" if path == "tool.yaml" else "adapter")))
+    if not problems and path == "tool.yaml":
+        problems.extend(tool_problems(document, snapshot.folder.name))
+    elif not problems:
+        problems.extend(adapter_problems(None, {path: document}, known))
+    if problems:
+        raise ContractInvalid(tuple(problems))
+    value: dict[str, Any] = document.value
+    return value
 
 
 @cache
@@ -90,7 +110,7 @@ def _schema(name: str) -> Mapping[str, Any]:
     return schema
 
 
-def _tool(value: Mapping[str, Any], folder: Path) -> Tool:
+def tool_of(value: Mapping[str, Any], folder: Path) -> Tool:
     scope = value["scope"]
     return Tool(
         tool_id=value["tool_id"],
@@ -138,7 +158,7 @@ def _optional_tuple(value: list[str] | None) -> tuple[str, ...] | None:
     return None if value is None else tuple(value)
 
 
-def _adapter(value: Mapping[str, Any], sha256: str) -> Adapter:
+def adapter_of(value: Mapping[str, Any], sha256: str) -> Adapter:
     kind = AdapterKind(value["type"])
     interface = value["interface"][kind.value]
     transforms, errors = value.get("transforms", {}), value.get("errors", {})

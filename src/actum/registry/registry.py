@@ -9,35 +9,42 @@ from __future__ import annotations
 
 import difflib
 import threading
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from actum.contract.call import Executable
 from actum.errors import ContractInvalid, Problem, Refused
 from actum.registry.digest import Snapshot, SnapshotCache, changed_files
+from actum.registry.disclosure import summary
 from actum.registry.executable import MINIMAL_PATH, Executables
-from actum.registry.load import Loaded, load_snapshot
+from actum.registry.kept import Card, Kept, ToolCard
+from actum.registry.load import Loaded, adapter_of, load_snapshot, tool_of, well_formed
 from actum.registry.lock import Lock, lock_bytes, parse_lock
-from actum.registry.model import (
-    Adapter,
-    AdapterKind,
-    AdapterStatus,
-    Entry,
-    Pin,
-    Tool,
-    ToolStatus,
-)
+from actum.registry.model import Adapter, AdapterKind, AdapterStatus, Entry, Pin, Tool, ToolStatus
+from actum.registry.selection import Task, ambiguous, select
 from actum.store.keys import PublicKey
 
-_MAPPING_OF = {
-    AdapterKind.API: "endpoint_mapping",
-    AdapterKind.SDK: "function_mapping",
-    AdapterKind.MCP: "tool_mapping",
-}
+_TOOL = "tool.yaml"
+_ANYTHING = Task()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recalled:
+    """What a tool is called and spoken to by, as it was last read."""
+
+    tool_id: str
+    executable: str | None  #: of a cli adapter; ``None``: it has operations
 
 
 class Registry:
-    """The tools below `root`/tools and the pins of `root`/tools.lock. Safe to share by threads."""
+    """The tools below `root`/tools and the pins of `root`/tools.lock. Safe to share by threads.
+
+    An entry is found level by level: level 0 of the tool (from what was kept, if it is warm), level
+    1 only if several adapters match, level 2 of the one that was chosen. `loaded` counts them.
+    """
 
     def __init__(
         self,
@@ -45,8 +52,13 @@ class Registry:
         trusted: Mapping[str, PublicKey],
         *,
         digests: MutableMapping[str, str] | None = None,
+        kept: Kept | None = None,
     ) -> None:
         self.root = root
+        self.kept = kept or Kept()
+        self.loaded: Counter[int] = Counter()  #: level of disclosure -> times it was loaded
+        self._full: dict[str, tuple[Mapping[str, Any], Adapter]] = {}
+        self._specs: dict[tuple[Path, str], tuple[Mapping[str, Any], Tool]] = {}
         self._trusted = trusted
         self._snapshots = SnapshotCache()
         self._loaded: dict[Path, tuple[Snapshot, Loaded]] = {}
@@ -88,14 +100,30 @@ class Registry:
             raise self._unknown(id_or_name)
         return matching[0]
 
-    def recall(self, id_or_name: str) -> tuple[Tool, tuple[Adapter, ...]] | None:
-        """A tool as it was last read, for naming things: gives no right, and may be out of date."""
-        with self._guard:
-            loaded = [known for _snapshot, known in self._loaded.values()]
-        for known in loaded:
-            if id_or_name in (known.tool.tool_id, known.tool.name):
-                return known.tool, known.adapters
-        return None
+    def recall(
+        self, id_or_name: str, adapter_id: str | None = None, operation: str = ""
+    ) -> Recalled | None:
+        """What was kept of a tool that is pinned, for naming things; it gives no right."""
+        try:
+            pin = self.lock().pin(id_or_name)
+        except Refused:
+            return None
+        card = self.kept.card(pin.tool_id, pin.digest) if pin is not None else None
+        if card is None:
+            return None
+        cards = [each for each in card.adapters if adapter_id in (None, each.adapter_id)]
+        if len(cards) > 1:
+            told = {c.adapter_id: self.kept.summary(c.adapter_id, card.digest) for c in cards}
+            cards.sort(key=lambda each: _rank(told[each.adapter_id], operation))
+        if not cards:
+            return None
+        if cards[0].type != AdapterKind.CLI:
+            return Recalled(tool_id=card.tool_id, executable=None)
+        document = self.kept.document(cards[0].sha256, None)
+        if document is None:
+            return None
+        executable = document["interface"]["cli"]["executable"]
+        return Recalled(tool_id=card.tool_id, executable=executable)
 
     def adapters(self, tool: Tool) -> tuple[Adapter, ...]:
         return self._load(Path(tool.folder)).adapters
@@ -111,41 +139,71 @@ class Registry:
                 self._lock_read = read
         return read[1]
 
-    def entry(
-        self, tool: str, adapter_id: str | None, *, task_operation: str | None = None
-    ) -> Entry:
+    def entry(self, tool: str, adapter_id: str | None, *, task: Task = _ANYTHING) -> Entry:
         """The tool and adapter that may be used; raises `Refused` with the first reason why not.
 
         Without `adapter_id` it is the only active adapter; of several, the only one that serves
-        `task_operation`. Experimental and deprecated adapters are used only by explicit id.
+        `task`. Experimental and deprecated adapters are used only by explicit id.
         """
         pin, folder = self._pinned(tool)
         snapshot = self._snapshots.read(folder)
         _unchanged(pin, snapshot)
-        loaded = self._load_from(snapshot)
-        status = max(loaded.tool.status, pin.status, key=_STRICTNESS.index)
-        if status is not ToolStatus.ACTIVE:
-            raise Refused(
-                "TOOL_NOT_ACTIVE",
-                f"The tool {pin.name} ({pin.tool_id}) is {status}.",
-                remedy=f"Use another tool; `actum tools history {pin.tool_id}` says who decided.",
-            )
+        spec = self._spec(snapshot)
+        _require_active(pin, spec)
+        cards = self._cards(pin, snapshot)
         if adapter_id is None:
-            adapter = _only_active(loaded, task_operation)
+            card = select(cards, task, lambda: self._summaries(cards, snapshot))
         else:
-            adapter = self._named(loaded, adapter_id)
-        if pin.version != loaded.tool.version or pin.adapters.get(adapter.adapter_id) != (
-            adapter.version
-        ):
+            card = self._named(cards, adapter_id)
+        adapter = self._adapter(snapshot, card, cards)
+        if adapter_id is None and adapter.status is not AdapterStatus.ACTIVE:
+            listed = f"{adapter.adapter_id} ({adapter.name}, {adapter.status})"
+            raise ambiguous(spec.name, "no active adapter", listed)
+        if pin.version != spec.version or pin.adapters.get(adapter.adapter_id) != adapter.version:
             approved = pin.adapters.get(adapter.adapter_id, "no version")
             raise Refused(
                 "ADAPTER_VERSION_MISMATCH",
                 f"The adapter {adapter.adapter_id} {adapter.version} of {pin.name} "
-                f"{loaded.tool.version} was not approved: the pin has {approved} for tool "
+                f"{spec.version} was not approved: the pin has {approved} for tool "
                 f"version {pin.version}.",
                 remedy=_approve(pin.tool_id),
             )
-        return Entry(tool=loaded.tool, adapter=adapter, pin=pin)
+        return Entry(tool=spec, adapter=adapter, pin=pin)
+
+    def listed(self) -> Iterator[ToolCard]:
+        """Level 0 of every tool that is pinned and active, in the order of their ids.
+
+        What is warm is told as it was kept for the digest that is pinned now: no folder is looked
+        at. A folder that was changed meanwhile is refused when it is used.
+        """
+        fresh: list[ToolCard] = []
+        summaries: dict[str, dict[str, Any]] = {}
+        cards: list[ToolCard] = []
+        for pin in self.lock().pins:
+            if pin.status is not ToolStatus.ACTIVE:
+                continue
+            card = self.kept.card(pin.tool_id, pin.digest)
+            if card is None:
+                read = self._read_card(pin)
+                if read is None:
+                    continue
+                card, told = read
+                fresh.append(card)
+                summaries |= told
+            if card.status == ToolStatus.ACTIVE:
+                cards.append(card)
+        if fresh:
+            self.kept.keep_cards(fresh, summaries)
+        self.loaded[0] += len(cards)
+        return iter(cards)
+
+    def summaries(self, card: ToolCard) -> Mapping[str, Mapping[str, Any]]:
+        """Level 1 of the adapters of a tool that was listed, by their ids."""
+        return self._summaries(card, None)
+
+    def forget(self) -> None:
+        """The manual refresh: whatever is asked next is read from the tools themselves."""
+        self.kept.forget()
 
     def executable(
         self, entry: Entry, search_path: Sequence[str] = MINIMAL_PATH, *, program: str
@@ -198,8 +256,103 @@ class Registry:
             raise self._unknown(tool)
         return pin, folder
 
-    def _named(self, loaded: Loaded, adapter_id: str) -> Adapter:
-        own = {adapter.adapter_id: adapter for adapter in loaded.adapters}
+    def _cards(self, pin: Pin, snapshot: Snapshot) -> ToolCard:
+        """Level 0."""
+        card = self.kept.card(pin.tool_id, pin.digest)
+        if card is None:
+            card, told = self._carded(snapshot, pin.digest)
+            self.kept.keep_cards([card], told)
+        self.loaded[0] += 1
+        return card
+
+    def _read_card(self, pin: Pin) -> tuple[ToolCard, dict[str, dict[str, Any]]] | None:
+        """Of a folder that is still what was approved; ``None``: it is not."""
+        try:
+            snapshot = self._snapshots.read(self.root / "tools" / pin.name)
+            if snapshot.digest != pin.digest:
+                return None
+            return self._carded(snapshot, pin.digest)
+        except (Refused, ContractInvalid):
+            return None  # gone or unfit: whoever uses it is told why
+
+    def _carded(
+        self, snapshot: Snapshot, digest: str
+    ) -> tuple[ToolCard, dict[str, dict[str, Any]]]:
+        loaded = self._load_from(snapshot)
+        tool = loaded.tool
+        card = ToolCard(
+            tool_id=tool.tool_id,
+            name=tool.name,
+            digest=digest,
+            status=tool.status.value,
+            runner=tool.permissions.runner.value,
+            adapters=tuple(
+                Card(
+                    adapter_id=each.adapter_id,
+                    name=each.name,
+                    tool_id=each.tool_id,
+                    type=each.kind.value,
+                    path=loaded.paths[each.adapter_id],
+                    sha256=each.sha256,
+                )
+                for each in loaded.adapters
+            ),
+        )
+        return card, {each.adapter_id: summary(each, tool) for each in loaded.adapters}
+
+    def _summaries(
+        self, cards: ToolCard, snapshot: Snapshot | None
+    ) -> Mapping[str, Mapping[str, Any]]:
+        """Level 1."""
+        self.loaded[1] += 1
+        told = {
+            card.adapter_id: self.kept.summary(card.adapter_id, cards.digest)
+            for card in cards.adapters
+        }
+        found = {name: each for name, each in told.items() if each is not None}
+        if len(found) == len(told):
+            return found
+        if snapshot is None:
+            snapshot = self._snapshots.read(self.root / "tools" / cards.name)
+        card, read = self._carded(snapshot, snapshot.digest)
+        self.kept.keep_cards([card], read)
+        return read
+
+    def _adapter(self, snapshot: Snapshot, card: Card, cards: ToolCard) -> Adapter:
+        """Level 2."""
+        self.loaded[2] += 1
+        known = [each.adapter_id for each in cards.adapters]
+        document = self._document(snapshot, card.path, known)
+        with self._guard:
+            made = self._full.get(card.sha256)
+        if made is None or made[0] is not document:
+            made = (document, adapter_of(document, card.sha256))
+            with self._guard:
+                self._full[card.sha256] = made
+        return made[1]
+
+    def _spec(self, snapshot: Snapshot) -> Tool:
+        document = self._document(snapshot, _TOOL, ())
+        key = (snapshot.folder, snapshot.files[_TOOL])
+        with self._guard:
+            made = self._specs.get(key)
+        if made is None or made[0] is not document:
+            made = (document, tool_of(document, snapshot.folder))
+            with self._guard:
+                self._specs[key] = made
+        return made[1]
+
+    def _document(self, snapshot: Snapshot, path: str, known: Sequence[str]) -> Mapping[str, Any]:
+        """Parsed from the bytes that were compared with the pin, or kept under their digest."""
+        sha256 = snapshot.files[path].removesuffix("+x")
+        document = self.kept.document(sha256, None)
+        if document is None:
+            document = well_formed(snapshot, path, known)
+            self.kept.keep_document(sha256, document)
+        return document
+
+    def _named(self, cards: ToolCard, adapter_id: str) -> Card:
+        own = {card.adapter_id: card for card in cards.adapters}
         if adapter_id in own:
             return own[adapter_id]
         for tool in self.tools():
@@ -207,13 +360,13 @@ class Registry:
                 raise Refused(
                     "ADAPTER_MISMATCH",
                     f"The adapter {adapter_id} is one of {tool.name} ({tool.tool_id}), "
-                    f"not of {loaded.tool.name} ({loaded.tool.tool_id}).",
-                    remedy=f"Adapters of {loaded.tool.name}: {', '.join(own) or 'none'}.",
+                    f"not of {cards.name} ({cards.tool_id}).",
+                    remedy=f"Adapters of {cards.name}: {', '.join(own) or 'none'}.",
                 )
         raise Refused(
             "ADAPTER_UNKNOWN",
             f"There is no adapter {adapter_id}.",
-            remedy=f"Adapters of {loaded.tool.name}: {', '.join(own) or 'none'}.",
+            remedy=f"Adapters of {cards.name}: {', '.join(own) or 'none'}.",
         )
 
     def _unknown(self, tool: str) -> Refused:
@@ -245,22 +398,19 @@ def _approve(tool_id: str) -> str:
     return f"`actum tools approve {tool_id} --by WHO --evidence REF`."
 
 
-def _only_active(loaded: Loaded, task_operation: str | None) -> Adapter:
-    active = [each for each in loaded.adapters if each.status is AdapterStatus.ACTIVE]
-    if len(active) > 1 and task_operation is not None:
-        active = [each for each in active if _serves(each, task_operation)] or active
-    if len(active) == 1:
-        return active[0]
-    listed = ", ".join(f"{a.adapter_id} ({a.name}, {a.status})" for a in active or loaded.adapters)
-    count = "several active adapters" if active else "no active adapter"
-    raise Refused(
-        "ADAPTER_AMBIGUOUS",
-        f"The tool {loaded.tool.name} has {count}: {listed or 'none at all'}.",
-        remedy="Name one in adapter_id.",
+def _require_active(pin: Pin, tool: Tool) -> None:
+    status = max(tool.status, pin.status, key=_STRICTNESS.index)
+    if status is not ToolStatus.ACTIVE:
+        raise Refused(
+            "TOOL_NOT_ACTIVE",
+            f"The tool {pin.name} ({pin.tool_id}) is {status}.",
+            remedy=f"Use another tool; `actum tools history {pin.tool_id}` says who decided.",
+        )
+
+
+def _rank(summary: Mapping[str, Any] | None, operation: str) -> tuple[bool, bool]:
+    """Active adapters that have the operation first; otherwise in the order of their ids."""
+    told = summary or {}
+    return told.get("status") != AdapterStatus.ACTIVE.value, operation not in told.get(
+        "operations", ()
     )
-
-
-def _serves(adapter: Adapter, operation: str) -> bool:
-    if adapter.cli is not None:
-        return operation == adapter.cli.executable
-    return operation in adapter.interface[_MAPPING_OF[adapter.kind]]

@@ -16,6 +16,7 @@ from actum.registry.change import approve, block, deprecate
 from actum.registry.lock import read_lock, write_lock
 from actum.registry.model import AdapterStatus, ToolStatus
 from actum.registry.registry import Registry
+from actum.registry.selection import Task
 from actum.registry.ship import ship
 from actum.store.keys import Keyring
 
@@ -261,9 +262,15 @@ def test_of_several_active_adapters_the_one_that_serves_the_operation_is_chosen(
     repository.approve("TL-003")
     registry = repository.registry()
     for _ in range(3):
-        assert registry.entry("ripgrep", None, task_operation="rga").adapter.adapter_id == "ADP-101"
-        assert registry.entry("ripgrep", None, task_operation="rg").adapter.adapter_id == "ADP-001"
-    assert refusal(registry, "ripgrep", task_operation="other").code == "ADAPTER_AMBIGUOUS"
+        assert (
+            registry.entry("ripgrep", None, task=Task(operation="rga")).adapter.adapter_id
+            == "ADP-101"
+        )
+        assert (
+            registry.entry("ripgrep", None, task=Task(operation="rg")).adapter.adapter_id
+            == "ADP-001"
+        )
+    assert refusal(registry, "ripgrep", task=Task(operation="other")).code == "ADAPTER_AMBIGUOUS"
 
 
 @pytest.mark.req("000-189")

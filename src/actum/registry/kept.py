@@ -1,0 +1,236 @@
+"""What the registry remembers between processes, so that few files are read and fewer parsed.
+
+| cache | holds | for | until |
+|---|---|---|---|
+| tool metadata | levels 0 and 1 of each tool's adapters | everybody | 1 h, or `forget` |
+| adapter schema | level 2: documents found well-formed | everybody | 24 h, or another version |
+
+Nothing here gives a right to run: what was kept is used only for a folder whose digest is pinned,
+and is kept under that digest. It lies in `.actum/`, which no tool sees; without a folder it is
+remembered by this process alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from actum.store.whole_file import write_whole
+
+METADATA_S = 3_600.0
+SCHEMA_S = 86_400.0
+
+_SHAPE = 1  #: of the files; what another version of Actum wrote is not read
+_TOOLS, _SUMMARIES, _DOCUMENTS = "tools.json", "summaries.json", "documents"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Card:
+    """Level 0 of an adapter, and which file of its tool it is."""
+
+    adapter_id: str
+    name: str
+    tool_id: str
+    type: str
+    path: str
+    sha256: str
+
+    @property
+    def told(self) -> dict[str, str]:
+        """What level 0 discloses."""
+        return {
+            "adapter_id": self.adapter_id,
+            "name": self.name,
+            "tool_id": self.tool_id,
+            "type": self.type,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCard:
+    """Level 0 of a tool's adapters, as its folder with this digest has them."""
+
+    tool_id: str
+    name: str
+    digest: str
+    status: str
+    runner: str
+    adapters: tuple[Card, ...]
+
+
+class Kept:
+    """Both caches of one project. Shared by threads, and through the folder by processes."""
+
+    def __init__(self, folder: Path | None = None, now: Callable[[], float] = time.time) -> None:
+        self._folder = folder
+        self._now = now
+        self._tools = _File(folder and folder / _TOOLS)
+        self._summaries = _File(folder and folder / _SUMMARIES)
+        self._documents: dict[str, dict[str, Any]] = {}
+        self._guard = threading.RLock()
+
+    def card(self, tool_id: str, digest: str) -> ToolCard | None:
+        """Level 0 of a tool, if it was kept for this digest and is not too old."""
+        with self._guard:
+            found = self._tools.read().get(tool_id)
+        if found is None or found["digest"] != digest or not self._fresh(found, METADATA_S):
+            return None
+        return _card(found)
+
+    def keep_cards(
+        self, cards: Iterable[ToolCard], summaries: Mapping[str, Mapping[str, Any]]
+    ) -> None:
+        """Levels 0 and 1, read together because they stand in the same documents."""
+        at = self._now()
+        told = {card.tool_id: card for card in cards}
+        with self._guard:
+            self._tools.add({tool_id: _plain(card, at) for tool_id, card in told.items()})
+            self._summaries.add(
+                {
+                    adapter.adapter_id: {
+                        "kept_at": at,
+                        "digest": card.digest,
+                        "summary": dict(summaries[adapter.adapter_id]),
+                    }
+                    for card in told.values()
+                    for adapter in card.adapters
+                }
+            )
+
+    def summary(self, adapter_id: str, digest: str) -> dict[str, Any] | None:
+        """Level 1 of an adapter, under the same conditions as level 0."""
+        with self._guard:
+            found = self._summaries.read().get(adapter_id)
+        if found is None or found["digest"] != digest or not self._fresh(found, METADATA_S):
+            return None
+        summary: dict[str, Any] = found["summary"]
+        return summary
+
+    def document(self, sha256: str, version: str | None) -> dict[str, Any] | None:
+        """A well-formed document with these bytes, of this version."""
+        with self._guard:
+            found = self._documents.get(sha256)
+            if found is None and self._folder is not None:
+                found = _json(self._folder / _DOCUMENTS / f"{sha256}.json")
+                if found is not None:
+                    self._documents[sha256] = found
+        if found is None or not self._fresh(found, SCHEMA_S):
+            return None
+        document: dict[str, Any] = found["document"]
+        return document if version in (None, document["version"]) else None
+
+    def keep_document(self, sha256: str, document: dict[str, Any]) -> None:
+        kept = {"shape": _SHAPE, "kept_at": self._now(), "document": document}
+        with self._guard:
+            self._documents[sha256] = kept
+        if self._folder is not None:
+            _write(self._folder / _DOCUMENTS / f"{sha256}.json", kept)
+
+    def forget(self) -> None:
+        """The manual refresh: whatever is asked next is read from the tools themselves."""
+        with self._guard:
+            self._tools.clear()
+            self._summaries.clear()
+            self._documents.clear()
+            if self._folder is not None:
+                for path in (self._folder / _DOCUMENTS).glob("*.json"):
+                    path.unlink(missing_ok=True)
+
+    def _fresh(self, kept: Mapping[str, Any], seconds: float) -> bool:
+        # A clock that was set back would otherwise keep things for ever.
+        return bool(0 <= self._now() - kept["kept_at"] < seconds)
+
+
+class _File:
+    """A mapping in a file; read again when another process has replaced it."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._stamp: tuple[int, int, int] | None = None
+        self._values: dict[str, dict[str, Any]] = {}
+
+    def read(self) -> dict[str, dict[str, Any]]:
+        if self._path is not None:
+            stamp = _stamp(self._path)
+            if stamp != self._stamp:
+                content = _json(self._path) or {}
+                self._values, self._stamp = content.get("values", {}), stamp
+        return self._values
+
+    def add(self, values: Mapping[str, dict[str, Any]]) -> None:
+        self._values = {**self.read(), **values}
+        if self._path is not None:
+            _write(self._path, {"shape": _SHAPE, "values": self._values})
+            self._stamp = _stamp(self._path)
+
+    def clear(self) -> None:
+        self._values, self._stamp = {}, None
+        if self._path is not None:
+            self._path.unlink(missing_ok=True)
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def _json(path: Path) -> dict[str, Any] | None:
+    """What was kept, or nothing: a cache that cannot be read is an empty one."""
+    try:
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return content if isinstance(content, dict) and content.get("shape") == _SHAPE else None
+
+
+def _write(path: Path, content: Mapping[str, Any]) -> None:
+    # On a full disk the next one reads the tools again, as this one did.
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_whole(path, json.dumps(content).encode(), synced=False)
+
+
+def _plain(card: ToolCard, at: float) -> dict[str, Any]:
+    return {
+        "kept_at": at,
+        "tool_id": card.tool_id,
+        "name": card.name,
+        "digest": card.digest,
+        "status": card.status,
+        "runner": card.runner,
+        "adapters": [
+            [each.adapter_id, each.name, each.type, each.path, each.sha256]
+            for each in card.adapters
+        ],
+    }
+
+
+def _card(found: Mapping[str, Any]) -> ToolCard:
+    return ToolCard(
+        tool_id=found["tool_id"],
+        name=found["name"],
+        digest=found["digest"],
+        status=found["status"],
+        runner=found["runner"],
+        adapters=tuple(
+            Card(
+                adapter_id=adapter_id,
+                name=name,
+                tool_id=found["tool_id"],
+                type=kind,
+                path=path,
+                sha256=sha256,
+            )
+            for adapter_id, name, kind, path, sha256 in found["adapters"]
+        ),
+    )
