@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from actum import settings as project
 from actum.contract.complete import Fill, complete
+from actum.contract.encoder import hasten
 from actum.contract.model import Contract, Json, RunnerKind
 from actum.contract.parse import Draft, parse_contract
 from actum.engine.approvals import Approvals
@@ -109,6 +110,8 @@ class Runtime:
             session=session or own,
             clock=clock,
         )
+        if pool:
+            hasten()
         self._swept = 0.0
         self.sweep()
 
@@ -253,7 +256,8 @@ class Runtime:
             turn = Queueing(self.rooms.places, cancel, patience)
         while True:
             result = execute(asked, self.rooms, on_output=on_output, cancel=cancel, turn=turn)
-            self.rooms.receipts.export(result.receipt_id)
+            if result.replayed:
+                self.rooms.receipts.export(result.receipt_id)
             if wait_s is None or "APPROVAL_REQUIRED" not in result.reason_codes:
                 return result
             if on_waiting is not None:

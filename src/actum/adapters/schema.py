@@ -9,9 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from actum.contract.model import Json
 from actum.errors import Violation
+
+if TYPE_CHECKING:
+    from jsonschema_rs import Validator
 
 MARK = "x-actum"
 #: The property that speaks about raw `inputs.arguments`; no parameter can have this name.
@@ -55,24 +59,23 @@ def check_parameters(
     Raw arguments are judged by the property `arguments` if the schema has one. A call that is
     written wholly in raw arguments has no named parameters, so none can be missing from it.
     """
-    document = dict(schema)
     instance = dict(parameters)
-    if raw and not parameters:
-        required = document.get("required", [])
-        document["required"] = [name for name in required if name == RAW]
     if raw and RAW in schema.get("properties", {}):
         instance[RAW] = list(raw)
-    return check_schema(document, instance, "args_schema of the tool")
+    validator = _compiled(schema, only_raw=bool(raw and not parameters))
+    return _objections(validator, instance, "args_schema of the tool")
 
 
 def check_schema(
     schema: Mapping[str, Json], parameters: Mapping[str, Json], where: str
 ) -> tuple[Violation, ...]:
     """Every way in which `parameters` break `schema`; `where` says where that is written."""
-    import jsonschema_rs
+    return _objections(_compiled(schema, only_raw=False), parameters, where)
 
-    # Masked: a message goes where the value of a parameter must not.
-    validator = jsonschema_rs.validator_for(dict(schema), offline=True, mask="***")
+
+def _objections(
+    validator: Validator, parameters: Mapping[str, Json], where: str
+) -> tuple[Violation, ...]:
     return tuple(
         Violation(
             code="ARGS_INVALID",
@@ -82,6 +85,28 @@ def check_schema(
         )
         for error in validator.iter_errors(dict(parameters))
     )
+
+
+#: Compiled schemas, each with the one it was made from: a tool's is one object while it is loaded.
+_KEPT: dict[tuple[int, bool], tuple[Mapping[str, Json], Validator]] = {}
+_MOST_KEPT = 256
+
+
+def _compiled(schema: Mapping[str, Json], *, only_raw: bool) -> Validator:
+    kept = _KEPT.get((id(schema), only_raw))
+    if kept is not None and kept[0] is schema:
+        return kept[1]
+    import jsonschema_rs
+
+    document = dict(schema)
+    if only_raw:
+        document["required"] = [name for name in document.get("required", []) if name == RAW]
+    # Masked: a message goes where the value of a parameter must not.
+    validator = jsonschema_rs.validator_for(document, offline=True, mask="***")
+    if len(_KEPT) >= _MOST_KEPT:
+        _KEPT.clear()
+    _KEPT[id(schema), only_raw] = (schema, validator)
+    return validator
 
 
 def _field(path: list[str | int]) -> str:

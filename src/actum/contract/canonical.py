@@ -9,10 +9,10 @@ being rounded or guessed.
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from typing import Any, BinaryIO
 
+from actum.contract.encoder import encode
 from actum.errors import ActumError
 
 _SAFE = 2**53
@@ -29,7 +29,7 @@ class NotCanonical(ActumError):
 def canonical(value: Any) -> bytes:
     """Encode `value`; equal values give equal bytes on every machine."""
     if _simple(value):
-        return _dumps(value).encode()
+        return encode(value)
     _require_json(value, "$")
     # Floats and keys beyond ASCII need RFC 8785's number format and UTF-16 ordering.
     import rfc8785
@@ -37,11 +37,8 @@ def canonical(value: Any) -> bytes:
     return rfc8785.dumps(value)
 
 
-_dumps = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode
-
-
 def _simple(value: Any) -> bool:
-    """Whether `json.dumps` alone is exact: every digest takes this way, so it is short."""
+    """Whether a plain encoder is exact: every digest takes this way, so it is short."""
     kind = type(value)
     if kind is str:
         return bool(value.isascii()) or not _SURROGATE.search(value)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from actum.contract.model import FilesystemLevel, FilesystemRequest, NetworkLevel, NetworkRequest
 from actum.errors import Violation
@@ -54,8 +55,9 @@ def is_within(path: str, parent: str) -> bool:
     return ".." not in inner and ".." not in outer and inner[: len(outer)] == outer
 
 
-def _parts(path: str) -> list[str]:
-    return [part for part in path.split("/") if part not in ("", ".")]
+@lru_cache(maxsize=1_024)
+def _parts(path: str) -> tuple[str, ...]:
+    return tuple(part for part in path.split("/") if part not in ("", "."))
 
 
 def _within_any(path: str, parents: Iterable[str]) -> bool:
@@ -130,7 +132,7 @@ def narrow(
     def writable(path: str) -> bool:
         if _within_any(path, grant.write):
             return True
-        specific = _parts(path) != [] and not _within_any(path, _NEVER_WRITABLE)
+        specific = _parts(path) != () and not _within_any(path, _NEVER_WRITABLE)
         return specific and _within_any(path, grant.write_if_listed)
 
     read, write = grant.read, grant.write

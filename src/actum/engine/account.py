@@ -42,7 +42,8 @@ class Account:
         self.opened: Opened | None = None
         self.granted: tuple[Granted, ...] = ()
         whole, identity = digests(contract)
-        self.intent = Intent(
+        self._learnt: dict[str, object] = {}
+        self._intent = Intent(
             contract=contract,
             contract_sha256=whole,
             identity_sha256=identity,
@@ -112,7 +113,15 @@ class Account:
         )
 
     def know(self, **facts: object) -> None:
-        self.intent = dataclasses.replace(self.intent, **facts)  # type: ignore[arg-type]
+        self._learnt.update(facts)
+
+    @property
+    def intent(self) -> Intent:
+        """All that is known by now."""
+        if self._learnt:
+            self._intent = dataclasses.replace(self._intent, **self._learnt)  # type: ignore[arg-type]
+            self._learnt.clear()
+        return self._intent
 
     def _facts(self, outcome: Outcome, reasons: tuple[str, ...], **more: object) -> ExecutionFacts:
         known = {
@@ -147,6 +156,10 @@ class Account:
             **more,  # type: ignore[arg-type]
         )
 
+    def _seal(self, facts: ExecutionFacts, result: Result) -> None:
+        receipt = self.rooms.ledger.seal(facts, result.without_output())
+        self.rooms.receipts.hand_out(receipt)
+
     def seal_refusal(self, refusal: Refused) -> Result:
         """Nothing ran, and that is evidence too."""
         codes = tuple(
@@ -156,21 +169,21 @@ class Account:
         facts = self._facts(
             Outcome.REJECTED, codes, refused_at=self.stage, violations=refusal.violations
         )
-        self.rooms.ledger.seal(facts, result.without_output())
+        self._seal(facts, result)
         return result
 
     def seal_fault(self, fault: Fault) -> None:
         """We failed after the PENDING record was written; it must not stay open."""
         reasons = (PROJECTIONS[Outcome.EXCEPTION].reason or "", fault.code)
         facts = self._facts(Outcome.EXCEPTION, reasons)
-        self.rooms.ledger.seal(facts, self._result(Outcome.EXCEPTION, reasons).without_output())
+        self._seal(facts, self._result(Outcome.EXCEPTION, reasons))
 
     def seal_broken(self, error: BaseException) -> None:
         """As `seal_fault`, for what is no fault of ours to name. The sandbox is gone already."""
         outcome = Outcome.EXCEPTION if isinstance(error, Exception) else Outcome.CANCELLED
         reasons = (PROJECTIONS[outcome].reason or "",)
         facts = self._facts(outcome, reasons)
-        self.rooms.ledger.seal(facts, self._result(outcome, reasons).without_output())
+        self._seal(facts, self._result(outcome, reasons))
 
     def seal(self, plan: Plan, adapter: Adapter, capture: Capture) -> Result:
         """Interpret what came back and close the record; only then is there a result."""
@@ -195,7 +208,7 @@ class Account:
         self.rooms.sessions.put(
             self.intent.session, contract.execution_id, capture.stdout.kept, capture.stderr.kept
         )
-        self.rooms.ledger.seal(facts, result.without_output())
+        self._seal(facts, result)
         if verdict.outcome is Outcome.PERMISSION_DENIED:
             self.rooms.approvals.escalate(contract, self.intent.session, facts.ended_at)
         return result

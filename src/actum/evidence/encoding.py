@@ -8,19 +8,10 @@ sorted and no white space, at a quarter of the price, which every execution pays
 
 from __future__ import annotations
 
-import json
-
+from actum.contract.encoder import encode
 from actum.contract.model import Json
-
-_ENCODER = json.JSONEncoder(
-    ensure_ascii=False,
-    allow_nan=False,
-    sort_keys=True,
-    separators=(",", ":"),
-    check_circular=False,  # records are trees that we have just built
-)
 
 
 def encoded(document: Json) -> bytes:
     """UTF-8 JSON. A lone surrogate, which UTF-8 cannot say, becomes its JSON escape."""
-    return _ENCODER.encode(document).encode("utf-8", "backslashreplace")
+    return encode(document)

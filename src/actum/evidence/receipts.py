@@ -69,6 +69,25 @@ class Receipts:
         """Where `export` puts a receipt of this home."""
         return self._directory / f"{receipt_id}.json"
 
+    def hand_out(self, receipt: Receipt) -> None:
+        """Write the file of a receipt that was sealed this moment.
+
+        Nobody knows its name yet, so nobody can see half of it; if we die on the way, `export`
+        writes it anew.
+        """
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        path = f"{self._directory}/{receipt.receipt_id}.json"
+        try:
+            try:
+                descriptor = os.open(path, flags, 0o600)
+            except FileNotFoundError:
+                self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+                descriptor = os.open(path, flags, 0o600)
+            with open(descriptor, "wb", buffering=0) as file:
+                file.write(receipt.encoded)
+        except OSError as error:
+            raise _unwritten(path, error) from error
+
     def export(self, receipt_id: str) -> Path:
         """Write the receipt's file if it is not there as it should be; return its path."""
         kept = self.find(receipt_id)
@@ -78,14 +97,18 @@ class Receipts:
                 self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_whole(path, kept.encoded, synced=False)  # a reader never sees half of it
         except OSError as error:
-            raise EvidenceUnavailable(
-                f"The receipt cannot be written to {path}: {error.strerror}.",
-                remedy="It is safe in the database; `actum receipts show` prints it.",
-            ) from error
+            raise _unwritten(path, error) from error
         return path
 
 
 _SELECT = "SELECT receipt_id, execution_id, evidence_id, final_seq, envelope, sha256 FROM receipts"
+
+
+def _unwritten(path: str | Path, error: OSError) -> EvidenceUnavailable:
+    return EvidenceUnavailable(
+        f"The receipt cannot be written to {path}: {error.strerror}.",
+        remedy="It is safe in the database; `actum receipts show` prints it.",
+    )
 
 
 def _kept(row: tuple[str, str, str, int, str, str]) -> KeptReceipt:

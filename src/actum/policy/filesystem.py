@@ -48,30 +48,31 @@ def reachable(
     settings: PolicySettings,
     granted: frozenset[ApprovalNeeded] = frozenset(),
 ) -> Reachable:
-    root = os.path.realpath(settings.repo_root)
+    real = _Resolver()
+    root = real(settings.repo_root)
     scratch = contract.inputs.working_directory == SCRATCH
-    here = root if scratch else os.path.realpath(contract.inputs.working_directory)
-    request = _resolved(contract.sandbox.filesystem, here)
+    here = root if scratch else real(contract.inputs.working_directory)
+    request = _resolved(contract.sandbox.filesystem, here, real)
     if scratch:
         # No directory of the host is asked for, so none is given but what is listed for reading.
         request = replace(request, read=request.read or (), write=request.write or ())
     level = request.level or DEFAULT_FILESYSTEM_LEVEL
-    output = _output_directory(contract, here, root)
+    output = _output_directory(contract, here, root, real)
+    dependencies = real.all(settings.dependencies, root)
     grant = expand_filesystem(
         level,
         repo_root=root,
         working_directory=here,
-        dependencies=_all_resolved(settings.dependencies, root),
+        dependencies=dependencies,
         output_directory=output,
     )
     asked, violations = narrow(grant, request, here)
-    deny = outermost((*asked.deny, os.path.realpath(settings.home)))
-    scoped = _within_scope(asked, tool, root)
+    deny = outermost((*asked.deny, real(settings.home)))
+    scoped = _within_scope(asked, tool, root, real)
     write = tuple(path for path in scoped.write if not is_covered(path, deny))
     governed = tuple(_governing(root, write))
     free = tuple(path for path in write if not is_covered(path, governed))
     read = tuple(path for path in outermost((*scoped.read, *write)) if not is_covered(path, deny))
-    dependencies = _all_resolved(settings.dependencies, root)
     wanted = _Wanted(read=read, write=free, ordinary=(root, *dependencies))
     needed = tuple(_needed(level, wanted, root, here, output))
     given = _without_missing(wanted, needed, granted)
@@ -90,23 +91,38 @@ def reachable(
     )
 
 
-def _all_resolved(paths: Iterable[str], base: str) -> tuple[str, ...]:
-    return tuple(os.path.realpath(os.path.join(base, path)) for path in paths)
+class _Resolver:
+    """Where paths lead. Each is looked up once, so that one judgement sees one file system."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, str] = {}
+
+    def __call__(self, path: str) -> str:
+        plain = os.path.normpath(path) if ".." not in path else path  # `..` after a link is not
+        found = self._known.get(plain)
+        if found is None:
+            found = self._known[plain] = os.path.realpath(plain)
+        return found
+
+    def all(self, paths: Iterable[str], base: str) -> tuple[str, ...]:
+        return tuple(self(os.path.join(base, path)) for path in paths)
 
 
-def _resolved(request: FilesystemRequest, here: str) -> FilesystemRequest:
+def _resolved(request: FilesystemRequest, here: str, real: _Resolver) -> FilesystemRequest:
+    if request.read is None and request.write is None and not request.deny:
+        return request
     return replace(
         request,
-        read=None if request.read is None else _all_resolved(request.read, here),
-        write=None if request.write is None else _all_resolved(request.write, here),
-        deny=_all_resolved(request.deny, here),
+        read=None if request.read is None else real.all(request.read, here),
+        write=None if request.write is None else real.all(request.write, here),
+        deny=real.all(request.deny, here),
     )
 
 
-def _output_directory(contract: Contract, here: str, root: str) -> str | None:
+def _output_directory(contract: Contract, here: str, root: str, real: _Resolver) -> str | None:
     """Where level extended may write besides: the one directory of the project that all declared
     output files beyond the working directory lie in. A directory above it is not one."""
-    files = _all_resolved(contract.outputs.output_files, here)
+    files = real.all(contract.outputs.output_files, here)
     parents = {os.path.dirname(file) for file in files if not is_within(file, here)}
     if len(parents) != 1:
         return None
@@ -114,15 +130,17 @@ def _output_directory(contract: Contract, here: str, root: str) -> str | None:
     return parent if is_within(parent, root) and not is_within(here, parent) else None
 
 
-def _within_scope(grant: FilesystemGrant, tool: Tool, root: str) -> FilesystemGrant:
+def _within_scope(
+    grant: FilesystemGrant, tool: Tool, root: str, real: _Resolver
+) -> FilesystemGrant:
     """What `grant` and the registry both permit."""
-    scope, permissions = _all_resolved(tool.scope.filesystem, root), tool.permissions
+    scope, permissions = real.all(tool.scope.filesystem, root), tool.permissions
     read, write = common(grant.read, scope), common(grant.write, scope)
     if permissions.read is not None:
-        listed = _all_resolved((*permissions.read, *(permissions.write or ())), root)
+        listed = real.all((*permissions.read, *(permissions.write or ())), root)
         read, write = common(read, listed), common(write, listed)
     if permissions.write is not None:
-        write = common(write, _all_resolved(permissions.write, root))
+        write = common(write, real.all(permissions.write, root))
     match tool.scope.data_access:
         case "write":
             pass
@@ -138,10 +156,10 @@ def _governing(root: str, write: tuple[str, ...]) -> Iterator[str]:
     if not write:
         return
     for name in _GOVERNING:
-        yield from _with_target(os.path.join(root, name))
+        yield from _with_target(root, name)
     for holder in {holder for path in write for holder in _git_holders(path)}:
         for name in _GIT:
-            yield from _with_target(os.path.join(holder, name))
+            yield from _with_target(holder, name)
 
 
 def _git_holders(path: str) -> Iterator[str]:
@@ -153,10 +171,12 @@ def _git_holders(path: str) -> Iterator[str]:
             yield "/".join(parts[:index]) or "/"
 
 
-def _with_target(path: str) -> Iterator[str]:
+def _with_target(holder: str, name: str) -> Iterator[str]:
     """The path itself, which a link could be swapped at, and where the link leads."""
+    path = f"{holder}/{name}" if holder != "/" else f"/{name}"
     yield path
-    if os.path.islink(path) or os.path.islink(os.path.dirname(path)):
+    folder, slash, _ = name.rpartition("/")
+    if os.path.islink(path) or (slash and os.path.islink(f"{holder}/{folder}")):
         yield os.path.realpath(path)
 
 

@@ -40,9 +40,7 @@ class Snapshot:
     files: Mapping[str, str]  #: relative path -> SHA-256, with ``+x`` if executable
     documents: Mapping[str, bytes] = field(repr=False)  #: `tool.yaml` and `adapters/*.yaml`
 
-    @property
-    def digest(self) -> str:
-        return sha256_json(dict(self.files))
+    digest: str  #: of `files`
 
 
 def folder_digest(folder: Path) -> str:
@@ -58,7 +56,8 @@ def read_folder(folder: Path) -> Snapshot:
         files[path] = sha256_bytes(content) + ("+x" if status.st_mode & 0o111 else "")
         if is_document(path):
             documents[path] = content
-    return Snapshot(folder=folder, files=files, documents=documents)
+    digest = sha256_json(files)
+    return Snapshot(folder=folder, files=files, documents=documents, digest=digest)
 
 
 def is_document(path: str) -> bool:
@@ -125,7 +124,7 @@ def _stamps(folder: Path) -> tuple[Stamp, ...]:
 
 
 def _walk(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
-    if folder.is_symlink() or not folder.is_dir():
+    if not stat.S_ISDIR(_mode(str(folder))):
         raise _unfit(folder, "", "it is not a directory of its own")
     count = size = 0
     pending = [("", 0)]
@@ -150,9 +149,16 @@ def _walk(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
             yield path, status
 
 
+def _mode(path: str) -> int:
+    try:
+        return os.lstat(path).st_mode
+    except OSError:
+        return 0  # nothing there, or nothing that we may see
+
+
 def _listed(folder: Path, below: str) -> list[tuple[str, os.stat_result]]:
     try:
-        with os.scandir(folder / below) as entries:
+        with os.scandir(f"{folder}/{below}" if below else str(folder)) as entries:
             return [
                 (
                     f"{below}/{entry.name}" if below else entry.name,

@@ -7,9 +7,7 @@ with what was judged. The caller's PATH is never looked at.
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import MutableMapping, Sequence
-from pathlib import Path
 
 from actum.contract.call import Executable
 from actum.contract.canonical import sha256_file
@@ -29,7 +27,7 @@ class Executables:
 
     def find(self, program: str, search_path: Sequence[str], *, hint: str) -> Executable:
         path = _locate(program, search_path)
-        if path is None:
+        if not path:
             where = "" if program.startswith("/") else f" in {':'.join(search_path)}"
             raise Refused(
                 "EXECUTABLE_MISSING",
@@ -37,22 +35,28 @@ class Executables:
                 remedy=hint,
             )
         tick = file_clock_ns()
-        with path.open("rb") as file:
-            status = os.fstat(file.fileno())
-            key = f"{status.st_dev}:{status.st_ino}:{status.st_ctime_ns}:{status.st_size}"
-            digest = self._kept.get(key)
-            if digest is None:
+        status = os.stat(path)
+        digest = self._kept.get(_key(status))
+        if digest is None:
+            with open(path, "rb") as file:
+                status = os.fstat(file.fileno())
                 digest = sha256_file(file)
-                # Changed in this very tick, it could change again and keep its ctime.
-                if status.st_ctime_ns < tick:
-                    self._kept[key] = digest
-        return Executable(path=str(path), sha256=digest, device=status.st_dev, inode=status.st_ino)
+            # Changed in this very tick, it could change again and keep its ctime.
+            if status.st_ctime_ns < tick:
+                self._kept[_key(status)] = digest
+        return Executable(path=path, sha256=digest, device=status.st_dev, inode=status.st_ino)
 
 
-def _locate(program: str, search_path: Sequence[str]) -> Path | None:
+def _key(status: os.stat_result) -> str:
+    return f"{status.st_dev}:{status.st_ino}:{status.st_ctime_ns}:{status.st_size}"
+
+
+def _locate(program: str, search_path: Sequence[str]) -> str:
+    """The real path of the first that can be run; empty if there is none."""
     candidates = [program] if program.startswith("/") else [f"{d}/{program}" for d in search_path]
     for candidate in candidates:
-        real = Path(os.path.realpath(candidate))
-        if real.exists() and stat.S_ISREG(real.stat().st_mode) and os.access(real, os.X_OK):
-            return real
-    return None
+        if os.access(candidate, os.X_OK):
+            real = os.path.realpath(candidate)
+            if os.path.isfile(real):
+                return real
+    return ""

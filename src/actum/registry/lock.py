@@ -61,10 +61,9 @@ def read_lock(root: Path, trusted: Mapping[str, PublicKey]) -> Lock:
 
 
 def lock_bytes(root: Path) -> bytes | None:
-    path = root / FILE_NAME
     try:
-        with path.open("rb") as file:
-            content = file.read(_MAX_BYTES + 1)
+        with open(f"{root}/{FILE_NAME}", "rb", buffering=0) as file:
+            content = file.read(_MAX_BYTES + 1) or b""
     except FileNotFoundError:
         return None
     except OSError as error:

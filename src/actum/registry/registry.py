@@ -8,6 +8,7 @@ parsed from the very bytes that were compared. It executes nothing and reads no 
 from __future__ import annotations
 
 import difflib
+import os
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
@@ -63,6 +64,7 @@ class Registry:
         self._snapshots = SnapshotCache()
         self._loaded: dict[Path, tuple[Snapshot, Loaded]] = {}
         self._lock_read: tuple[bytes | None, Lock] | None = None
+        self._paths: dict[str, Path] = {}
         self._guard = threading.Lock()
         self._executables = Executables(digests)
 
@@ -251,10 +253,17 @@ class Registry:
                 f"The tool {found.name} ({found.tool_id}) is not pinned in tools.lock.",
                 remedy=_approve(found.tool_id),
             )
-        folder = self.root / "tools" / pin.name
-        if not folder.is_dir():
+        folder = self._folder_of(pin.name)
+        if not os.path.isdir(folder):
             raise self._unknown(tool)
         return pin, folder
+
+    def _folder_of(self, name: str) -> Path:
+        # One object per folder: joining and hashing paths was a tenth of a look-up.
+        folder = self._paths.get(name)
+        if folder is None:
+            folder = self._paths[name] = self.root / "tools" / name
+        return folder
 
     def _cards(self, pin: Pin, snapshot: Snapshot) -> ToolCard:
         """Level 0."""
