@@ -7,10 +7,10 @@ itself ended is neither: that is data (`capture.Ending`). Every code is stable, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from actum.value import value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Problem:
     """One thing wrong with a document, said so that its author can mend it."""
 
@@ -29,7 +29,7 @@ class Problem:
         return f"{place}{where}{self.message}{permitted}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Violation:
     """One rule an otherwise well-formed request breaks."""
 

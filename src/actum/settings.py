@@ -10,7 +10,6 @@ import pwd
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -20,6 +19,7 @@ from actum.contract.levels import split_port
 from actum.contract.model import RunnerKind
 from actum.errors import ContractInvalid, Problem, Refused
 from actum.secrets.sources import Source, problem_with, source_of
+from actum.value import value
 
 FILE_NAME = "actum.toml"
 HOME_NAME = ".actum"
@@ -42,7 +42,7 @@ _RANGES: Mapping[str, tuple[int, int]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Settings:
     """One project: where it is, what it enables, whom it trusts."""
 

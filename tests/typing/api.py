@@ -9,6 +9,7 @@ from typing import assert_type
 import actum
 from actum import ActumError, Contract, ContractInvalid, Fault, Outcome, Refused, Result, Runtime
 from actum.errors import Problem, Violation
+from actum.value import replace
 
 
 def keywords() -> None:
@@ -122,3 +123,13 @@ def errors(runtime: Runtime) -> str:
 def temporary() -> None:
     with Runtime.temporary(pool=False) as runtime:
         runtime.exec("python", stdin="print(1)").check()
+
+
+def values_are_checked_like_dataclasses() -> None:
+    """mypy fails here when one of these mistakes stops being one (`warn_unused_ignores`)."""
+    problem = Problem(field="a", message="b")
+    Problem(field="a")  # type: ignore[call-arg]
+    Problem(field=1, message="b")  # type: ignore[arg-type]
+    Problem("a", "b")  # type: ignore[call-arg]
+    problem.field = "c"  # type: ignore[misc]
+    assert_type(replace(problem, field="c"), Problem)

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 
 from actum.adapters.schema import check_parameters, check_schema
 from actum.contract.model import Contract, Json
 from actum.errors import Refused, Violation
 from actum.registry.model import Entry
 from actum.registry.transforms import ARGS_SCHEMA
+from actum.value import replace
 
 _SHOWN = 80
 

@@ -8,7 +8,6 @@ decides anything.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from actum.adapters import cli
 from actum.adapters.inputs import transformed
@@ -19,9 +18,10 @@ from actum.contract.call import Call
 from actum.contract.model import Contract
 from actum.errors import Refused, Violation
 from actum.registry.model import Adapter, AdapterKind, Entry
+from actum.value import value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Told:
     """What one attempt says about whether another one makes sense."""
 

@@ -9,16 +9,16 @@ Their specs were judged when the adapter was loaded (`registry.transforms`).
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 
 from actum.adapters.parsers import OutputInvalid, decode, parse_text
 from actum.contract.limits import STDOUT_BYTES
 from actum.contract.model import Json
 from actum.registry.model import Transform
 from actum.registry.queries import QueryFailed, find, is_singular, parse_format
+from actum.value import value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Said:
     """What there is to transform: bytes, and the value if whoever spoke had one to give."""
 

@@ -8,11 +8,11 @@ is refused. Whether the schema itself is sound was asked when the tool was loade
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from actum.contract.model import Json
 from actum.errors import Violation
+from actum.value import value
 
 if TYPE_CHECKING:
     from jsonschema_rs import Validator
@@ -22,7 +22,7 @@ MARK = "x-actum"
 RAW = "arguments"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Marks:
     literal: bool = False
     path: bool = False

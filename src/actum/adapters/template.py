@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from actum.errors import Violation
+from actum.value import value
 
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_.-]*)\}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Word:
     """One argv element of a template; `placeholder` says whether the value goes between."""
 
@@ -28,7 +28,7 @@ class Word:
         return f"{self.prefix}{value}{self.suffix}" if self.placeholder else self.prefix
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Template:
     words: tuple[Word, ...]
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import posixpath
 import signal
-from dataclasses import dataclass, replace
 from typing import assert_never
 
 from actum.capture.collect import ARTIFACT, MISSING, OUTPUT_FILE, WITHOUT_CONTENT, shown
@@ -29,6 +28,7 @@ from actum.capture.model import (
 )
 from actum.contract.model import ExpectedOutputs
 from actum.contract.outcome import PROJECTIONS, Outcome
+from actum.value import replace, value
 
 CONTINUE = "Continue workflow"
 LOG_AND_HANDLE = "Log and handle"
@@ -42,7 +42,7 @@ _KILLED = 128 + signal.SIGKILL
 _TERMINATED = 128 + signal.SIGTERM
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Verdict:
     """What an ending means (seed 000's table) and what to do about it."""
 

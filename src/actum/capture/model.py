@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias
 
+from actum.value import value
 
-@dataclass(frozen=True, slots=True)
+
+@value(kw_only=False)
 class Exited:
     code: int
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Signalled:
     """The tool died of a signal that Actum did not send."""
 
     number: int
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class DeadlinePassed:
     """Stopped at the wall-clock limit. `signal` is what finally ended it; 0: it exited itself."""
 
     signal: int
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class LimitKilled:
     """Killed for a limit that the kernel proved to be hit."""
 
@@ -33,19 +34,19 @@ class LimitKilled:
     evidence: str  #: e.g. ``memory.oom_control oom_kill 0 -> 1``
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class PolicyBroken:
     """Killed for an attempt that has no innocent reading."""
 
     attempt: str  #: e.g. ``system call mount``
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Cancelled:
     signal: int
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Closed:
     """A tool kept running to be spoken with, ended by us when nobody needed it any more.
 
@@ -55,7 +56,7 @@ class Closed:
     signal: int
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Failed:
     """The tool was spoken with, and answered that it failed or broke the protocol."""
 
@@ -67,7 +68,7 @@ Ending: TypeAlias = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Stream:
     """The first bytes of a stream, and the truth about all of it."""
 
@@ -80,7 +81,7 @@ class Stream:
         return self.total_bytes > len(self.kept)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Collected:
     """A file taken out of the sandbox, by value: nothing refers to where the tool left it."""
 
@@ -96,7 +97,7 @@ class Collected:
         return len(self.content)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class NotCollected:
     """A declared or found file that could not be taken, and why."""
 
@@ -106,7 +107,7 @@ class NotCollected:
     size: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Enforced:
     """One line of the enforcement manifest."""
 
@@ -118,7 +119,7 @@ class Enforced:
     tripped: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Denial:
     """Something the tool tried and did not get, as the enforcing layer reported it."""
 
@@ -127,7 +128,7 @@ class Denial:
     time_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Connection:
     """One attempt to reach something outside, as the relay that decided saw it."""
 
@@ -140,7 +141,7 @@ class Connection:
     refused: str = ""  #: why not; empty when it was made
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Capture:
     """Everything one attempt left behind."""
 

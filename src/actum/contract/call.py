@@ -8,19 +8,19 @@ so a runner cannot widen, guess or choose.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
 
 from actum.contract.canonical import sha256_bytes, sha256_json
 from actum.contract.limits import Limits
 from actum.contract.model import Inputs, Json, RunnerKind
+from actum.value import field, value
 
 #: Where the files that an adapter brings along lie inside: an interpreter is given their paths.
 PROVIDED = "/run/actum"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Argument:
     """One argv element and where it came from; the checks differ by origin."""
 
@@ -38,7 +38,7 @@ class Argument:
         return self.value[len(self.prefix) : len(self.value) - len(self.suffix)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Executable:
     """The file that was checked, so that the file that runs can be compared with it."""
 
@@ -48,7 +48,7 @@ class Executable:
     inode: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ToolRef:
     tool_id: str
     name: str
@@ -56,7 +56,7 @@ class ToolRef:
     pin: str  #: digest of the whole approved tool folder
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class AdapterRef:
     adapter_id: str
     version: str
@@ -65,7 +65,7 @@ class AdapterRef:
     sha256: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class SecretUse:
     """One secret that a call asks for. Its value is in no contract, call, plan or digest."""
 
@@ -84,7 +84,7 @@ def secrets_asked(inputs: Inputs) -> tuple[SecretUse, ...]:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Call:
     """What would be executed, before anyone has said that it may be."""
 
@@ -113,7 +113,7 @@ class CheckResult(StrEnum):
     BLOCKED = "blocked"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Check:
     """Verdict of one input check; `names` lists what was escaped or stripped, never its value."""
 
@@ -122,7 +122,7 @@ class Check:
     names: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ValidationProof:
     """That IV-01..05 held for exactly this call. A runner refuses a plan without it."""
 
@@ -143,7 +143,7 @@ class ValidationProof:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class NetworkPolicy:
     enabled: bool
     allow: tuple[str, ...]
@@ -152,7 +152,7 @@ class NetworkPolicy:
     internal: tuple[str, ...] = ()  #: ``host:port`` whose internal addresses were approved
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class EffectivePolicy:
     """The intersection of everything that has a say. Frozen, hashed, never wider than an input."""
 
@@ -203,7 +203,7 @@ def _policy_sha256(policy: EffectivePolicy) -> str:
     return sha256_json(policy.document())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class TraceContext:
     """Who this attempt belongs to (seed 004)."""
 
@@ -213,7 +213,7 @@ class TraceContext:
     parent: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Plan:
     """All a runner may know about one attempt."""
 

@@ -7,7 +7,6 @@ that the same draft and the same fill always give the same contract.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 
 from actum.contract.levels import absolute
@@ -29,9 +28,10 @@ from actum.contract.model import (
     StreamMode,
 )
 from actum.contract.parse import Draft, from_base64, timestamp
+from actum.value import value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Fill:
     """The values to use for what the asker left out."""
 

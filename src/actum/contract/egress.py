@@ -9,10 +9,10 @@ those who judge a text and for those who judge an answer.
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import dataclass
 
 from actum.contract.call import NetworkPolicy
 from actum.contract.levels import ANY_HOST, host_covers, split_port
+from actum.value import value
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -59,7 +59,7 @@ INTERNAL_NETWORKS = tuple(
 _GLOBAL_UNICAST = ipaddress.ip_network("2000::/3")
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@value(kw_only=False, order=True)
 class Endpoint:
     """One name (or listed literal address) and one port."""
 
@@ -70,7 +70,7 @@ class Endpoint:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class EgressPlan:
     endpoints: tuple[Endpoint, ...]  #: known before the start
     patterns: tuple[tuple[str, tuple[int, ...]], ...]  #: ``*.suffix`` or ``*`` and their ports

@@ -8,11 +8,11 @@ still contains ``..`` is inside nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import lru_cache
 
 from actum.contract.model import FilesystemLevel, FilesystemRequest, NetworkLevel, NetworkRequest
 from actum.errors import Violation
+from actum.value import value
 
 DEFAULT_FILESYSTEM_LEVEL = FilesystemLevel.STANDARD
 DEFAULT_NETWORK_LEVEL = NetworkLevel.OFFLINE
@@ -24,7 +24,7 @@ ANY_HOST = "*"
 _NEVER_WRITABLE = ("/dev", "/proc", "/sys")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class FilesystemGrant:
     """Absolute paths, each with everything below it."""
 
@@ -34,7 +34,7 @@ class FilesystemGrant:
     write_if_listed: tuple[str, ...] = ()  #: not granted, but a contract may name paths in here
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class NetworkGrant:
     """Hosts that may be reached; an empty `allow` reaches nothing."""
 

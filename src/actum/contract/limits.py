@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from actum.value import value
 
 MIB = 1_048_576
 
@@ -22,7 +22,7 @@ IDLE_S = 60.0
 TERM_GRACE_S = 0.5
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Range:
     """A limit's default and its inclusive bounds. Values outside are refused, never clamped."""
 
@@ -47,7 +47,7 @@ RANGES = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Limits:
     """The numeric limits in force for one attempt."""
 

@@ -9,10 +9,11 @@ applies (`policy.effective`). Nothing here decides anything.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
+
+from actum.value import field, value
 
 #: A working directory that asks for no directory of the host: the sandbox's own scratch.
 SCRATCH = "scratch:"
@@ -53,7 +54,7 @@ class RunnerKind(StrEnum):
     REMOTE = "remote"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Inputs:
     command: str  #: the adapter's executable (cli) or one of its operations
     arguments: tuple[str, ...] = ()  #: raw argv elements, after what parameters render to
@@ -66,7 +67,7 @@ class Inputs:
     secrets: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class FilesystemRequest:
     level: FilesystemLevel | None = None
     read: tuple[str, ...] | None = None
@@ -74,7 +75,7 @@ class FilesystemRequest:
     deny: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class NetworkRequest:
     level: NetworkLevel | None = None
     enabled: bool | None = None
@@ -82,13 +83,13 @@ class NetworkRequest:
     deny: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ProcessRequest:
     max_children: int | None = None
     allow_fork: bool | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class SandboxRequest:
     timeout_ms: int | None = None
     memory_mb: int | None = None
@@ -98,7 +99,7 @@ class SandboxRequest:
     processes: ProcessRequest = ProcessRequest()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ArtifactSpec:
     """A file the tool promises to leave in the artifacts directory."""
 
@@ -107,7 +108,7 @@ class ArtifactSpec:
     type: str = "file"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ExpectedOutputs:
     stdout: StreamMode = StreamMode.CAPTURED
     stderr: StreamMode = StreamMode.CAPTURED
@@ -116,7 +117,7 @@ class ExpectedOutputs:
     artifacts: tuple[ArtifactSpec, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Metadata:
     requested_by: str
     requested_at: datetime  #: the one value of time that any decision sees
@@ -124,7 +125,7 @@ class Metadata:
     evidence_ref: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Contract:
     """One code execution, as asked for (seed 000)."""
 

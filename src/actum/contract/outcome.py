@@ -6,8 +6,9 @@ contract's words by `PROJECTIONS`; no contract ever sees a foreign word.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from actum.value import value
 
 
 class Outcome(StrEnum):
@@ -73,7 +74,7 @@ class RunStatus(StrEnum):
     CANCELLED = "cancelled"
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Projection:
     """One outcome in five vocabularies; ``None`` where that contract has no word yet."""
 

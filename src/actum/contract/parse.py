@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 from pathlib import Path
@@ -20,9 +19,10 @@ from actum.contract.model import Json
 from actum.contract.place import in_reading_order, shown
 from actum.contract.wire import schema
 from actum.errors import ContractInvalid, Problem
+from actum.value import value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Draft:
     """A contract as written, known to conform to the schema."""
 

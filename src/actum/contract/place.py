@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from actum.contract.model import Json
 from actum.errors import Problem
+from actum.value import field, value
 
 #: Keys and indices from the root of a document to one of its values.
 Path = tuple[str | int, ...]
@@ -20,7 +20,7 @@ _SHOWN = 80
 _BARE_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Document:
     """JSON data, and where its author wrote each part of it (line and column, from 1)."""
 

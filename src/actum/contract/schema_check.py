@@ -12,12 +12,12 @@ from __future__ import annotations
 import difflib
 import itertools
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from actum.contract.model import Json
 from actum.contract.place import MOST_PROBLEMS, Document, Path, in_reading_order, shown
 from actum.errors import Problem
+from actum.value import replace
 
 _EXACT = "x-actum-exact-integer"
 _NOT_SCHEMAS = {"const", "default", "enum", "examples"}

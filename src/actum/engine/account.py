@@ -7,7 +7,6 @@ cannot tell different stories.
 
 from __future__ import annotations
 
-import dataclasses
 import sqlite3
 import time
 from collections.abc import Callable
@@ -29,6 +28,7 @@ from actum.evidence.trace import EventType, Trace, TraceEvent
 from actum.policy.gates import Granted
 from actum.registry.model import Adapter
 from actum.runners.base import Runner
+from actum.value import fields, replace
 
 
 class Account:
@@ -119,15 +119,12 @@ class Account:
     def intent(self) -> Intent:
         """All that is known by now."""
         if self._learnt:
-            self._intent = dataclasses.replace(self._intent, **self._learnt)  # type: ignore[arg-type]
+            self._intent = replace(self._intent, **self._learnt)
             self._learnt.clear()
         return self._intent
 
     def _facts(self, outcome: Outcome, reasons: tuple[str, ...], **more: object) -> ExecutionFacts:
-        known = {
-            field.name: getattr(self.intent, field.name)
-            for field in dataclasses.fields(self.intent)
-        }
+        known = {field.name: getattr(self.intent, field.name) for field in fields(self.intent)}
         return ExecutionFacts(
             **known,
             outcome=outcome,

@@ -17,7 +17,6 @@ import sqlite3
 import time
 import uuid
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
@@ -31,6 +30,7 @@ from actum.evidence.log import Log
 from actum.evidence.trace import rfc3339
 from actum.policy.gates import ANY_NAME, ELEVATED, NETWORK, WRITE_OUTSIDE, ApprovalNeeded, Granted
 from actum.store.database import Database
+from actum.value import value
 
 VALID_FOR = timedelta(hours=1)
 #: The gate of an escalation: a tool was denied something and somebody should look at it.
@@ -66,7 +66,7 @@ class ApprovalRequired(Refused):
         self.call_sha256 = call_sha256
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Request:
     """One entry of the inbox."""
 

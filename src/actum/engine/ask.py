@@ -9,19 +9,19 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from actum.contract.model import Json
 from actum.errors import ContractInvalid, Problem, Refused
 from actum.registry.model import AdapterStatus
 from actum.registry.registry import Recalled, Registry
+from actum.value import field, value
 
 _DURATION = re.compile(r"(\d+)(ms|s|m)?")
 _SIZE = re.compile(r"(\d+)([MG]i?B?)?", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Ask:
     """One execution, asked for by keywords."""
 
@@ -80,8 +80,8 @@ def contract_document(ask: Ask, registry: Registry) -> dict[str, Any]:
     given = {key: value for key, value in metadata.items() if value is not None}
     if given:
         document["metadata"] = given
-    for path, value in ask.set.items():
-        _assign(document, path, value)
+    for path, wanted in ask.set.items():
+        _assign(document, path, wanted)
     return document
 
 

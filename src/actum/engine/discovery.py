@@ -8,7 +8,6 @@ now; what a search found is looked at once more, as an execution would.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from actum.contract.model import Json, RunnerKind
@@ -17,9 +16,10 @@ from actum.errors import ContractInvalid, Refused
 from actum.registry.disclosure import KEYS, disclose, tokens
 from actum.registry.kept import Card
 from actum.registry.model import Adapter, Tool
+from actum.value import value
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Discovery:
     """The adapters of a project, for whoever is about to choose one."""
 

@@ -11,7 +11,6 @@ no result is handed out before its receipt is.
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass
 
 from actum.adapters.kinds import build_call, check_supported
 from actum.capture.model import Enforced
@@ -31,6 +30,7 @@ from actum.registry.selection import Task
 from actum.runners.base import Cancel, OnOutput, Runner
 from actum.runners.lifecycle import never_started
 from actum.runners.places import Got, Queueing, Turn
+from actum.value import value
 
 
 def execute(
@@ -139,14 +139,14 @@ def _approved(
     return judged
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class _Ready:
     plan: Plan
     runner: Runner
     adapter: Adapter
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Forecast:
     """The answer of `actum check`."""
 

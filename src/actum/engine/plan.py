@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import stat
-from dataclasses import dataclass
 
 from actum import kernel
 from actum.contract.call import (
@@ -27,6 +26,7 @@ from actum.policy.inputs import Checked, check_inputs
 from actum.policy.secrets import check_secrets, descriptor_numbers
 from actum.registry.model import Entry
 from actum.registry.registry import Registry
+from actum.value import value
 
 #: How OpenSSL, curl, requests, Node and git are told whom to trust.
 _AUTHORITY_VARIABLES = (
@@ -38,7 +38,7 @@ _AUTHORITY_VARIABLES = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Judged:
     """Policy and input checks, evaluated together so that every objection is in one answer."""
 

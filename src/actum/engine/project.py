@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from actum.contract.model import RunnerKind
@@ -11,6 +10,7 @@ from actum.registry.lock import lock_bytes
 from actum.registry.ship import ship
 from actum.store.database import Database
 from actum.store.keys import Keyring
+from actum.value import value
 
 _TOML = """\
 # What this project enables. Every setting: docs/configuration.md
@@ -31,7 +31,7 @@ that is missing could be created by a tool.
 _IGNORE = "*\n"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Created:
     root: Path
     made: tuple[str, ...]  #: what was added, relative to the root

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Any
 
 from actum.capture.model import Connection, Denial, Enforced, Stream
 from actum.contract.model import Json
 from actum.contract.outcome import Outcome, ToolRunStatus
 from actum.errors import ActumError, Violation
+from actum.value import fields, replace, value
 
 
 class NotSucceeded(ActumError):
@@ -27,7 +27,7 @@ class NotSucceeded(ActumError):
         self.result = result
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ArtifactRef:
     """A collected file, by reference; its bytes are in the evidence store under `blake3`."""
 
@@ -40,7 +40,7 @@ class ArtifactRef:
     trace_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ToolRunResult:
     """Seed 004's result, to the letter."""
 
@@ -53,7 +53,7 @@ class ToolRunResult:
     error_reason: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class StreamFacts:
     bytes: int
     kept: int
@@ -62,7 +62,7 @@ class StreamFacts:
     encoding: str  #: ``utf-8``, or ``base64`` when the text above is encoded to stay exact
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Result:
     """One execution, as told to whoever asked for it."""
 
@@ -143,8 +143,8 @@ class Result:
         return bare.document()
 
 
-def _plain(value: Any) -> dict[str, Json]:
-    return {name: getattr(value, name) for name in value.__dataclass_fields__}
+def _plain(part: Any) -> dict[str, Json]:
+    return {each.name: getattr(part, each.name) for each in fields(part)}
 
 
 def _tool_run(result: ToolRunResult) -> dict[str, Json]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 
 from actum.contract.model import RunnerKind
@@ -18,12 +17,13 @@ from actum.runners.base import Runner
 from actum.runners.places import Places
 from actum.secrets.given import Secrets
 from actum.store.session import SessionStore
+from actum.value import value
 
 #: The one clock. Decisions see only the time a contract was created; records see when.
 Clock = Callable[[], datetime]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Rooms:
     registry: Registry
     policy: PolicySettings

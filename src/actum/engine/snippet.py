@@ -6,7 +6,6 @@ import base64
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from actum.contract.model import SCRATCH, Json
 from actum.engine.result import Result
 from actum.errors import Refused
 from actum.store.blobs import BlobStore
+from actum.value import replace
 
 TOOL = "snippet"
 _VALUE = "value.json"

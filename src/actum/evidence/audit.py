@@ -8,7 +8,6 @@ error texts are deliberately absent. How they are kept and proven is `evidence.l
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, fields
 from datetime import datetime
 from enum import StrEnum
 
@@ -17,6 +16,7 @@ from actum.contract.model import Json
 from actum.contract.outcome import PROJECTIONS, ActionStatus, Outcome
 from actum.evidence.facts import ACTUM_VERSION, ExecutionFacts, Intent, policy_sha256
 from actum.evidence.trace import rfc3339
+from actum.value import fields, value
 
 _IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+-]{0,127}")
 
@@ -36,7 +36,7 @@ class Decision(StrEnum):
     DENY = "DENY"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Audit:
     """One record; `document` is all of it."""
 

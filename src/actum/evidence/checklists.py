@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -20,6 +19,7 @@ from actum.contract.model import Json
 from actum.contract.outcome import Outcome
 from actum.evidence.facts import ExecutionFacts, Stage
 from actum.evidence.trace import missing_events
+from actum.value import value
 
 _RESOURCES = ("memory_mb", "cpu_cores", "max_children")
 _SANITISING = ("IV-02", "IV-03", "IV-04", "IV-05")
@@ -42,7 +42,7 @@ class Item(NamedTuple):
         return {"item": self.item, "verdict": self.verdict, "detail": self.detail}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Checklists:
     pre: tuple[Item, ...]
     during: tuple[Item, ...]

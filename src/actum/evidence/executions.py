@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from dataclasses import dataclass
 
 from actum.contract.canonical import sha256_bytes
 from actum.contract.model import Json
@@ -19,9 +18,10 @@ from actum.evidence.facts import ExecutionFacts, Intent
 from actum.evidence.owner import is_alive
 from actum.evidence.trace import rfc3339
 from actum.store.database import Database
+from actum.value import value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class KnownExecution:
     """What the store remembers of an execution id."""
 
@@ -43,7 +43,7 @@ class KnownExecution:
         return _Found(self.outcome).may_have_run
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class OpenExecution:
     """A PENDING execution: still running if its process is `alive`, else interrupted."""
 
@@ -102,7 +102,7 @@ class Executions:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Opening:
     """What recovery would be based on: who runs it, and what holds if they never come back."""
 
@@ -186,7 +186,7 @@ def not_open(execution_id: str) -> EvidenceUnavailable:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class _Found:
     outcome: Outcome | None
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import sys
 import uuid
-from dataclasses import dataclass, field
 from datetime import datetime
 from enum import IntEnum
 from functools import lru_cache
@@ -20,6 +19,7 @@ from actum.contract.model import Contract
 from actum.contract.outcome import PROJECTIONS, Outcome
 from actum.errors import Violation
 from actum.evidence.trace import Recorded
+from actum.value import field, value
 
 # The front door holds the version, and names every room above this one for type checkers. It is
 # looked up, not imported, so that evidence depends on none of them.
@@ -37,7 +37,7 @@ class Stage(IntEnum):
     RUNNER = 6
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Opened:
     """Proof that evidence was open before the start: the PENDING audit record, on the disk."""
 
@@ -54,7 +54,7 @@ def policy_sha256(policy: EffectivePolicy) -> str:
     return policy.sha256
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Intent:
     """What is known before the start. `Facts` are an intent and what became of it."""
 
@@ -87,7 +87,7 @@ class Intent:
         return self.contract.metadata.evidence_ref or f"evidence:{self.evidence_id}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ExecutionFacts(Intent):
     """One execution, ended or refused."""
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from actum.contract.canonical import sha256_bytes
 from actum.contract.model import Json
@@ -23,9 +22,10 @@ from actum.store.blobs import BlobStore
 from actum.store.database import Database
 from actum.store.keys import PublicKey
 from actum.store.merkle import included, inclusion_proof, leaf_hash
+from actum.value import value
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Finding:
     """One thing that was checked."""
 

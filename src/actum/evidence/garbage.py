@@ -10,16 +10,16 @@ from __future__ import annotations
 import json
 import os
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 from actum.store.blobs import BlobStore
 from actum.store.database import Database
+from actum.value import value
 
 AGE_S = 3_600.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Removed:
     files: int
     bytes: int

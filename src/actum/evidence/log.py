@@ -15,7 +15,6 @@ import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from actum.contract.model import Json
@@ -26,9 +25,10 @@ from actum.store import note
 from actum.store.database import Database
 from actum.store.keys import Keyring, Signer, private_keys, switch_to_next
 from actum.store.merkle import HASH_BYTES, Edge, ReadNode, leaf_hash, read_edge
+from actum.value import value
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Head:
     """Where a log ends, and what it is called."""
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import bisect
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 
 from actum.contract.model import Json
 from actum.errors import VerificationFailed
@@ -22,11 +21,12 @@ from actum.store import note
 from actum.store.database import Database
 from actum.store.keys import PublicKey
 from actum.store.merkle import HASH_BYTES, Edge, leaf_hash
+from actum.value import field, value
 
 _CHUNK = 2_000
 
 
-@dataclass(slots=True)
+@value(frozen=False, kw_only=False)
 class LogReading:
     """What the log was found to say."""
 

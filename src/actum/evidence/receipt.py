@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache, lru_cache
 
 from actum.capture.interpret import interpret
@@ -26,6 +25,7 @@ from actum.evidence.record import count
 from actum.evidence.trace import rfc3339
 from actum.store import dsse
 from actum.store.keys import Signer
+from actum.value import value
 
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE = "urn:actum:execution-receipt:v1"
@@ -34,7 +34,7 @@ MANIFEST = "evidence-manifest"
 MAX_FILES = 64  #: named one by one; the evidence record, the first subject, lists all
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Receipt:
     receipt_id: str
     envelope: Mapping[str, Json]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from dataclasses import dataclass
 from pathlib import Path
 
 from actum.contract.model import Json
@@ -17,9 +16,10 @@ from actum.errors import EvidenceUnavailable, Refused
 from actum.evidence.receipt import Receipt
 from actum.store.database import Database
 from actum.store.whole_file import write_whole
+from actum.value import value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class KeptReceipt:
     receipt_id: str
     execution_id: str

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from dataclasses import fields
 from datetime import UTC, datetime
 
 from actum.contract.canonical import sha256_bytes
@@ -26,6 +25,7 @@ from actum.evidence.receipt import Receipt, encode_statement, sign_receipt
 from actum.evidence.receipts import insert_receipt
 from actum.evidence.record import build_record, insert_record
 from actum.evidence.trace import rfc3339
+from actum.value import fields
 
 INTERRUPTED = "INTERRUPTED"
 OPENED = Opened(pending_seq=0)  # not known yet: `_ended` puts the real number in

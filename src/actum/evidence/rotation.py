@@ -17,7 +17,6 @@ import base64
 import binascii
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
@@ -36,12 +35,13 @@ from actum.store.keys import (
     prepare_next,
     switch_to_next,
 )
+from actum.value import value
 
 PAYLOAD_TYPE = "application/vnd.actum.key-rotation+json"
 _FIELDS = ("v", "kind", "ts", "versions", "retired_keyid", "keyid", "public_key")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Rotated:
     retired: str  #: keyid
     signer: Signer

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from actum.contract.canonical import blake3_bytes, sha256_bytes
 from actum.contract.model import Json
@@ -17,6 +16,7 @@ from actum.evidence.audit import closed
 from actum.evidence.executions import Opening
 from actum.evidence.findings import Finding, judged
 from actum.store.database import SCHEMA, Database, expected_schema, schema_of
+from actum.value import value
 
 _COLUMNS = (
     *("execution_id", "identity_sha256", "contract_sha256", "trace_id", "session", "tool_id"),
@@ -30,7 +30,7 @@ FROM executions
 """
 
 
-@dataclass(slots=True)
+@value(frozen=False, kw_only=False)
 class Answers:
     """Which signed statement an execution's row has to repeat: the first that ran, or the last."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import lru_cache
@@ -12,6 +11,7 @@ from functools import lru_cache
 from actum.contract.model import Json
 from actum.contract.outcome import TraceOutcome
 from actum.errors import EvidenceUnavailable
+from actum.value import field, value
 
 
 class EventType(StrEnum):
@@ -24,7 +24,7 @@ class EventType(StrEnum):
     APPROVAL = "approval"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class TraceEvent:
     """One event. `data` holds counts, names of limits and digests; never output or arguments."""
 
@@ -53,7 +53,7 @@ LIFECYCLE = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Recorded:
     """An event, and when it reached the trace."""
 

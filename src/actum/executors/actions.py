@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from actum.contract.canonical import sha256_json
 from actum.contract.model import Json
 from actum.errors import ContractInvalid, Problem
 from actum.executors.model import ACTION, Declaration
+from actum.value import field, value
 
 FILE_NAME = "actions.toml"
 DEFAULT_PROFILE = "default"
@@ -31,7 +31,7 @@ _ACTION_KEYS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Action:
     name: str
     executor_id: str
@@ -54,7 +54,7 @@ class Action:
         }
 
 
-@dataclass(frozen=True, kw_only=True)
+@value(slots=False)
 class Profile:
     """Which actions a caller may use; ``None``: every known one."""
 
@@ -69,7 +69,7 @@ class Profile:
         return self.allow is None or action in self.allow
 
 
-@dataclass(frozen=True, kw_only=True)
+@value(slots=False)
 class Actions:
     actions: Mapping[str, Action]
     profiles: Mapping[str, Profile] = field(
@@ -180,14 +180,14 @@ def _action_problems(
         yield where, "is taken by a registered executor or a shipped action", "another name"
     if "executor" not in entry:
         yield f"{where}.executor", "is missing", "the id of a registered executor"
-    for key, value in entry.items():
+    for key, given in entry.items():
         kind = _ACTION_KEYS.get(key)
         if kind is None:
             yield f"{where}.{key}", "is unknown; remove it", ", ".join(_ACTION_KEYS)
-        elif kind is list and not _texts(value):
-            yield f"{where}.{key}", f"is {value!r}", "a list of texts"
-        elif kind is str and not isinstance(value, str):
-            yield f"{where}.{key}", f"is {value!r}", "a text"
+        elif kind is list and not _texts(given):
+            yield f"{where}.{key}", f"is {given!r}", "a list of texts"
+        elif kind is str and not isinstance(given, str):
+            yield f"{where}.{key}", f"is {given!r}", "a text"
 
 
 def _texts(value: object) -> bool:

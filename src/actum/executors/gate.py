@@ -7,14 +7,14 @@ no clock and no environment: the same request under the same profile is always j
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from actum.evidence.audit import Decision
 from actum.executors.actions import Actions, Profile
 from actum.executors.reasons import Reason
+from actum.value import value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Question:
     """All that the gate may know."""
 
@@ -23,7 +23,7 @@ class Question:
     actions: Actions
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Verdict:
     decision: Decision
     reason_codes: tuple[str, ...]  #: empty on ALLOW

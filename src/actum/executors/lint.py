@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from actum.executors.modules import ALLOWED
+from actum.value import value
 
 _PACKAGES = frozenset(name.split(".")[0] for name in ALLOWED) | {"__future__"}
 
@@ -53,7 +53,7 @@ _MUTATORS = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@value(kw_only=False, order=True)
 class Objection:
     line: int
     rule: str

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from functools import total_ordering
 from typing import Any, Self
@@ -18,6 +17,7 @@ from typing import Any, Self
 from actum.contract.model import Json
 from actum.contract.outcome import ActionStatus
 from actum.errors import ContractInvalid, Problem
+from actum.value import field, fields, value
 
 EXECUTOR_ID = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 CAPABILITY = re.compile(r"[A-Z][A-Z0-9]*(_[A-Z0-9]+)*")
@@ -26,7 +26,7 @@ _VERSION = re.compile(r"(0|[1-9][0-9]{0,8})\.(0|[1-9][0-9]{0,8})\.(0|[1-9][0-9]{
 
 
 @total_ordering
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Version:
     """MAJOR.MINOR.PATCH and nothing else, ordered by number: 1.10.0 is newer than 1.9.0."""
 
@@ -46,7 +46,7 @@ class Version:
         return f"{self.major}.{self.minor}.{self.patch}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Limits:
     """What one call may take. The pipeline enforces them, on input and output alike."""
 
@@ -69,7 +69,7 @@ LIMIT_RANGES: Mapping[str, tuple[int, int]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Declaration:
     """An executor's four attributes, as reviewed. The host believes this copy and no other."""
 
@@ -101,7 +101,7 @@ def _now() -> datetime:
     return datetime.now(UTC)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ActionRequest:
     """What is asked. `trace_id` and `ts_utc` say who and when; they are no input to the result."""
 
@@ -170,7 +170,7 @@ def _timestamp(text: str) -> object:
         return text
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ActionResult:
     """What came of it: status, reasons and digests. Never an input, never an output."""
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from threading import Lock
 from typing import Any
@@ -33,6 +32,7 @@ from actum.executors.registry import Registered, Registry
 from actum.executors.secrets import leaks
 from actum.executors.shape import Snapshot, TooDeep
 from actum.executors.values import SessionValues
+from actum.value import replace, value
 
 Clock = Callable[[], datetime]
 
@@ -41,7 +41,7 @@ def _now() -> datetime:
     return datetime.now(UTC)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class _Ready:
     """Everything that is settled before an executor starts."""
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 from actum.contract.canonical import canonical, sha256_json
 from actum.contract.model import Json
 from actum.contract.outcome import ActionStatus
 from actum.executors.model import ActionRequest, ActionResult
 from actum.executors.reasons import Reason
+from actum.value import field, value
 
 EXECUTOR_ID = "composite_plan"
 
@@ -26,14 +26,14 @@ STRIPPED = frozenset({"prompt", "raw_prompt", "messages", "input", "context", "p
 Act = Callable[[ActionRequest, float], tuple[ActionResult, Json]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class CarriedOut:
     output: Json = None
     status: ActionStatus = ActionStatus.SUCCESS
     reason_codes: tuple[str, ...] = ()
 
 
-@dataclass(slots=True)
+@value(frozen=False, kw_only=False)
 class _State:
     value: dict[str, Json]
     steps: list[Json] = field(default_factory=list)

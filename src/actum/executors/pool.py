@@ -17,11 +17,11 @@ import sys
 import threading
 import time
 from collections import deque
-from dataclasses import dataclass
 from enum import StrEnum
 
 from actum.errors import Fault, SandboxUnavailable
 from actum.executors import frames
+from actum.value import value
 
 _SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 _BOOT = (
@@ -35,7 +35,7 @@ _CONTROL_BYTES = 64
 _PART_BYTES = 1 << 18
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Surroundings:
     """What a zygote is started with. Calls use the default; the review gate varies all of it."""
 
@@ -56,7 +56,7 @@ class End(StrEnum):
     DIED = "DIED"  #: any other end without an answer: exit, segmentation fault, half a frame
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Reply:
     end: End
     kind: int = 0  #: of `frames`, when REPLIED

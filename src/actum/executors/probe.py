@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from actum.contract.canonical import NotCanonical
@@ -21,6 +20,7 @@ from actum.executors.pool import Pool, Surroundings
 from actum.executors.reasons import Reason
 from actum.executors.secrets import leaks
 from actum.executors.shape import Snapshot, TooDeep
+from actum.value import value
 
 WORLDS = (
     Surroundings(),
@@ -38,7 +38,7 @@ COMMON: tuple[dict[str, Json], ...] = (
 _MOST_SAMPLES = 16
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Findings:
     compared: int
     unequal: tuple[str, ...]  #: not the same answer everywhere

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from actum.contract.model import Json
@@ -23,13 +22,14 @@ from actum.executors.gate import Verdict
 from actum.executors.model import ActionResult
 from actum.executors.reasons import Reason
 from actum.store.database import Database
+from actum.value import value
 
 KIND = "ACTION"
 ACTION_AUDIT = "action_audit"
 DECISION_AUDIT = "decision_audit"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Judged:
     """The gate's decision about one request, as it goes on record."""
 

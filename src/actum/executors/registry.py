@@ -8,7 +8,6 @@ with their verdict, and loaded only inside a child. What was compared is what is
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from importlib import metadata, resources
 from pathlib import Path
@@ -19,12 +18,13 @@ from actum.executors.actions import Actions
 from actum.executors.model import Declaration
 from actum.executors.review import MOST_SOURCE_BYTES, History
 from actum.executors.verdicts import Verdicts, contract_sha256
+from actum.value import value
 
 FOLDER = "executors"
 ENTRY_POINTS = "actum.executors"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Source:
     """A file that may hold an executor."""
 
@@ -37,7 +37,7 @@ class Source:
         return sha256_bytes(self.content)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Registered:
     """An executor that may run: what it declared when it was reviewed, and the reviewed bytes."""
 
@@ -47,7 +47,7 @@ class Registered:
     origin: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class NotRegistered:
     """A file that is there and may not run, and why."""
 

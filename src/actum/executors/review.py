@@ -7,7 +7,6 @@ trust the file it looks at: it is read as text, and run only behind the walls.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -20,11 +19,12 @@ from actum.executors.model import Declaration
 from actum.executors.pool import Pool
 from actum.executors.probe import Findings, probe, usable_samples, worlds
 from actum.executors.verdicts import Check, Review, contract_sha256
+from actum.value import value
 
 MOST_SOURCE_BYTES = 256 << 10
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class History:
     """What the project knows already, for the questions that compare."""
 

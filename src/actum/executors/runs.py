@@ -7,7 +7,6 @@ answer is data from an untrusted process; everything about it is checked here, o
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 from typing import Any
@@ -21,6 +20,7 @@ from actum.executors.pool import Child, End, Pool, Reply
 from actum.executors.reasons import Reason
 from actum.executors.shape import Snapshot, TooDeep, strict_loads
 from actum.executors.values import Note
+from actum.value import value
 
 #: For the two questions that are about the code and not about a payload.
 _ASK_S = 3.0
@@ -28,7 +28,7 @@ _MOST_DESCRIPTION_BYTES = 1 << 20
 _MOST_CODE_BYTES = 8 << 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Ran:
     """What one run came to. The output is here and nowhere else."""
 

@@ -7,12 +7,12 @@ uses it, so that a caller who changes the payload meanwhile changes nothing.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import Any
 
 from actum.contract.canonical import NotCanonical, canonical, sha256_bytes
 from actum.contract.model import Json
 from actum.executors.model import Limits
+from actum.value import value
 
 #: Nothing deeper is encoded at all: encoders recurse. Far above every limit that can be declared.
 _DEEPEST = 256
@@ -25,7 +25,7 @@ class TooDeep(Exception):
     """Deeper than any executor may declare."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Snapshot:
     """A value as it was at one moment, in its canonical bytes."""
 

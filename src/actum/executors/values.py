@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from dataclasses import dataclass
 
 from actum.contract.model import Json
 from actum.errors import Refused
 from actum.executors.model import ActionResult
 from actum.executors.shape import canonical_loads
+from actum.value import value
 
 KEPT_VALUES = 256
 KEPT_BYTES = 32 << 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Note:
     """Where an executor failed, for its author. Never its message, which may hold the payload."""
 

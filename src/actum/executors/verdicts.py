@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from importlib import resources
@@ -25,6 +24,7 @@ from actum.executors.model import Declaration
 from actum.store import dsse
 from actum.store.database import Database
 from actum.store.keys import PublicKey
+from actum.value import value
 
 PAYLOAD_TYPE = "application/vnd.actum.executor-review+json"
 CONTRACT = "CONTRACT.md"
@@ -36,7 +36,7 @@ def contract_sha256() -> str:
     return sha256_bytes(resources.files("actum.executors").joinpath(CONTRACT).read_bytes())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Check:
     """One question of the gate, and every reason for a no."""
 
@@ -49,7 +49,7 @@ class Check:
         return not self.objections
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Review:
     """What the gate found about one file. Approved only if every answer is yes."""
 

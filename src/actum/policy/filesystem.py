@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
 
 from actum.contract.levels import (
     DEFAULT_FILESYSTEM_LEVEL,
@@ -25,12 +24,13 @@ from actum.policy.gates import ELEVATED, WRITE_OUTSIDE, ApprovalNeeded
 from actum.policy.paths import common, is_covered, outermost
 from actum.policy.settings import PolicySettings
 from actum.registry.model import Tool
+from actum.value import replace, value
 
 _GOVERNING = ("actum.toml", "tools", "tools.lock", "rules")
 _GIT = (".git/hooks", ".git/config")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Reachable:
     """The file system part of an effective policy, and what stands in its way."""
 
@@ -202,7 +202,7 @@ def _one_per_field(*violations: Violation) -> tuple[Violation, ...]:
     return tuple(first.values())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class _Wanted:
     """What would be granted if every approval were there."""
 

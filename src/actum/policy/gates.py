@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from actum.value import value
 
 FIRST_USE = "AG-01"
 NETWORK = "AG-03"
@@ -17,7 +18,7 @@ ANY_NAME = "any host"
 RAW_TCP = "class tcp"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ApprovalNeeded:
     """A decision that a person has to take before this call may run."""
 
@@ -26,7 +27,7 @@ class ApprovalNeeded:
     operation: str  #: read, write or connect
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Granted:
     """A person's decision for exactly this call."""
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 
 from actum.contract.call import Argument, Call, Check, CheckResult, EffectivePolicy
 from actum.contract.limits import INPUT_FILES_BYTES, STDIN_BYTES
@@ -21,13 +20,14 @@ from actum.policy.environment import approved_names
 from actum.policy.gates import ELEVATED
 from actum.policy.paths import PathRefused, Reach, has_parent_step, is_text, judge, look_at, resolve
 from actum.registry.model import AdapterKind, Entry
+from actum.value import replace, value
 
 SHELL_CHARACTERS = frozenset(";|&$`(){}[]<>\\\"'!#*?")
 _CONTROL = frozenset(chr(code) for code in (*range(0x20), 0x7F)) - {"\t"}
 _SHOWN = 80
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Checked:
     """The verdict, and the call as it may run: paths resolved, environment filtered."""
 
@@ -141,7 +141,7 @@ def _argument(argument: Argument) -> tuple[Violation | None, str | None]:
     return _blocked("IV-02", argument.field, given, message), None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class _Paths:
     """IV-03 and the call's paths after it. A refused path keeps the form in which it was given."""
 
@@ -178,22 +178,22 @@ class _Paths:
 
         inputs: list[str] = []
         sizes: list[int] = []
-        for index, value in enumerate(call.input_files):
+        for index, named in enumerate(call.input_files):
             try:
-                path, size = _input_file(value, base, readable)
+                path, size = _input_file(named, base, readable)
             except PathRefused as why:
-                refuse(f"inputs.input_files[{index}]", value, why)
+                refuse(f"inputs.input_files[{index}]", named, why)
             else:
                 inputs.append(path)
                 sizes.append(size)
 
         outputs: list[str] = []
-        for index, value in enumerate(contract.outputs.output_files):
+        for index, named in enumerate(contract.outputs.output_files):
             try:
-                path = resolve(value, base)
+                path = resolve(named, base)
                 judge(path, writable)
             except PathRefused as why:
-                refuse(f"outputs.output_files[{index}]", value, why)
+                refuse(f"outputs.output_files[{index}]", named, why)
             else:
                 outputs.append(path)
 

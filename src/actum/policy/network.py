@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
 
 from actum.contract.call import NetworkPolicy
 from actum.contract.egress import (
@@ -35,9 +34,10 @@ from actum.errors import Violation
 from actum.policy.gates import ANY_NAME, NETWORK, RAW_TCP, ApprovalNeeded
 from actum.policy.settings import PolicySettings
 from actum.registry.model import Entry
+from actum.value import replace, value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Connected:
     """The network part of an effective policy, and what stands in its way."""
 

@@ -10,9 +10,9 @@ import ntpath
 import os
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from actum.contract.levels import is_within
+from actum.value import value
 
 SYSTEM_PREFIXES = ("/etc", "/var")
 _SEPARATORS = re.compile(r"[\\/]+")
@@ -24,7 +24,7 @@ class PathRefused(Exception):
     """Why a path is not permitted; the caller knows which field it came from."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Reach:
     """What a path is judged against."""
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from actum.value import field, value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class PolicySettings:
     repo_root: str
     home: str  #: the `.actum` directory: never visible inside

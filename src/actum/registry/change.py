@@ -12,7 +12,6 @@ import fcntl
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from datetime import date as calendar_date
 from pathlib import Path
 
@@ -24,9 +23,10 @@ from actum.registry.lock import Lock, read_lock, write_lock
 from actum.registry.model import Adapter, Change, Pin, ScopeChange, Tool, ToolStatus
 from actum.registry.registry import Registry
 from actum.store.keys import Keyring, PublicKey
+from actum.value import replace, value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Proposal:
     """What an approval would pin, or the problems that stand in its way."""
 
@@ -196,8 +196,8 @@ def _decide(
     date: str,
     decision: Callable[[Lock], Lock],
 ) -> Lock:
-    for field, value in (("by", by), ("evidence", evidence)):
-        if not value.strip():
+    for field, told in (("by", by), ("evidence", evidence)):
+        if not told.strip():
             raise Refused(
                 "APPROVAL_INCOMPLETE",
                 f"{field}: it is empty; a decision names who took it and on what evidence.",

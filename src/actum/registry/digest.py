@@ -17,11 +17,11 @@ import stat
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from actum.contract.canonical import sha256_bytes, sha256_json
 from actum.errors import Refused
+from actum.value import field, value
 
 MAX_FILES = 2_000
 MAX_BYTES = 64 * 1_048_576
@@ -32,7 +32,7 @@ _CLOCK_REALTIME_COARSE = 5  # <linux/time.h>; the clock that file times are take
 Stamp = tuple[str, int, int, int, int, int, int]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Snapshot:
     """One tool folder as it was read."""
 

@@ -18,11 +18,11 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from actum.store.whole_file import write_whole
+from actum.value import value
 
 METADATA_S = 3_600.0
 SCHEMA_S = 86_400.0
@@ -31,7 +31,7 @@ _SHAPE = 1  #: of the files; what another version of Actum wrote is not read
 _TOOLS, _SUMMARIES, _DOCUMENTS = "tools.json", "summaries.json", "documents"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Card:
     """Level 0 of an adapter, and which file of its tool it is."""
 
@@ -53,7 +53,7 @@ class Card:
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ToolCard:
     """Level 0 of a tool's adapters, as its folder with this digest has them."""
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -33,9 +32,10 @@ from actum.registry.model import (
     ToolStatus,
     Transform,
 )
+from actum.value import value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Loaded:
     """A tool folder that is well-formed."""
 

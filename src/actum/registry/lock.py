@@ -15,7 +15,6 @@ import json
 import os
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,6 +23,7 @@ from actum.errors import Refused, VerificationFailed
 from actum.registry.model import Change, Pin, ScopeChange, ToolStatus
 from actum.store import dsse
 from actum.store.keys import PublicKey, Signer
+from actum.value import fields, replace, value
 
 FILE_NAME = "tools.lock"
 PAYLOAD_TYPE = "application/vnd.actum.tools-lock+json"
@@ -32,7 +32,7 @@ _MAX_BYTES = 16 * 1_048_576
 _Record = TypeVar("_Record", Pin, Change)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Lock:
     """The pins in force, by tool id, and every change that led to them, oldest first."""
 

@@ -7,11 +7,11 @@ grants anything: only an `Entry` (tool ⊕ adapter ⊕ pin, all of each other an
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 
 from actum.contract.call import AdapterRef, ToolRef
 from actum.contract.model import Json, RunnerKind
+from actum.value import field, value
 
 
 class ToolStatus(StrEnum):
@@ -33,7 +33,7 @@ class AdapterKind(StrEnum):
     MCP = "mcp"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Scope:
     """The allowlist of a tool. Empty means nothing, never everything."""
 
@@ -45,7 +45,7 @@ class Scope:
     filesystem: tuple[str, ...]  #: paths the tool may ever touch; relative ones from the repo root
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Permissions:
     """The ToolSpec's ceiling (seed 004's sibling)."""
 
@@ -59,7 +59,7 @@ class Permissions:
     max_cpu_cores: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Tool:
     tool_id: str
     name: str
@@ -80,7 +80,7 @@ class Tool:
     servers: Mapping[str, Json] = field(default_factory=dict)  #: MCP servers it may start or reach
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class CliInterface:
     executable: str
     base_args: tuple[str, ...]
@@ -88,26 +88,26 @@ class CliInterface:
     env_mapping: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Transform:
     type: str
     spec: Json
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Retry:
     max_attempts: int
     backoff_ms: int
     retryable_codes: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Fallback:
     adapter_id: str
     condition: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class SandboxOverride:
     timeout_ms: int | None = None
     memory_mb: int | None = None
@@ -115,7 +115,7 @@ class SandboxOverride:
     network_allow: tuple[str, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Adapter:
     adapter_id: str
     name: str
@@ -136,7 +136,7 @@ class Adapter:
     sha256: str  #: of the file, as approved
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Pin:
     """One approval in `tools.lock`: this folder, exactly, may run."""
 
@@ -161,7 +161,7 @@ class ScopeChange(StrEnum):
     REDUCED = "reduced"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Change:
     """One entry of a tool's history: who decided what, when and on what evidence."""
 
@@ -176,7 +176,7 @@ class Change:
     scope_change: ScopeChange
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Entry:
     """A tool and one of its adapters, both checked against the pin."""
 

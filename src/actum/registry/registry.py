@@ -12,7 +12,6 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +26,13 @@ from actum.registry.lock import Lock, lock_bytes, parse_lock
 from actum.registry.model import Adapter, AdapterKind, AdapterStatus, Entry, Pin, Tool, ToolStatus
 from actum.registry.selection import Task, ambiguous, select
 from actum.store.keys import PublicKey
+from actum.value import value
 
 _TOOL = "tool.yaml"
 _ANYTHING = Task()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Recalled:
     """What a tool is called and spoken to by, as it was last read."""
 

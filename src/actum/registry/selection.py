@@ -7,18 +7,18 @@ alike. What the requirements do not decide is refused, never guessed.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from actum.errors import Refused
 from actum.registry.kept import Card, ToolCard
 from actum.registry.model import AdapterStatus
+from actum.value import value
 
 #: Level 1 of adapters, read when it is called.
 Summaries = Callable[[], Mapping[str, Mapping[str, Any]]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Task:
     """What an adapter must be able to do."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import select
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ from actum.errors import Refused, SandboxUnavailable
 from actum.runners.base import Cancel, OnOutput
 from actum.sandbox.cgroup import Cgroup
 from actum.sandbox.host import Sandbox
+from actum.value import value
 
 if TYPE_CHECKING:
     from actum.runners.channel import Duplex
@@ -46,7 +46,7 @@ class Stop(Enum):
     MESSAGE = auto()  #: it said something longer than may be said at once
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Attended:
     wait_status: int
     stop: Stop | None

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
 from actum.capture.model import Capture, Enforced
@@ -18,6 +17,7 @@ from actum.contract.limits import IDLE_S, MESSAGE_BYTES
 from actum.contract.model import RunnerKind
 from actum.errors import Refused
 from actum.evidence.trace import Emit
+from actum.value import value
 
 #: Called with (``"stdout"`` or ``"stderr"``, bytes) while the tool runs, for a live terminal.
 OnOutput = Callable[[str, bytes], None]
@@ -80,7 +80,7 @@ class Cancel:
                 self._descriptor = -1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Capability:
     """Whether this host can enforce one limit, by what, and if not, what would help."""
 

@@ -12,7 +12,6 @@ import threading
 import time
 from base64 import b64encode
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from actum.capture import collect
@@ -56,6 +55,7 @@ from actum.sandbox import probe
 from actum.sandbox.cgroup import Cgroup, CgroupsUnavailable, Usage, fresh_name
 from actum.sandbox.host import Sandbox, Spawner
 from actum.secrets.given import Given, Secrets
+from actum.value import as_dict
 
 if TYPE_CHECKING:
     from actum.runners.channel import Duplex
@@ -276,7 +276,7 @@ class LocalRunner:
             leftovers=leftovers,
         )
         for connection in connections:
-            lifecycle.note(EventType.EGRESS, asdict(connection))
+            lifecycle.note(EventType.EGRESS, as_dict(connection))
         lifecycle.reached(
             EventType.TOOL_RUN_OUTPUT_CAPTURED,
             {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from actum.capture.model import Enforced
 from actum.contract.call import EffectivePolicy
@@ -14,6 +13,7 @@ from actum.runners.outside import Outside
 from actum.sandbox.become import FILE_BYTES
 from actum.sandbox.cgroup import Usage
 from actum.sandbox.probe import Host
+from actum.value import replace
 
 _MECHANISMS = {
     "timeout_ms": "host deadline: SIGTERM, then SIGKILL of the pid namespace",

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from actum.capture.model import Connection
 from actum.contract.call import EffectivePolicy
 from actum.contract.egress import plan_egress
 from actum.sandbox.egress.doors import OWN_ADDRESS, RESOLVER, Doors
+from actum.value import field, value
 
 if TYPE_CHECKING:
     from actum.sandbox.egress.relay import Relay
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _SYSTEM_BUNDLE = "/etc/ssl/certs/ca-certificates.crt"
 
 
-@dataclass(slots=True)
+@value(frozen=False, kw_only=False)
 class Outside:
     """Nothing at all for a policy without hosts."""
 

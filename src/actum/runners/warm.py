@@ -19,13 +19,13 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from actum.errors import ActumError
 from actum.sandbox.cgroup import Cgroup
 from actum.sandbox.host import Sandbox
 from actum.sandbox.root import SNIPPET
+from actum.value import value
 
 if TYPE_CHECKING:
     from actum.contract.call import Plan
@@ -40,7 +40,7 @@ _IMPORTS_S, _LOOK_S, _IDLE_NS = 10.0, 1.0, 50_000_000
 _PIPE_BYTES = 1 << 20
 
 
-@dataclass(slots=True)
+@value(frozen=False, kw_only=False)
 class Warm:
     """A sandbox whose interpreter waits for its order."""
 

@@ -14,10 +14,10 @@ import os
 import signal
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Protocol
 
 from actum.evidence.owner import current_owner, is_alive
+from actum.value import value
 
 V1_CONTROLLERS = ("memory", "pids", "cpu", "cpuacct")
 V2_CONTROLLERS = ("memory", "pids", "cpu")
@@ -38,7 +38,7 @@ class CgroupsUnavailable(Exception):
         self.remedy = remedy
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Usage:
     """What one sandbox took, by the kernel's own count."""
 
@@ -196,7 +196,7 @@ def remove_folder(folder: str) -> None:
     os.rmdir(folder)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Layout:
     """Which controllers this host offers, and where."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import select
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from actum.sandbox.cgroup import (
     CPU_PERIOD_US,
@@ -20,6 +19,7 @@ from actum.sandbox.cgroup import (
     remove_folder,
     write,
 )
+from actum.value import value
 
 _MECHANISMS = {
     "memory_mb": "cgroup v1 memory, whole tree",
@@ -28,7 +28,7 @@ _MECHANISMS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Hierarchies:
     """Where each controller is mounted."""
 

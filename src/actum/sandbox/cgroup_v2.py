@@ -14,7 +14,6 @@ import errno
 import os
 import select
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from actum.sandbox.cgroup import (
     CPU_PERIOD_US,
@@ -30,6 +29,7 @@ from actum.sandbox.cgroup import (
     remove_folder,
     write,
 )
+from actum.value import value
 
 _MECHANISMS = {
     "memory_mb": "cgroup v2 memory.max without swap, whole tree",
@@ -41,7 +41,7 @@ LEAF = "actum-host"
 _MOVE_TRIES = 50
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Subtree:
     """The folder in which this process makes its groups."""
 

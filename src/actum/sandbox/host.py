@@ -12,11 +12,11 @@ import socket
 import subprocess
 import sys
 import threading
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
 from actum.errors import SandboxUnavailable
 from actum.sandbox import wire
+from actum.value import field, value
 
 if TYPE_CHECKING:
     from actum.sandbox.wire import Order, Report, Request
@@ -44,7 +44,7 @@ def _memory_file(name: str, content: bytes) -> int:
     return descriptor
 
 
-@dataclass(slots=True)
+@value(frozen=False, kw_only=False)
 class Sandbox:
     """A handle on one sandbox. Whoever holds it closes it."""
 

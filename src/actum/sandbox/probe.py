@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 
 from actum import kernel
 from actum.contract.limits import MIB
 from actum.sandbox import cgroup_v1, cgroup_v2
 from actum.sandbox.cgroup import Cgroups, CgroupsUnavailable, Layout, fresh_name
+from actum.value import value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Host:
     """The answers, and what is missing in words that name the remedy."""
 

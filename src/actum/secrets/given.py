@@ -9,14 +9,14 @@ from __future__ import annotations
 import os
 import resource
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 
 from actum.contract.call import SecretUse
 from actum.errors import Refused, Violation
 from actum.secrets.sources import Source, Unavailable
+from actum.value import field, value
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Given:
     """The values for one start. Never printed, compared, kept or digested."""
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, TypeAlias
+
+from actum.value import value
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _KINDS = ("env", "file", "command", "keyring")
@@ -15,7 +16,7 @@ class Unavailable(Exception):
     """A source has no usable value; the text says why and never holds any of it."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class FromEnvironment:
     """A variable of the process that runs Actum."""
 
@@ -25,7 +26,7 @@ class FromEnvironment:
         return f"environment variable {self.variable}"
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class FromFile:
     """A file that only the operator can read, outside of the project or in its `.actum/`."""
 
@@ -35,7 +36,7 @@ class FromFile:
         return f"file {self.path}"
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class FromCommand:
     """What a program of the operator's prints, such as a password store."""
 
@@ -45,7 +46,7 @@ class FromCommand:
         return f"command {self.argv[0]}"
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class FromKeyring:
     """A `user` key of the kernel that the process possesses."""
 

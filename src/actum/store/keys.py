@@ -22,12 +22,12 @@ import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from actum.errors import Refused
+from actum.value import field, value
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import (
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _KEY_FILE_BYTES = 16_384  # a PEM of an Ed25519 key has about 120
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class PublicKey:
     """A key that can only say whether a signature is its own."""
 
@@ -89,7 +89,7 @@ def _loaded(raw: bytes) -> Ed25519PublicKey:
     return Ed25519PublicKey.from_public_bytes(raw)
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Signer:
     """The one thing a private key is for."""
 
@@ -126,7 +126,7 @@ class _Trusted(Mapping[str, PublicKey]):
         return len(self._keys)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Keyring:
     """The key that signs now, and every public key that is believed."""
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+
+from actum.value import value
 
 HASH_BYTES = 32
 
@@ -25,7 +26,7 @@ def node_hash(left: bytes, right: bytes) -> bytes:
     return hashlib.sha256(b"\x01" + left + right).digest()
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Edge:
     """The right edge of a tree: all that is needed to add leaves and to know the root.
 

@@ -17,11 +17,11 @@ import binascii
 import hashlib
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from actum.errors import VerificationFailed
 from actum.store.keys import PublicKey, Signer
 from actum.store.merkle import HASH_BYTES
+from actum.value import value
 
 _ED25519 = b"\x01"
 _KEY_ID_BYTES = 4
@@ -30,7 +30,7 @@ _ORIGIN = re.compile(r"[!-*,-~]{1,200}")  # no space, no plus: C2SP's rule for k
 _SIZE = re.compile(r"0|[1-9][0-9]{0,17}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Checkpoint:
     """What a log committed to: its name, how many records, and the root over them."""
 
@@ -44,7 +44,7 @@ class Checkpoint:
         return f"{self.origin}\n{self.size}\n{base64.b64encode(self.root).decode()}\n"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Note:
     """A checkpoint and who claims to have signed it: ``(key id, signature)``, unproven."""
 

@@ -12,7 +12,6 @@ caller sees. A limit is either enforced or refused; there is no third answer and
 # ruff: noqa: S101 -- a check is an assertion, and -O is refused below
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import os
 import time
@@ -33,6 +32,7 @@ from actum.evidence.trace import LIFECYCLE, Emit, TraceEvent
 from actum.runners.base import Cancel, Capability, Channel, OnOutput, Permit, Runner
 from actum.settings import load
 from actum.testing.scenarios import MARK, READY, SAID, SCENARIOS, Scenario
+from actum.value import replace
 from actum.wiring import Runtime
 
 if not __debug__:
@@ -240,13 +240,13 @@ class RunnerConformance:
     def another_plan_than_the_validated_one_is_refused(self) -> None:
         self.run("true")
         plan = self.runner.plans[-1]
-        wider = dataclasses.replace(plan.policy, read=("/",))
+        wider = replace(plan.policy, read=("/",))
         others = (
-            dataclasses.replace(plan, argv=("sh", "-c", "echo other > started")),
-            dataclasses.replace(plan, stdin=b"echo other > started"),
-            dataclasses.replace(plan, environment={**plan.environment, "LD_PRELOAD": "x"}),
-            dataclasses.replace(plan, working_directory="/"),
-            dataclasses.replace(plan, policy=wider),
+            replace(plan, argv=("sh", "-c", "echo other > started")),
+            replace(plan, stdin=b"echo other > started"),
+            replace(plan, environment={**plan.environment, "LD_PRELOAD": "x"}),
+            replace(plan, working_directory="/"),
+            replace(plan, policy=wider),
         )
         self.runner.events.clear()
         for other in others:

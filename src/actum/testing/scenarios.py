@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from actum.contract.model import Json
 from actum.contract.outcome import Outcome, ToolRunStatus
+from actum.value import field, value
 
 #: Printed first by every script: what a tool said before its end must be kept.
 SAID = "said before the end"
@@ -16,7 +16,7 @@ READY = "ready to be cancelled"
 MARK = "@MARK@"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Scenario:
     script: str
     outcome: Outcome

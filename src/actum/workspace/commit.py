@@ -17,7 +17,6 @@ import json
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote_from_bytes, unquote_to_bytes
@@ -26,6 +25,7 @@ from actum import kernel
 from actum.contract.canonical import sha256_bytes
 from actum.errors import Fault
 from actum.store.whole_file import write_whole
+from actum.value import value
 from actum.workspace import files
 from actum.workspace.copying import copy_name
 from actum.workspace.engine import Engine
@@ -41,7 +41,7 @@ class WorkspaceDamaged(Fault):
     code = "WORKSPACE_DAMAGED"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Step:
     """One path and what is to be there."""
 
@@ -72,7 +72,7 @@ class Step:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Staged:
     """What is ready to be done, and how it would be undone."""
 

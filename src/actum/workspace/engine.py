@@ -10,18 +10,18 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from actum import kernel
+from actum.value import value
 from actum.workspace.index import Index
 from actum.workspace.tree import Delta
 
 MIB = 1 << 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Ground:
     """What an engine works on."""
 
@@ -66,7 +66,7 @@ class Engine(Protocol):
     def close(self) -> None: ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Census:
     """At least so much was touched; the delta knows exactly."""
 

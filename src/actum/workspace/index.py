@@ -12,10 +12,10 @@ import sqlite3
 import struct
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from actum.errors import Refused
+from actum.value import field, value
 from actum.workspace import files
 from actum.workspace.tree import (
     Change,
@@ -44,7 +44,7 @@ CREATE TABLE IF NOT EXISTS top (
 """
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class State:
     """A whole state, in two values."""
 
@@ -56,7 +56,7 @@ class State:
         return state_hash(self.mode, self.digest)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Scanned:
     state: State
     entries: int
@@ -64,14 +64,14 @@ class Scanned:
     strangers: int  #: entries of another owner than the topmost folder's
 
 
-@dataclass(slots=True)
+@value(frozen=False, kw_only=False)
 class _Folder:
     seen_ns: int
     entries: dict[bytes, Entry]
     dirty: bool = False
 
 
-@dataclass(slots=True)
+@value(frozen=False, kw_only=False)
 class Preview:
     """A state that is not there yet: the index with a delta applied, in memory."""
 

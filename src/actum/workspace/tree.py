@@ -9,12 +9,13 @@ tree compute the same hash. Names are bytes, as the kernel has them. Nothing her
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 from urllib.parse import quote_from_bytes
 
 from blake3 import blake3
+
+from actum.value import value
 
 _VERSION = b"actum-state-v1\n"
 PERMISSIONS = 0o777
@@ -73,7 +74,7 @@ class Action(StrEnum):
     DELETED = "deleted"
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Change:
     """One path that differs between two states."""
 

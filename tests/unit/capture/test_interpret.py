@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,6 +21,7 @@ from actum.capture.model import (
 )
 from actum.contract.model import ArtifactSpec, ExpectedOutputs
 from actum.contract.outcome import PROJECTIONS, Outcome, ToolRunStatus
+from actum.value import FrozenError
 
 SILENT = Stream(kept=b"", total_bytes=0, sha256="")
 OOM = LimitKilled("memory_mb", "memory.events oom_kill 0 -> 1")
@@ -318,5 +317,5 @@ def test_a_stray_link_is_a_problem_only_where_a_file_was_declared(reason: str):
 
 
 def test_a_verdict_cannot_be_changed_afterwards():
-    with pytest.raises(dataclasses.FrozenInstanceError):
+    with pytest.raises(FrozenError):
         interpret(Exited(1)).outcome = Outcome.SUCCEEDED  # type: ignore[misc]

@@ -6,7 +6,6 @@ import json
 import sys
 import threading
 import uuid
-from dataclasses import FrozenInstanceError, replace
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
@@ -17,6 +16,7 @@ from actum.contract.canonical import canonical
 from actum.contract.outcome import ActionStatus
 from actum.errors import ContractInvalid, Refused
 from actum.executors.model import ActionRequest, ActionResult, Limits, Version
+from actum.value import FrozenError, replace
 
 SMALL = Limits(timeout_ms=10_000, max_payload_bytes=100, max_depth=3, max_list_items=4)
 LARGE_OUTPUT = Limits(timeout_ms=10_000, max_payload_bytes=60, max_depth=3, max_list_items=4)
@@ -95,7 +95,7 @@ def test_a_malformed_request_raises_names_the_field_and_is_on_record(
 
 def test_a_request_cannot_be_changed_after_it_was_made() -> None:
     request = ActionRequest(action="noop")
-    with pytest.raises(FrozenInstanceError):
+    with pytest.raises(FrozenError):
         request.action = "other"  # type: ignore[misc]
     with pytest.raises(ContractInvalid):
         ActionRequest(action="noop", ts_utc=datetime.now(timezone(timedelta(hours=1))))
@@ -465,9 +465,9 @@ def execute(req):
     assert own_house.act("grows").reason_codes == ("EXECUTOR_CHANGED",)
     declared = own_house.plane.registry.executors["grows"].declared
     assert declared.limits == LIMITS
-    with pytest.raises(FrozenInstanceError):
+    with pytest.raises(FrozenError):
         declared.version = "2.0.0"  # type: ignore[misc]
-    with pytest.raises(FrozenInstanceError):
+    with pytest.raises(FrozenError):
         declared.limits.timeout_ms = 1  # type: ignore[misc]
 
 

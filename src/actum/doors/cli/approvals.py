@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
 
 from actum.contract.model import Json
 from actum.doors.cli import exit_codes, say, words
+from actum.value import as_dict
 
 if TYPE_CHECKING:
     from actum.engine.approvals import Request
@@ -117,7 +117,7 @@ def _flat(document: dict[str, Json], prefix: str = "") -> list[tuple[str, str]]:
 
 def _document(request: Request) -> dict[str, Json]:
     """The words of an approval request and its response."""
-    plain = asdict(request)
+    plain = as_dict(request)
     more = plain.pop("document")
     return {
         "request_id": plain.pop("request_id"),

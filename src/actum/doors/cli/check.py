@@ -34,16 +34,15 @@ def command(**given: Any) -> int:
 
 
 def _document(forecast: Forecast) -> dict[str, Json]:
-    from dataclasses import asdict
-
     from actum.contract.wire import contract_document
+    from actum.value import as_dict
 
     return {
         "verdict": "REFUSED" if forecast.violations else "ALLOWED",
-        "violations": [asdict(violation) for violation in forecast.violations],
+        "violations": [as_dict(violation) for violation in forecast.violations],
         "policy": forecast.policy.document() if forecast.policy else None,
-        "checks": [asdict(check) for check in forecast.checks],
-        "enforcement": [asdict(row) for row in forecast.enforcement],
+        "checks": [as_dict(check) for check in forecast.checks],
+        "enforcement": [as_dict(row) for row in forecast.enforcement],
         "contract": contract_document(forecast.contract),
     }
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
 
 from actum.contract.model import Json
 from actum.doors.cli import exit_codes, say, words
+from actum.value import as_dict
 
 if TYPE_CHECKING:
     from actum.runners.base import Capability
@@ -42,7 +42,7 @@ def _documents(capabilities: tuple[Capability, ...], usable: bool) -> list[Json]
     local: Json = {
         "runner": "local",
         "usable": usable,
-        "limits": [asdict(capability) for capability in capabilities],
+        "limits": [as_dict(capability) for capability in capabilities],
         "remedy": "",
     }
     absent = [

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from actum.contract.model import Json
 from actum.contract.outcome import Outcome
 from actum.errors import ActumError, ContractInvalid, Refused, Violation
+from actum.value import as_dict
 
 if TYPE_CHECKING:
     from actum.engine.result import Result
@@ -26,8 +26,8 @@ def error_document(error: ActumError) -> dict[str, Json]:
             "code": error.code,
             "message": error.message,
             "remedy": error.remedy,
-            "problems": [asdict(problem) for problem in problems],
-            "violations": [asdict(violation) for violation in violations],
+            "problems": [as_dict(problem) for problem in problems],
+            "violations": [as_dict(violation) for violation in violations],
         }
     }
 

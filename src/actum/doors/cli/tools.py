@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -13,6 +12,7 @@ import click
 from actum.contract.model import Json
 from actum.doors.cli import exit_codes, say, words
 from actum.errors import ContractInvalid, Refused
+from actum.value import as_dict
 
 if TYPE_CHECKING:
     from actum.registry.model import Pin, Tool
@@ -38,7 +38,7 @@ def list_tools() -> int:
         say.document(
             {
                 "tools": [{**_brief(tool), "state": state} for tool, state in rows],
-                "problems": [asdict(problem) for problem in problems],
+                "problems": [as_dict(problem) for problem in problems],
             }
         )
         return exit_codes.SUCCESS
@@ -160,7 +160,7 @@ def tool_history(tool: str | None) -> int:
         tool_id = _tool_id(runtime, tool) if tool else None
         changes = history(runtime.settings.root, runtime.keyring.trusted, tool_id)
     if words.wants_json():
-        say.document({"history": [asdict(change) for change in changes]})
+        say.document({"history": [as_dict(change) for change in changes]})
         return exit_codes.SUCCESS
     say.table(
         ("DATE", "TOOL", "VERSION", "DECISION", "SCOPE", "BY", "EVIDENCE"),
@@ -179,7 +179,7 @@ def _decide(decision: Callable[..., Pin], tool: str, by: str, evidence: str) -> 
         root, keyring = runtime.settings.root, runtime.keyring
         pin = decision(root, keyring, tool_id, by=by, evidence=evidence, date=date)
     if words.wants_json():
-        say.document(asdict(pin))
+        say.document(as_dict(pin))
     else:
         say.line(f"{pin.tool_id} {pin.name} {pin.version} is {pin.status}: {pin.digest}")
     return exit_codes.SUCCESS

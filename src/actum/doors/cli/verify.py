@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ import click
 
 from actum.doors.cli import exit_codes, say, words
 from actum.doors.cli.receipts import find
+from actum.value import as_dict, value
 
 if TYPE_CHECKING:
     from actum.evidence.findings import Finding
@@ -51,7 +51,7 @@ def command(target: str | None, everything: bool, key: Path | None, checkpoint: 
             findings = _findings(home, target, everything, checkpoint)
     broken = [finding for finding in findings if not finding.passed]
     if words.wants_json():
-        say.document({"verified": not broken, "findings": [asdict(each) for each in findings]})
+        say.document({"verified": not broken, "findings": [as_dict(each) for each in findings]})
     else:
         _tell(findings, broken, target or "")
     return exit_codes.FAILED if broken else exit_codes.SUCCESS
@@ -68,7 +68,7 @@ def _tell(findings: tuple[Finding, ...], broken: list[Finding], target: str) -> 
         say.line(f"Verified: {len(findings)} checks passed.")
 
 
-@dataclass(frozen=True)
+@value(kw_only=False)
 class _Home:
     """What verifying needs of a home, and nothing that would write to a log found broken."""
 

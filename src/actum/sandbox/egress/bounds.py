@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from actum.value import value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Bounds:
     connections: int = 10_000  #: in all; each one is on record
     at_once: int = 2_000

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import ipaddress
 import struct
-from dataclasses import dataclass
+
+from actum.value import value
 
 _HEADER = struct.Struct("!6H")
 _A, _INTERNET = 1, 1
@@ -19,7 +20,7 @@ _NAME_BYTES = 253
 _NAME_CHARACTERS = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789-_")
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Question:
     identity: int
     flags: int

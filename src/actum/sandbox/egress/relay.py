@@ -9,12 +9,12 @@ import socket
 import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 
 from actum.contract.egress import Address
 from actum.sandbox.egress.bounds import Bounds
 from actum.sandbox.egress.doors import Doors
 from actum.sandbox.egress.session import AskListeners, Lookup, Session
+from actum.value import field, value
 
 _OPEN_FILES = 65_536
 #: Resolving blocks a thread. One execution takes a few of them at most (`Bounds.lookups`).
@@ -29,7 +29,7 @@ async def look_up(host: str, port: int) -> list[Address]:
     return [ipaddress.ip_address(str(item[4][0]).partition("%")[0]) for item in found]
 
 
-@dataclass(slots=True)
+@value(frozen=False, kw_only=False)
 class Relay:
     """The thread and its loop, started with the first execution that needs them."""
 

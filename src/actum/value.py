@@ -1,0 +1,337 @@
+"""Values: classes of named fields that do not change. The lightest way to make some two hundred.
+
+`@value` means what `dataclass(frozen=True, slots=True, kw_only=True)` means, and type checkers know
+it (PEP 681). Making a class writes no source and imports nothing: the first instances are filled
+by one shared function, and only a class that is used often gets an `__init__` compiled for it.
+The standard `dataclasses` functions work on values too, for people who bring them.
+
+Not here: conversion, validation, `InitVar`, zero-argument `super()` inside a value (a class with
+slots has to be made twice, and the cell would name the first).
+"""
+
+from __future__ import annotations
+
+from operator import attrgetter
+
+TYPE_CHECKING = False  # as `typing` has it, without importing that
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, TypeVar, dataclass_transform
+
+    T = TypeVar("T")
+else:
+
+    def dataclass_transform(**_words):
+        return lambda decorator: decorator
+
+
+#: Instances that the shared function fills before a class is worth compiling for.
+WARM = 8
+
+
+class FrozenError(AttributeError):
+    """A value does not change; `replace` makes another."""
+
+
+class _Absent:
+    def __repr__(self) -> str:
+        return "ABSENT"
+
+
+ABSENT: Any = _Absent()
+
+
+class Field:
+    """One field: what it is called and what it is when nobody says."""
+
+    __slots__ = ("compare", "default", "default_factory", "kw_only", "name", "repr", "type")
+
+    def __init__(
+        self,
+        default: Any = ABSENT,
+        default_factory: Any = ABSENT,
+        repr: bool = True,  # noqa: A002  the word that dataclasses use
+        compare: bool = True,
+    ) -> None:
+        self.default = default
+        self.default_factory = default_factory
+        self.repr = repr
+        self.compare = compare
+        self.name = ""
+        self.type: Any = None
+        self.kw_only = False
+
+
+def field(
+    *,
+    default: Any = ABSENT,
+    default_factory: Any = ABSENT,
+    repr: bool = True,  # noqa: A002
+    compare: bool = True,
+) -> Any:
+    """Says more about a field than a plain default can."""
+    return Field(default, default_factory, repr, compare)
+
+
+class _Shape:
+    """What a class of values knows about itself."""
+
+    __slots__ = ("fields", "frozen", "key", "owner", "positional", "seen", "setters")
+
+    def __init__(self, owner: type, fields: dict[str, Field], frozen: bool) -> None:
+        self.owner = owner
+        self.fields = fields
+        self.frozen = frozen
+        self.positional = tuple(name for name, each in fields.items() if not each.kw_only)
+        compared = [name for name, each in fields.items() if each.compare]
+        self.key: Callable[[Any], Any] = attrgetter(*compared) if compared else _nothing
+        self.seen = 0
+        self.setters: list[tuple[str, Any, Any, Any]] = []
+
+
+def _nothing(_value: object) -> None:
+    return None
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field, Field))
+def value(
+    cls: Any = None,
+    /,
+    *,
+    frozen: bool = True,
+    kw_only: bool = True,
+    order: bool = False,
+    slots: bool = True,
+) -> Any:
+    """Make a class of named fields a value."""
+    if cls is None:
+        return lambda cls: _make(cls, frozen, kw_only, order, slots)
+    return _make(cls, frozen, kw_only, order, slots)
+
+
+def _make(cls: type, frozen: bool, kw_only: bool, order: bool, slots: bool) -> type:
+    fields: dict[str, Field] = {}
+    for parent in reversed(cls.__mro__[1:]):
+        shape = parent.__dict__.get("__value__")
+        if shape is not None:
+            fields |= shape.fields
+    space = dict(cls.__dict__)
+    own = []
+    for name, hint in cls.__annotations__.items():
+        if isinstance(hint, str) and hint.startswith(("ClassVar", "typing.ClassVar")):
+            continue
+        given = space.pop(name, ABSENT)
+        each = given if isinstance(given, Field) else Field(given)
+        each.name, each.type, each.kw_only = name, hint, kw_only
+        if slots and name not in fields:
+            own.append(name)
+        fields[name] = each
+    new = {name: each for name, each in _SHARED.items() if name not in space}
+    new["__init__"] = _fill
+    if "__match_args__" not in space:
+        new["__match_args__"] = tuple(name for name, each in fields.items() if not each.kw_only)
+    if space.get("__hash__") is None:
+        new["__hash__"] = _hash if frozen else None
+    if frozen:
+        new |= _FROZEN
+    if order:
+        new |= _ORDERED
+    if slots:
+        space.pop("__dict__", None)
+        space.pop("__weakref__", None)
+        cls = type(cls)(cls.__name__, cls.__bases__, {**space, **new, "__slots__": tuple(own)})
+    else:
+        for name, each in fields.items():
+            if isinstance(cls.__dict__.get(name), Field):
+                delattr(cls, name)
+            if each.default is not ABSENT:
+                setattr(cls, name, each.default)
+        for name, attribute in new.items():
+            setattr(cls, name, attribute)
+    cls.__value__ = _Shape(cls, fields, frozen)  # type: ignore[attr-defined]
+    return cls
+
+
+def _shape(kind: type) -> _Shape:
+    found: _Shape = kind.__value__  # type: ignore[attr-defined]
+    return found
+
+
+def _fill(self: Any, /, *args: Any, **given: Any) -> None:
+    """The `__init__` of every class, until one is compiled for it. Wrong calls are compiled too:
+    then Python itself says what is wrong with them."""
+    shape = _shape(type(self))
+    shape.seen += 1
+    if shape.seen > WARM or len(args) > len(shape.positional):
+        return _compiled(shape)(self, *args, **given)
+    for name, argument in zip(shape.positional, args, strict=False):
+        if name in given:
+            return _compiled(shape)(self, *args, **given)
+        given[name] = argument
+    for name, put, default, factory in shape.setters or _setters(shape):
+        content = given.pop(name, default)
+        if content is ABSENT:
+            if factory is ABSENT:
+                return _compiled(shape)(self, *args, **given)
+            content = factory()
+        put(self, content)
+    if given:
+        return _compiled(shape)(self, *args, **given)
+    if hasattr(self, "__post_init__"):
+        self.__post_init__()
+    return None
+
+
+def _setters(shape: _Shape) -> list[tuple[str, Any, Any, Any]]:
+    shape.setters = [
+        (name, _setter(shape.owner, name), each.default, each.default_factory)
+        for name, each in shape.fields.items()
+    ]
+    return shape.setters
+
+
+def _setter(owner: type, name: str) -> Callable[[Any, Any], None]:
+    """The slot's own descriptor writes where `__setattr__` refuses."""
+    for kind in owner.__mro__:
+        slot = kind.__dict__.get(name)
+        if slot is not None and hasattr(slot, "__set__"):
+            put: Callable[[Any, Any], None] = slot.__set__
+            return put
+    return lambda self, content: object.__setattr__(self, name, content)
+
+
+def _compiled(shape: _Shape) -> Callable[..., None]:
+    """An `__init__` of its own for a class, with its real signature."""
+    names: dict[str, Any] = {"ABSENT": ABSENT}
+    positional: list[str] = []
+    keyword: list[str] = []
+    body: list[str] = []
+    for name, put, default, factory in _setters(shape):
+        names[f"put_{name}"], names[f"default_{name}"] = put, default
+        content = name
+        parameter = name
+        if factory is not ABSENT:
+            names[f"make_{name}"] = factory
+            parameter = f"{name}=ABSENT"
+            content = f"make_{name}() if {name} is ABSENT else {name}"
+        elif default is not ABSENT:
+            parameter = f"{name}=default_{name}"
+        (keyword if shape.fields[name].kw_only else positional).append(parameter)
+        body.append(f"put_{name}(self, {content})" if shape.frozen else f"self.{name} = {content}")
+    if hasattr(shape.owner, "__post_init__"):
+        body.append("self.__post_init__()")
+    parameters = ", ".join(["self", *positional, *(["*", *keyword] if keyword else [])])
+    source = f"def __init__({parameters}):\n " + "\n ".join(body or ["pass"])
+    exec(compile(source, f"<{shape.owner.__qualname__}>", "exec"), names)  # noqa: S102  our own names
+    init: Callable[..., None] = names["__init__"]
+    init.__qualname__ = f"{shape.owner.__qualname__}.__init__"
+    shape.owner.__init__ = init  # type: ignore[misc]
+    return init
+
+
+def _refuse_change(self: object, name: str, *_content: object) -> None:
+    raise FrozenError(f"{type(self).__name__}.{name} does not change; use replace()")
+
+
+def _equal(self: Any, other: Any) -> Any:
+    if type(other) is not type(self):
+        return NotImplemented
+    key = self.__value__.key
+    return self is other or key(self) == key(other)
+
+
+def _hash(self: Any) -> int:
+    return hash(self.__value__.key(self))
+
+
+def _repr(self: Any) -> str:
+    shown = (
+        f"{name}={getattr(self, name)!r}"
+        for name, each in _shape(type(self)).fields.items()
+        if each.repr
+    )
+    return f"{type(self).__qualname__}({', '.join(shown)})"
+
+
+def _reduce(self: Any) -> tuple[Any, ...]:
+    return _again, (type(self), [getattr(self, name) for name in _shape(type(self)).fields])
+
+
+def _again(kind: Any, contents: list[Any]) -> Any:
+    """For `copy` and `pickle`: neither checks nor fills in anything."""
+    new = kind.__new__(kind)
+    for (_, put, _, _), content in zip(_setters(_shape(kind)), contents, strict=True):
+        put(new, content)
+    return new
+
+
+def _ordering(name: str) -> Callable[[Any, Any], Any]:
+    def compare(self: Any, other: Any) -> Any:
+        if type(other) is not type(self):
+            return NotImplemented
+        key = self.__value__.key
+        return getattr(key(self), name)(key(other))
+
+    return compare
+
+
+class _AsDataclass:
+    """Lets `dataclasses.replace`, `fields` and `asdict` work on values, once somebody asks."""
+
+    def __get__(self, _instance: object, owner: type) -> dict[str, Any]:
+        import dataclasses
+
+        told = {}
+        for name, each in _shape(owner).fields.items():
+            absent = dataclasses.MISSING
+            words: dict[str, Any] = {
+                "default": absent if each.default is ABSENT else each.default,
+                "default_factory": (
+                    absent if each.default_factory is ABSENT else each.default_factory
+                ),
+            }
+            twin: Any = dataclasses.field(
+                **words, repr=each.repr, compare=each.compare, kw_only=each.kw_only
+            )
+            twin.name, twin.type = name, each.type
+            twin._field_type = dataclasses._FIELD  # type: ignore[attr-defined]
+            told[name] = twin
+        return told
+
+
+_SHARED: dict[str, Any] = {
+    "__eq__": _equal,
+    "__repr__": _repr,
+    "__reduce__": _reduce,
+    "__dataclass_fields__": _AsDataclass(),
+}
+_FROZEN = {"__setattr__": _refuse_change, "__delattr__": _refuse_change}
+_ORDERED = {name: _ordering(name) for name in ("__lt__", "__le__", "__gt__", "__ge__")}
+
+
+def fields(of: Any) -> tuple[Field, ...]:
+    """The fields of a value or of its class, in order."""
+    return tuple(_shape(of if isinstance(of, type) else type(of)).fields.values())
+
+
+def replace(of: T, /, **changes: Any) -> T:
+    """Another value that differs in these fields."""
+    for name in _shape(type(of)).fields:
+        if name not in changes:
+            changes[name] = getattr(of, name)
+    return type(of)(**changes)
+
+
+def as_dict(of: Any) -> dict[str, Any]:
+    """Names to contents; values inside become dictionaries too, in lists, tuples and mappings."""
+    return {name: _plain(getattr(of, name)) for name in _shape(type(of)).fields}
+
+
+def _plain(content: Any) -> Any:
+    if hasattr(content, "__value__") and not isinstance(content, type):
+        return as_dict(content)
+    if isinstance(content, list | tuple):
+        return type(content)(_plain(each) for each in content)
+    if isinstance(content, dict):
+        return {key: _plain(each) for key, each in content.items()}
+    return content
