@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from actum.adapters import cli
+from actum.adapters import cli, sdk
 from actum.adapters.inputs import transformed
 from actum.adapters.output import Said
 from actum.capture.interpret import interpret
@@ -88,6 +88,9 @@ def _exit_code(capture: Capture) -> Told:
 
 _BUILDERS: Mapping[AdapterKind, Callable[[Contract, Entry], Call]] = {
     AdapterKind.CLI: cli.build_call,
+    AdapterKind.SDK: sdk.build_call,
 }
-_SPEAKERS: Mapping[AdapterKind, Callable[[Capture], Said]] = {}
+_SPEAKERS: Mapping[AdapterKind, Callable[[Capture], Said]] = {
+    AdapterKind.SDK: sdk.said,
+}
 _TELLERS: Mapping[AdapterKind, Callable[[Capture], Told]] = {}

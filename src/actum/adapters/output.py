@@ -9,6 +9,7 @@ Their specs were judged when the adapter was loaded (`registry.transforms`).
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 
 from actum.adapters.parsers import OutputInvalid, decode, parse_text
 from actum.contract.limits import STDOUT_BYTES
@@ -26,6 +27,7 @@ class Said:
     truncated: bool = False
     has_value: bool = False
     value: Json = None
+    failure: Mapping[str, str] | None = None  #: type and message of what a function raised
 
 
 def apply_output_transforms(transforms: tuple[Transform, ...], said: Said) -> Json:

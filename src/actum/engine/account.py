@@ -192,7 +192,7 @@ class Account:
             verdict.reason_codes,
             violations=tuple(planning.output_problem(text) for text in problems),
             output=output,
-            **told(capture, verdict, problems, plan.trace.trace_id),
+            **told(capture, verdict, problems, plan.trace.trace_id, output),
         )
         facts = self._facts(
             verdict.outcome,

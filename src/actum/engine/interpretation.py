@@ -26,13 +26,15 @@ def interpreted(
 
 
 def told(
-    capture: Capture, verdict: Verdict, problems: tuple[str, ...], trace_id: str
+    capture: Capture, verdict: Verdict, problems: tuple[str, ...], trace_id: str, output: Json
 ) -> dict[str, Any]:
     """The part of a `Result` that tells of the tool's run."""
     status = PROJECTIONS[verdict.outcome].tool_run or ToolRunStatus.ERROR
     stdout, stdout_facts = encoded(capture.stdout)
     stderr, stderr_facts = encoded(capture.stderr)
     reason = verdict.error_reason or "; ".join(problems) or None
+    if reason and verdict.outcome is not Outcome.OUTPUT_INVALID and output is not None:
+        reason = f"{reason}; {output['error']['type']}: {output['error']['message']}"
     return {
         "result": ToolRunResult(
             status=status,
@@ -52,10 +54,11 @@ def told(
 
 def _transformed(adapter: Adapter, capture: Capture) -> tuple[Json, str]:
     """(output, problem). A tool that failed has no output to transform."""
-    if interpret(capture.ending).outcome is not Outcome.SUCCEEDED:
-        return None, ""
     try:
-        return apply_output_transforms(adapter.output_transforms, said_by(adapter, capture)), ""
+        said = said_by(adapter, capture)
+        if interpret(capture.ending).outcome is not Outcome.SUCCEEDED:
+            return None if said.failure is None else {"error": dict(said.failure)}, ""
+        return apply_output_transforms(adapter.output_transforms, said), ""
     except OutputInvalid as error:
         return None, f"output: {error}"
 

@@ -20,6 +20,7 @@ from actum.engine import plan as planning
 from actum.engine.account import Account
 from actum.engine.approvals import ApprovalRequired
 from actum.engine.plan import Judged
+from actum.engine.programs import Carry, with_program
 from actum.engine.replay import answer_again
 from actum.engine.result import Result
 from actum.engine.rooms import Rooms
@@ -49,7 +50,7 @@ def execute(
         known = rooms.executions.get(contract.execution_id)
         if known is not None and known.may_have_run:
             return answer_again(known, account.intent.identity_sha256, rooms.sessions)
-        ready = _prepare(contract, rooms, account)
+        ready = _prepare(contract, rooms, account, _compiling(account, rooms, cancel))
         account.stage = Stage.WRITE_AHEAD
         with turn.place(contract) as got:
             if got is Got.AFTER_A_WAIT:  # what was judged may have changed meanwhile
@@ -99,11 +100,20 @@ def forecast(contract: Contract, rooms: Rooms) -> Forecast:
     )
 
 
-def _prepare(contract: Contract, rooms: Rooms, account: Account) -> _Ready:
+def _compiling(account: Account, rooms: Rooms, cancel: Cancel | None) -> Carry:
+    """How an adapter that has to be compiled first is: by an execution of its own."""
+    trace_id = account.intent.trace_id
+    return lambda contract: execute(contract, rooms, cancel=cancel, trace_id=trace_id)
+
+
+def _prepare(
+    contract: Contract, rooms: Rooms, account: Account, carry: Carry | None = None
+) -> _Ready:
     """From the contract to a plan that may run and a runner that can hold it."""
     account.stage = Stage.REGISTRY
     entry = rooms.registry.entry(contract.tool_id, contract.adapter_id, task=_task(contract))
     account.know(tool=entry.tool_ref, adapter=entry.adapter_ref)
+    entry = with_program(contract, entry, rooms, carry)
     _require_supported(entry)
     account.stage = Stage.VALIDATION
     call = build_call(contract, entry)

@@ -45,6 +45,10 @@ class Ledger:
         self.log = Log(database, signer)
         self.log.adopt()
 
+    def content(self, blake3: str) -> bytes:
+        """A file that an execution left, exact or not at all."""
+        return self._blobs.read(blake3)
+
     def write_ahead(
         self, intent: Intent, also: Callable[[sqlite3.Cursor], None] | None = None
     ) -> Opened:

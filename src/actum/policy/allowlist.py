@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable
 
 from actum.contract.call import Argument
-from actum.registry.model import AdapterKind, Entry
+from actum.registry.model import COMPILE, AdapterKind, Entry
 
 _COMMAND_WORD = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 
@@ -40,7 +40,9 @@ def permitting_operation(entry: Entry, operation: str) -> str | None:
     """The entry of the scope under which an adapter that is no cli one may do `operation`."""
     scope, adapter = entry.tool.scope, entry.adapter
     if adapter.kind is not AdapterKind.API:
-        return operation if operation in scope.commands else None
+        # To compile an adapter that was approved with its sources is no operation of its own.
+        compiles = adapter.kind is AdapterKind.SDK and operation == COMPILE
+        return operation if compiles or operation in scope.commands else None
     method, path = split_endpoint(adapter.interface["endpoint_mapping"][operation])
     url = adapter.interface["base_url"].rstrip("/") + path
     return next((each for each in scope.endpoints if _covers(each, method, url)), None)

@@ -250,6 +250,7 @@ def grants(tool: Tool) -> dict[str, Json]:
         "environment": sorted(tool.environment),
         "path": sorted(tool.path),
         "servers": sorted(tool.servers),
+        "packages": [] if tool.packages_path is None else [tool.packages_path],
         "runner": [permissions.runner.value],
         "max_duration_sec": permissions.max_duration_s,
         "max_memory_mb": permissions.max_memory_mb,

@@ -67,6 +67,7 @@ def tool_problems(document: Document, folder_name: str) -> Iterator[Problem]:
         (("scope", "filesystem"), scope["filesystem"]),
         (("permissions", "filesystem", "read"), permissions.get("filesystem", {}).get("read")),
         (("permissions", "filesystem", "write"), writable),
+        (("packages", "path"), [value.get("packages", {}).get("path", "")]),
     ):
         yield from _climbing(document, place, paths or [])
     for index, command in enumerate(scope["commands"]):

@@ -137,6 +137,8 @@ def tool_of(value: Mapping[str, Any], folder: Path) -> Tool:
         next_review=value["next_review"],
         folder=str(folder),
         servers=value.get("servers", {}),
+        packages_folder=value.get("packages", {}).get("folder", "lib"),
+        packages_path=value.get("packages", {}).get("path"),
     )
 
 

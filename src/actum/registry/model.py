@@ -13,6 +13,9 @@ from actum.contract.call import AdapterRef, ToolRef
 from actum.contract.model import Json, RunnerKind
 from actum.value import field, value
 
+#: The operation that compiles an sdk adapter's sources; its approval permits it.
+COMPILE = "@compile"
+
 
 class ToolStatus(StrEnum):
     ACTIVE = "active"
@@ -78,6 +81,8 @@ class Tool:
     next_review: str
     folder: str
     servers: Mapping[str, Json] = field(default_factory=dict)  #: MCP servers it may start or reach
+    packages_folder: str = "lib"  #: of the tool's folder: code of its sdk adapters, pinned with it
+    packages_path: str | None = None  #: instead: packages elsewhere, from the repo root
 
 
 @value
@@ -183,6 +188,7 @@ class Entry:
     tool: Tool
     adapter: Adapter
     pin: Pin
+    program: bytes | None = field(default=None, repr=False)  #: what its sources were compiled to
 
     @property
     def tool_ref(self) -> ToolRef:

@@ -46,6 +46,8 @@ _ETC_FOLDERS = (
     "python3.11",
 )
 ARTIFACTS = "/artifacts"
+#: Bytes of provided files (as base64) that the root's own size has room for.
+_PROVIDED_AT_EASE = 1 << 20
 #: As in `contract.call`, which is not to be loaded here.
 PROVIDED = "/run/actum"
 #: Where the program that runs Python snippets lies inside every sandbox.
@@ -223,15 +225,29 @@ def _provide(root: str, files: dict[str, str]) -> None:
     """The files that an adapter brings along: readable by the tool, writable by nobody."""
     if not files:
         return
+    size = sum(map(len, files.values()))
+    if size > _PROVIDED_AT_EASE:
+        kernel.mount(
+            "", root, "", _MOUNT_FLAGS | kernel.MS_REMOUNT, f"size={2 * size + _PROVIDED_AT_EASE}"
+        )
     folder = f"{root}{PROVIDED}"
+    made = {folder}
     os.mkdir(folder)
-    os.chmod(folder, 0o555)  # noqa: S103 -- whatever the umask says
     for name, content in files.items():
-        if "/" in name or name in (".", ".."):
+        *parents, last = name.split("/")
+        if {"", ".", ".."} & {*parents, last}:
             raise OSError(f"{name} is no file name")
-        with open(f"{folder}/{name}", "xb") as file:
+        below = folder
+        for parent in parents:
+            below = f"{below}/{parent}"
+            if below not in made:
+                made.add(below)
+                os.mkdir(below)
+        with open(f"{below}/{last}", "xb") as file:
             file.write(binascii.a2b_base64(content))
-        os.chmod(f"{folder}/{name}", 0o444)
+        os.chmod(f"{below}/{last}", 0o555)  # noqa: S103 -- a compiled program is one of them
+    for each in made:
+        os.chmod(each, 0o555)  # noqa: S103 -- whatever the umask says
 
 
 def _own_file(root: str, name: str, text: str) -> None:

@@ -1,0 +1,2 @@
+//! Statistics of texts.
+pub mod count;

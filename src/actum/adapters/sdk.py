@@ -1,0 +1,196 @@
+"""SDK adapters: functions of a package, called by a driver inside the sandbox.
+
+Nothing of a package is ever imported into our own process. The driver and the tool's own packages
+are provided files, so the bytes that were approved are the bytes that run. Parameters travel as
+JSON on stdin and the answer comes back as JSON on stdout; an exception is an ending with its type
+and message. Go and Rust are compiled first (`adapters.compiled`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+
+from actum.adapters import compiled
+from actum.adapters.output import Said
+from actum.adapters.parsers import OutputInvalid, decode, parse_text
+from actum.adapters.schema import check_parameters, marks_of
+from actum.capture.interpret import interpret
+from actum.capture.model import Capture
+from actum.contract.call import PROVIDED, Argument, Call, secrets_asked
+from actum.contract.model import Contract, Json
+from actum.contract.outcome import Outcome
+from actum.errors import Refused, Violation
+from actum.registry.model import COMPILE, Entry
+from actum.registry.pinned_files import pinned_files
+
+_FIELD = "interface.sdk"
+PYTHON_DRIVER, _NODE_DRIVER = "sdk_python.py", "sdk_node.cjs"
+
+
+def build_call(contract: Contract, entry: Entry) -> Call:
+    """What would run; raises `Refused` with everything that is wrong with the request at once."""
+    sdk, inputs = entry.adapter.interface, contract.inputs
+    if inputs.command == COMPILE and sdk["language"] in compiled.LANGUAGES:
+        return _call(contract, entry, *compiled.compiling(entry), stdin=b"")
+    function = sdk["function_mapping"].get(inputs.command)
+    if function is None:
+        raise Refused(
+            "OPERATION_UNKNOWN",
+            f"inputs.command: adapter {entry.adapter.adapter_id} maps no operation "
+            f"{inputs.command!r}.",
+            remedy=f"Use one of: {', '.join(sdk['function_mapping'])}.",
+        )
+    violations = tuple(_unfit(contract, entry))
+    if violations:
+        raise Refused(
+            "ARGS_INVALID",
+            f"{len(violations)} problem(s) in the inputs of {entry.tool.name}: "
+            + " ".join(violation.message for violation in violations),
+            violations=violations,
+        )
+    order: dict[str, Json] = {"parameters": dict(inputs.parameters)}
+    where: Argument | None = None
+    match sdk["language"]:
+        case "python":
+            order["function"] = function
+            program, flags, provided, where = _python(entry)
+        case "node":
+            order["function"] = function
+            program, flags, provided, where = _node(entry)
+        case _:
+            order["operation"] = inputs.command
+            program, flags, provided = compiled.running(entry)
+    arguments = [*_fixed(flags)]
+    if where is not None:
+        arguments += [*_fixed((sdk["package"], sdk["import_path"])), where]
+    arguments += _paths(contract, entry)
+    return _call(contract, entry, program, tuple(arguments), provided, stdin=_encoded(order))
+
+
+def _call(
+    contract: Contract,
+    entry: Entry,
+    program: str,
+    arguments: tuple[Argument, ...],
+    provided: Mapping[str, bytes],
+    *,
+    stdin: bytes,
+) -> Call:
+    inputs = contract.inputs
+    return Call(
+        tool=entry.tool_ref,
+        adapter=entry.adapter_ref,
+        operation=inputs.command,
+        program=program,
+        arguments=arguments,
+        environment=inputs.environment,
+        stdin=stdin,
+        working_directory=inputs.working_directory,
+        input_files=inputs.input_files,
+        provided=provided,
+        secrets=secrets_asked(inputs),
+    )
+
+
+def _unfit(contract: Contract, entry: Entry) -> Iterator[Violation]:
+    inputs = contract.inputs
+    for field, given in (("arguments", inputs.arguments), ("stdin", inputs.stdin)):
+        if given:
+            yield Violation(
+                code="ARGS_INVALID",
+                field=f"inputs.{field}",
+                value="",
+                message=f"inputs.{field}: a function takes inputs.parameters and nothing else.",
+            )
+    yield from check_parameters(entry.tool.args_schema, inputs.parameters, ())
+
+
+def _fixed(values: tuple[str, ...]) -> Iterator[Argument]:
+    for value in values:
+        yield Argument(value=value, field=_FIELD, fixed=True)
+
+
+def _paths(contract: Contract, entry: Entry) -> Iterator[Argument]:
+    """Parameters that are paths, named once more so that they are judged as such (IV-03)."""
+    for name, value in contract.inputs.parameters.items():
+        if marks_of(entry.tool.args_schema, name).path:
+            field = f"inputs.parameters.{name}"
+            for each in value if isinstance(value, list) else [value]:
+                if isinstance(each, str):
+                    yield Argument(value=each, field=field, path=True, literal=True)
+
+
+def _python(entry: Entry) -> tuple[str, tuple[str, ...], dict[str, bytes], Argument]:
+    # -S: of the host's own packages none is in reach, only what is approved or declared.
+    flags = ("-S", "-B", f"{PROVIDED}/{PYTHON_DRIVER}")
+    provided, where = _packages(entry, "lib", PYTHON_DRIVER)
+    return "python3", flags, provided, where
+
+
+def _node(entry: Entry) -> tuple[str, tuple[str, ...], dict[str, bytes], Argument]:
+    flags = ("--conditions=import", f"{PROVIDED}/{_NODE_DRIVER}")
+    provided, where = _packages(entry, "node_modules", _NODE_DRIVER)
+    return "node", flags, provided, where
+
+
+def _packages(entry: Entry, folder: str, driver: str) -> tuple[dict[str, bytes], Argument]:
+    """The driver with the tool's own packages, or with where the declared ones are."""
+    provided = {driver: driver_text(driver)}
+    declared = entry.tool.packages_path
+    if declared is not None:
+        path = os.path.join(os.path.dirname(os.path.dirname(entry.tool.folder)), declared)
+        # Judged like any path that a tool is given: it must be in reach of this call.
+        return provided, Argument(
+            value=path, field="tool.yaml packages.path", path=True, literal=True
+        )
+    files = pinned_files(entry, entry.tool.packages_folder)
+    provided |= {f"{folder}/{path}": content for path, content in files.items()}
+    return provided, Argument(value=f"{PROVIDED}/{folder}", field=_FIELD, fixed=True)
+
+
+@cache
+def driver_text(name: str) -> bytes:
+    return (Path(__file__).parent / "drivers" / name).read_bytes()
+
+
+def _encoded(order: Json) -> bytes:
+    return json.dumps(order, allow_nan=False, ensure_ascii=False).encode()
+
+
+def said(capture: Capture) -> Said:
+    """The driver's answer: the value of the function, or what it raised."""
+    stdout = capture.stdout
+    succeeded = interpret(capture.ending).outcome is Outcome.SUCCEEDED
+    if stdout.truncated:
+        if succeeded:
+            raise OutputInvalid(
+                "the function's value is too large: stdout was over its limit.",
+                remedy="Return less, or write a file to the artifacts.",
+            )
+        return Said(raw=stdout.kept, truncated=True)
+    try:
+        answer = parse_text("json", decode(stdout.kept), "the driver's answer")
+    except OutputInvalid:
+        if succeeded:
+            raise
+        return Said(raw=stdout.kept)  # killed before it could answer
+    if not isinstance(answer, dict):
+        answer = {}
+    if succeeded and "value" not in answer:
+        raise OutputInvalid("the driver ended without an answer.")
+    return Said(
+        raw=stdout.kept,
+        has_value="value" in answer,
+        value=answer.get("value"),
+        failure=_failure(answer.get("error")),
+    )
+
+
+def _failure(error: Json) -> dict[str, str] | None:
+    if not isinstance(error, dict):
+        return None
+    return {"type": str(error.get("type", "")), "message": str(error.get("message", ""))}

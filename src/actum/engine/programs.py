@@ -1,0 +1,136 @@
+"""Programs that sdk adapters in Go and Rust are compiled to: made once, kept, verified when used.
+
+A program is kept in `.actum/programs/` under the digest of its sources, its driver and its
+compiler, beside the SHA-256 of what came out. A file that no longer has that SHA-256 is not used:
+it is made again.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+from actum.adapters.compiled import LANGUAGES, PROGRAM, program_key
+from actum.contract.call import Executable
+from actum.contract.canonical import sha256_bytes
+from actum.contract.limits import CPU_CORES, MAX_CHILDREN, MEMORY_MB, TIMEOUT_MS
+from actum.contract.model import (
+    SCRATCH,
+    ArtifactSpec,
+    Contract,
+    ExpectedOutputs,
+    Inputs,
+    Metadata,
+    ProcessRequest,
+    SandboxRequest,
+)
+from actum.engine.result import Result
+from actum.engine.rooms import Rooms
+from actum.errors import Refused
+from actum.registry.model import COMPILE, AdapterKind, Entry, Retry
+from actum.store.whole_file import write_whole
+from actum.value import replace
+
+#: Carries out a contract; ``None`` where nothing may be carried out.
+Carry = Callable[[Contract], Result]
+
+_PACKAGES = {"go": "golang-go", "rust": "rustc"}
+_SHOWN = 1_500  #: characters of what a compiler says that a refusal repeats
+_MEMORY_MB, _TIMEOUT_S = 2_048, 300
+
+
+def with_program(contract: Contract, entry: Entry, rooms: Rooms, carry: Carry | None) -> Entry:
+    """The entry with its program, which is compiled now if it is not there."""
+    language = entry.adapter.interface.get("language", "")
+    if entry.adapter.kind is not AdapterKind.SDK or language not in LANGUAGES:
+        return entry
+    if contract.inputs.command == COMPILE:
+        # What comes out is a program and no answer of a function.
+        once = Retry(max_attempts=1, backoff_ms=0, retryable_codes=())
+        plain = replace(
+            entry.adapter, input_transforms=(), output_transforms=(), retry=once, fallback=None
+        )
+        _toolchain(entry, rooms)
+        return replace(entry, adapter=plain)
+    if contract.inputs.command not in entry.adapter.interface["function_mapping"]:
+        return entry  # refused for that
+    folder = Path(rooms.policy.home) / "programs"
+    key = program_key(entry, _toolchain(entry, rooms))
+    program = _kept(folder, key)
+    if program is None and carry is None:
+        program = b""  # only foreseen: it would be compiled first
+    if program is None and carry is not None:
+        program = _compiled(carry(_contract(contract, entry)), entry, rooms)
+        _keep(folder, key, program)
+    return replace(entry, program=program)
+
+
+def _toolchain(entry: Entry, rooms: Rooms) -> Executable:
+    language = entry.adapter.interface["language"]
+    try:
+        return rooms.registry.executable(entry, program=LANGUAGES[language])
+    except Refused as missing:
+        raise Refused(
+            "TOOLCHAIN_MISSING",
+            f"Adapter {entry.adapter.adapter_id} is written in {language}, and there is no "
+            f"{LANGUAGES[language]} to compile it.",
+            remedy=f"Install it: apt-get install {_PACKAGES[language]}; or name its directory in "
+            "`path` of tool.yaml.",
+        ) from missing
+
+
+def _contract(asked: Contract, entry: Entry) -> Contract:
+    """Compiling, asked for by whoever asked for the call; within what the tool may ever use."""
+    ceiling = entry.tool.permissions
+    return Contract(
+        execution_id=str(uuid.uuid4()),
+        tool_id=entry.tool.tool_id,
+        adapter_id=entry.adapter.adapter_id,
+        inputs=Inputs(command=COMPILE, working_directory=SCRATCH),
+        sandbox=SandboxRequest(
+            timeout_ms=min(1_000 * (ceiling.max_duration_s or _TIMEOUT_S), TIMEOUT_MS.most),
+            memory_mb=min(ceiling.max_memory_mb or _MEMORY_MB, MEMORY_MB.most),
+            cpu_cores=min(ceiling.max_cpu_cores or 2, CPU_CORES.most),
+            processes=ProcessRequest(max_children=MAX_CHILDREN.most, allow_fork=True),
+        ),
+        outputs=ExpectedOutputs(artifacts=(ArtifactSpec(name=PROGRAM, path=PROGRAM),)),
+        metadata=Metadata(
+            requested_by=asked.metadata.requested_by,
+            requested_at=asked.metadata.requested_at,
+            purpose=f"compile {entry.adapter.adapter_id} {entry.adapter.version}",
+        ),
+        session=asked.session,
+    )
+
+
+def _compiled(result: Result, entry: Entry, rooms: Rooms) -> bytes:
+    found = [] if result.result is None else result.result.artifacts
+    made = next((item for item in found if item.path == PROGRAM), None)
+    if not result.ok or made is None:
+        said = result.result.stderr[-_SHOWN:] if result.result is not None else ""
+        reasons = ", ".join(result.reason_codes) or result.outcome.value
+        raise Refused(
+            "COMPILE_FAILED",
+            f"Adapter {entry.adapter.adapter_id} could not be compiled ({reasons}; receipt "
+            f"{result.receipt_id}). {said}".strip(),
+            remedy="Mend its sources and have the tool approved again.",
+        )
+    return rooms.ledger.content(made.blake3)
+
+
+def _kept(folder: Path, key: str) -> bytes | None:
+    try:
+        told = json.loads((folder / f"{key}.json").read_bytes())
+        program = (folder / key).read_bytes()
+    except (OSError, ValueError):
+        return None
+    return program if told.get("sha256") == sha256_bytes(program) else None
+
+
+def _keep(folder: Path, key: str, program: bytes) -> None:
+    folder.mkdir(mode=0o700, exist_ok=True)
+    write_whole(folder / key, program, synced=False)
+    told = {"sha256": sha256_bytes(program)}
+    write_whole(folder / f"{key}.json", json.dumps(told).encode(), synced=False)
