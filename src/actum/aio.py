@@ -12,9 +12,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from actum.contract.model import Contract
@@ -25,6 +25,7 @@ from actum.runners.places import Got, Places, Waiting, queue_full, queue_timeout
 if TYPE_CHECKING:
     from actum.engine.approvals import Approvals
     from actum.engine.rooms import Rooms
+    from actum.engine.session import PythonSession
     from actum.executors.model import ActionResult
 
 _T = TypeVar("_T")
@@ -43,6 +44,8 @@ class Calls(Protocol):
     def execute(self) -> Callable[..., Result]: ...
     @property
     def python(self) -> Callable[..., Result]: ...
+    @property
+    def python_session(self) -> Callable[..., PythonSession]: ...
     @property
     def with_value(self) -> Callable[[Result], Result]: ...
     @property
@@ -63,18 +66,37 @@ class AsyncRuntime:
 
     async def exec(self, tool: str, *arguments: str, **words: Any) -> Result:
         return await self._approved(
-            lambda **more: self._calls.exec(tool, *arguments, **more), _unchanged, words
+            lambda **more: self._calls.exec(tool, *arguments, **more), self._calls.execute, words
         )
 
     async def execute(self, contract: Any, **words: Any) -> Result:
         return await self._approved(
-            lambda **more: self._calls.execute(contract, **more), _unchanged, words
+            lambda **more: self._calls.execute(contract, **more), self._calls.execute, words
         )
 
     async def python(self, code: str, **words: Any) -> Result:
         return await self._approved(
-            lambda **more: self._calls.python(code, **more), self._calls.with_value, words
+            lambda **more: self._calls.python(code, **more), self._again_with_value, words
         )
+
+    def _again_with_value(self, contract: Contract, **words: Any) -> Result:
+        return self._calls.with_value(self._calls.execute(contract, **words))
+
+    @asynccontextmanager
+    async def python_session(self, **words: Any) -> AsyncIterator[AsyncSession]:
+        """`async with rt.aio.python_session() as s: await s.run("x = 1")`."""
+        opening = self._floor.submit(self._calls.python_session, **words)
+        try:
+            session = await asyncio.shield(asyncio.wrap_future(opening))
+        except asyncio.CancelledError:
+            await _until_done(opening)
+            if opening.exception() is None:
+                opening.result().close()
+            raise
+        try:
+            yield AsyncSession(self, session)
+        finally:
+            await _until_done(self._floor.submit(session.close))
 
     async def act(self, request: Any, **words: Any) -> ActionResult:
         """One action of the pure plane. It has no effects, so one that began is let end."""
@@ -89,7 +111,7 @@ class AsyncRuntime:
     async def _approved(
         self,
         function: Callable[..., Result],
-        finish: Callable[[Result], Result],
+        again: Callable[..., Result],
         words: Mapping[str, Any],
     ) -> Result:
         """As `Runtime.execute` waits for people, without a thread."""
@@ -100,7 +122,7 @@ class AsyncRuntime:
         loop = asyncio.get_running_loop()
         until = loop.time() + (wait_s or 0)
         while True:
-            call = _Call(self, function, finish, own, patience)
+            call = _Call(self, function, again, own, patience)
             result = await call.outcome()
             if wait_s is None or "APPROVAL_REQUIRED" not in result.reason_codes:
                 return result
@@ -127,6 +149,29 @@ class AsyncRuntime:
             pool.shutdown()
 
 
+class AsyncSession:
+    """The awaitable twin of a `PythonSession`. One call at a time, in the order of asking."""
+
+    def __init__(self, runtime: AsyncRuntime, session: PythonSession) -> None:
+        self._runtime = runtime
+        self._session = session
+        self._turns = asyncio.Lock()
+
+    @property
+    def receipt_id(self) -> str:
+        return self._session.receipt_id
+
+    @property
+    def ended(self) -> str:
+        return self._session.ended
+
+    async def run(self, code: str, **words: Any) -> Result:
+        async with self._turns:
+            return await self._runtime._approved(
+                lambda **more: self._session.run(code, **more), self._session.execute, words
+            )
+
+
 class _Call:
     """One awaited execution: at most one thread works on it, and none while it waits."""
 
@@ -134,14 +179,14 @@ class _Call:
         self,
         runtime: AsyncRuntime,
         function: Callable[..., Result],
-        finish: Callable[[Result], Result],
+        again: Callable[..., Result],
         words: Mapping[str, Any],
         patience_s: float,
     ) -> None:
         self._runtime = runtime
         self._places: Places = runtime._calls.rooms.places
         self._function = function
-        self._finish = finish
+        self._again = again
         self._words = words
         self._patience_s = patience_s
         self._cancel = Cancel()
@@ -203,10 +248,8 @@ class _Call:
                 result = self._function(cancel=self._cancel, turn=self, **self._words)
             else:
                 on_output = self._words.get("on_output")
-                result = self._finish(
-                    self._runtime._calls.execute(
-                        self._contract, on_output=on_output, cancel=self._cancel, turn=self
-                    )
+                result = self._again(
+                    self._contract, on_output=on_output, cancel=self._cancel, turn=self
                 )
         except _NotYet:
             return
@@ -253,10 +296,6 @@ class _Call:
 
 class _NotYet(BaseException):
     """It waits for a place; the thread is free for others. Not an error, so not an `Exception`."""
-
-
-def _unchanged(result: Result) -> Result:
-    return result
 
 
 async def _until_done(work: Future[_T]) -> None:

@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any, Self
 from actum import settings as project
 from actum.contract.complete import Fill, complete
 from actum.contract.encoder import hasten
+from actum.contract.limits import IDLE_S
 from actum.contract.model import Contract, Json, RunnerKind
 from actum.contract.parse import Draft, parse_contract
 from actum.engine.approvals import Approvals
 from actum.engine.ask import Ask, contract_document
-from actum.engine.pipeline import Forecast, execute, forecast
+from actum.engine.pipeline import Forecast, execute, forecast, keep
 from actum.engine.recover import close_lost
-from actum.engine.result import Result
+from actum.engine.result import NotSucceeded, Result
 from actum.engine.rooms import Clock, Rooms
 from actum.errors import ContractInvalid
 from actum.evidence.executions import Executions
@@ -44,6 +45,7 @@ from actum.store.session_memory import ProcessSessions
 if TYPE_CHECKING:
     from actum.aio import AsyncRuntime
     from actum.engine.discovery import Discovery
+    from actum.engine.session import PythonSession
     from actum.executors.model import ActionRequest, ActionResult
     from actum.executors.plane import Executors
 
@@ -112,6 +114,7 @@ class Runtime:
         )
         if pool:
             hasten()
+        self._sessions: set[PythonSession] = set()
         self._swept = 0.0
         self.sweep()
 
@@ -219,6 +222,56 @@ class Runtime:
         )
         return self.with_value(result)
 
+    def python_session(
+        self,
+        *,
+        params: Mapping[str, Json] | None = None,
+        files: Mapping[str, bytes | str] | None = None,
+        preload: Sequence[str] = (),
+        venv: str | os.PathLike[str] | None = None,
+        idle_s: float = IDLE_S,
+        timeout: str | None = None,
+        lifetime: str = "600s",
+        **words: Any,
+    ) -> PythonSession:
+        """One interpreter for many snippets: `with rt.python_session() as s: s.run("x = 1")`.
+
+        `timeout` is for each call, `idle_s` between two, `lifetime` for all of it. Other words as
+        for `python`; they hold for the session and for each of its calls. Raises `NotSucceeded` if
+        it may not start.
+        """
+        from actum.engine import session, snippet
+
+        arguments, fields = snippet.words(preload, None if venv is None else Path(venv))
+        fields |= words.pop("set", {})
+
+        def contract_of(order: bytes | None, limit: str | None) -> Contract:
+            ask = Ask(
+                tool=snippet.TOOL,
+                arguments=(session.KEEP, *arguments),
+                stdin=order,
+                timeout=limit or timeout,
+                set=fields,
+                **words,
+            )
+            return self.contract(self.draft(ask))
+
+        self._look_after()
+        kept = keep(contract_of(None, lifetime), self.rooms, idle_s=idle_s)
+        if isinstance(kept, Result):
+            self.rooms.receipts.export(kept.receipt_id)
+            raise NotSucceeded(kept)
+        opened = session.PythonSession(
+            kept,
+            self.rooms,
+            contract_of,
+            self.with_value,
+            {"params": params or {}, "files": files or {}},
+            self._sessions.discard,
+        )
+        self._sessions.add(opened)
+        return opened
+
     def with_value(self, result: Result) -> Result:
         """The result of a snippet, with its value as `output`."""
         from actum.engine import snippet
@@ -246,9 +299,7 @@ class Runtime:
         is told what is waited for. `queue_s` is how long it may wait for a place among those that
         run (limits.max_wait_s of actum.toml); `turn` is another way to wait, for `aio`.
         """
-        self.warm_up()
-        if time.monotonic() - self._swept > _SWEEP_EVERY_S:
-            self.sweep()
+        self._look_after()
         asked = self.contract(contract)
         until = time.monotonic() + (wait_s or 0)
         if turn is None:
@@ -340,6 +391,12 @@ class Runtime:
 
         return AsyncRuntime(self)
 
+    def _look_after(self) -> None:
+        """What a request does for those to come."""
+        self.warm_up()
+        if time.monotonic() - self._swept > _SWEEP_EVERY_S:
+            self.sweep()
+
     def sweep(self) -> None:
         """Clean up after processes that are gone: at the start, and now and then while in use."""
         self._swept = time.monotonic()
@@ -355,6 +412,8 @@ class Runtime:
     def close(self) -> None:
         if "aio" in self.__dict__:
             self.aio.close()
+        for session in tuple(self._sessions):
+            session.close()
         if "executors" in self.__dict__:
             self.executors.close()
         for runner in self.rooms.runners.values():

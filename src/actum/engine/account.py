@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from actum.capture.interpret import conclude
 from actum.capture.model import Capture
 from actum.contract.call import Plan, TraceContext
-from actum.contract.model import Contract
+from actum.contract.model import Contract, Json
 from actum.contract.outcome import PROJECTIONS, Outcome
 from actum.contract.wire import digests
 from actum.engine import plan as planning
@@ -22,7 +22,7 @@ from actum.engine.approvals import ApprovalRequired
 from actum.engine.interpretation import interpreted, output_digest, told
 from actum.engine.result import Result
 from actum.engine.rooms import Rooms
-from actum.errors import Fault, Refused, SandboxUnavailable
+from actum.errors import EvidenceUnavailable, Fault, Refused, SandboxUnavailable
 from actum.evidence.facts import ExecutionFacts, Intent, Opened, Stage
 from actum.evidence.trace import EventType, Trace, TraceEvent
 from actum.policy.gates import Granted
@@ -34,7 +34,9 @@ from actum.value import fields, replace
 class Account:
     """One execution, from its first stage to its seal."""
 
-    def __init__(self, contract: Contract, rooms: Rooms, trace_id: str) -> None:
+    def __init__(
+        self, contract: Contract, rooms: Rooms, trace_id: str, parent_receipt: str | None = None
+    ) -> None:
         self.rooms = rooms
         self.began = time.monotonic()
         self.trace = Trace()
@@ -51,12 +53,15 @@ class Account:
             session=contract.session or rooms.session,
             input_digest=planning.asked_digest(contract),
             started_at=rooms.clock(),
+            parent_receipt=parent_receipt,
         )
 
     @property
     def trace_context(self) -> TraceContext:
         return TraceContext(
-            trace_id=self.intent.trace_id, execution_id=self.intent.contract.execution_id
+            trace_id=self.intent.trace_id,
+            execution_id=self.intent.contract.execution_id,
+            parent=self.intent.parent_receipt,
         )
 
     def open(self) -> None:
@@ -92,24 +97,21 @@ class Account:
             self._tell(grant.need.gate, grant.request_id, grant.decided_by, state)
 
     def _tell(self, gate: str, request_id: str, decided_by: str, state: str) -> None:
+        data = {"gate": gate, "request_id": request_id, "decided_by": decided_by, "state": state}
+        self.trace.emit(self._event(EventType.APPROVAL, data))
+
+    def _event(self, kind: EventType, data: Mapping[str, Json], duration_ms: int = 0) -> TraceEvent:
         intent = self.intent
-        self.trace.emit(
-            TraceEvent(
-                event_type=EventType.APPROVAL,
-                trace_id=intent.trace_id,
-                execution_id=intent.execution_id,
-                attempt=intent.attempt,
-                tool_id=intent.contract.tool_id,
-                runner_type=intent.policy.runner.value if intent.policy else "",
-                container_id=None,
-                duration_ms=0,
-                data={
-                    "gate": gate,
-                    "request_id": request_id,
-                    "decided_by": decided_by,
-                    "state": state,
-                },
-            )
+        return TraceEvent(
+            event_type=kind,
+            trace_id=intent.trace_id,
+            execution_id=intent.execution_id,
+            attempt=intent.attempt,
+            tool_id=intent.contract.tool_id,
+            runner_type=intent.policy.runner.value if intent.policy else "",
+            container_id=None,
+            duration_ms=duration_ms,
+            data=data,
         )
 
     def know(self, **facts: object) -> None:
@@ -181,6 +183,20 @@ class Account:
         reasons = (PROJECTIONS[outcome].reason or "",)
         facts = self._facts(outcome, reasons)
         self._seal(facts, self._result(outcome, reasons))
+
+    def seal_error(self, error: BaseException) -> None:
+        """One of the two above, if there is an open record to be closed."""
+        if isinstance(error, Fault):
+            # A store that could not open the record cannot close it either.
+            if self.opened is not None or not isinstance(error, EvidenceUnavailable):
+                self.seal_fault(error)
+        elif self.opened is not None:
+            self.seal_broken(error)
+
+    def tell_session(self, totals: Mapping[str, Json]) -> None:
+        """What a tool that was kept running was used for, in numbers."""
+        elapsed_ms = int((time.monotonic() - self.began) * 1000)
+        self.trace.emit(self._event(EventType.SESSION, totals, elapsed_ms))
 
     def seal(self, plan: Plan, adapter: Adapter, capture: Capture) -> Result:
         """Interpret what came back and close the record; only then is there a result."""

@@ -11,11 +11,12 @@ no result is handed out before its receipt is.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
 
 from actum.adapters.kinds import build_call, check_supported
 from actum.capture.model import Enforced
 from actum.contract.call import Call, Check, EffectivePolicy, Plan
-from actum.contract.model import Contract
+from actum.contract.model import Contract, Json
 from actum.engine import plan as planning
 from actum.engine.account import Account
 from actum.engine.approvals import ApprovalRequired
@@ -24,11 +25,11 @@ from actum.engine.programs import Carry, with_program
 from actum.engine.replay import answer_again
 from actum.engine.result import Result
 from actum.engine.rooms import Rooms
-from actum.errors import EvidenceUnavailable, Fault, Refused, Violation
+from actum.errors import Refused, Violation
 from actum.evidence.facts import Stage
 from actum.registry.model import Adapter, Entry
 from actum.registry.selection import Task
-from actum.runners.base import Cancel, OnOutput, Runner
+from actum.runners.base import Cancel, Channel, OnOutput, Runner
 from actum.runners.lifecycle import never_started
 from actum.runners.places import Got, Queueing, Turn
 from actum.value import value
@@ -42,10 +43,11 @@ def execute(
     cancel: Cancel | None = None,
     trace_id: str | None = None,
     turn: Turn | None = None,
+    parent_receipt: str | None = None,
 ) -> Result:
     """Carry out one contract, or say why not. Returns a Result for every outcome."""
     turn = turn or Queueing(rooms.places, cancel, rooms.wait_s)
-    account = Account(contract, rooms, trace_id or str(uuid.uuid4()))
+    account = Account(contract, rooms, trace_id or str(uuid.uuid4()), parent_receipt)
     try:
         known = rooms.executions.get(contract.execution_id)
         if known is not None and known.may_have_run:
@@ -70,17 +72,56 @@ def execute(
         return account.seal_refusal(account.ask_for_approval(refusal))
     except Refused as refusal:
         return account.seal_refusal(refusal)
-    except Fault as fault:
-        # A store that could not open the record cannot close it either.
-        if account.opened is not None or not isinstance(fault, EvidenceUnavailable):
-            account.seal_fault(fault)
-        raise
     except BaseException as error:
-        # Not foreseen, or Ctrl-C without a `cancel`: whatever it is, the record is closed.
-        if account.opened is not None:
-            account.seal_broken(error)
+        # A fault; or not foreseen, or Ctrl-C without a `cancel`: the record is closed all the same.
+        account.seal_error(error)
         raise
     return account.seal(ready.plan, ready.adapter, capture)
+
+
+def keep(contract: Contract, rooms: Rooms, *, idle_s: float) -> Kept | Result:
+    """Start a tool that is to be spoken with; a Result if it may not start.
+
+    It takes no place among those that run: a tool that waits does not work. Whoever has it calls
+    `Kept.seal` in the end.
+    """
+    account = Account(contract, rooms, str(uuid.uuid4()))
+    try:
+        ready = _prepare(contract, rooms, account)
+        account.stage = Stage.WRITE_AHEAD
+        channel = ready.runner.open(
+            ready.plan, account.trace.emit, None, account.open, idle_s=idle_s
+        )
+        account.require_open(ready.runner)
+    except ApprovalRequired as refusal:
+        return account.seal_refusal(account.ask_for_approval(refusal))
+    except Refused as refusal:
+        return account.seal_refusal(refusal)
+    except BaseException as error:
+        account.seal_error(error)
+        raise
+    return Kept(account, ready.plan, ready.runner, ready.adapter, channel)
+
+
+@value(kw_only=False)
+class Kept:
+    """An execution that goes on: a tool kept running, and the account of it."""
+
+    account: Account
+    plan: Plan
+    runner: Runner
+    adapter: Adapter
+    channel: Channel
+
+    def seal(self, totals: Mapping[str, Json]) -> Result:
+        """End the tool if it has not ended, and close the record."""
+        try:
+            capture = self.channel.close()
+        except BaseException as error:
+            self.account.seal_error(error)
+            raise
+        self.account.tell_session(totals)
+        return self.account.seal(self.plan, self.adapter, capture)
 
 
 def forecast(contract: Contract, rooms: Rooms) -> Forecast:

@@ -22,6 +22,7 @@ class EventType(StrEnum):
     DENIAL = "denial"
     EGRESS = "egress"
     APPROVAL = "approval"
+    SESSION = "session"  #: what a tool that was kept running was used for
 
 
 @value

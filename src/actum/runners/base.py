@@ -110,8 +110,12 @@ class Channel(Protocol):
         """Say one line. False: it did not take all of it by then, or it is over."""
         ...
 
-    def receive(self, deadline: float) -> bytes | None:
-        """The next line without its end, or ``None``: nothing came by then, or it is over."""
+    def receive(self, deadline: float, stop: int = -1) -> bytes | None:
+        """The next line without its end, or ``None``: nothing came by then, or it is over.
+
+        Also ``None`` once the descriptor `stop` is readable. Whoever waits here keeps it from being
+        idle.
+        """
         ...
 
     def close(self) -> Capture:

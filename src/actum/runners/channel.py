@@ -126,9 +126,11 @@ class Duplex:
                 self._is_over("it reads no more")
                 return 0
 
-    def receive(self, deadline: float) -> bytes | None:
+    def receive(self, deadline: float, stop: int = -1) -> bytes | None:
         with _Speaking(self):
             poll = select.poll()
+            if stop >= 0:
+                poll.register(stop, select.POLLIN)
             while True:
                 line = self._line()
                 if line is not None or self.over:
@@ -138,9 +140,10 @@ class Duplex:
                     return None
                 wait_s = deadline - time.monotonic()
                 poll.register(self._from, select.POLLIN)
-                if poll.poll(max(0.0, wait_s) * 1000):
+                ready = [descriptor for descriptor, _ in poll.poll(max(0.0, wait_s) * 1000)]
+                if self._from in ready:
                     self._read_some()
-                elif wait_s <= 0:
+                elif stop in ready or wait_s <= 0:
                     return None
 
     def _line(self) -> bytes | None:
@@ -261,7 +264,7 @@ class LocalChannel:
 
     @property
     def over(self) -> str:
-        return self._duplex.over
+        return self._duplex.over or ("" if self._thread.is_alive() else "it has ended")
 
     def fileno(self) -> int:
         return self._duplex.fileno()
@@ -269,8 +272,8 @@ class LocalChannel:
     def send(self, message: bytes, deadline: float | None = None) -> bool:
         return self._duplex.send(message, self._until if deadline is None else deadline)
 
-    def receive(self, deadline: float) -> bytes | None:
-        return self._duplex.receive(deadline)
+    def receive(self, deadline: float, stop: int = -1) -> bytes | None:
+        return self._duplex.receive(deadline, stop)
 
     def close(self) -> Capture:
         with self._closing:

@@ -98,7 +98,9 @@ def write_template(folder: str, uid: int, gid: int) -> None:
         if os.path.isfile(f"/etc/{name}"):
             shutil.copyfile(f"/etc/{name}", f"{etc}/{name}")
     os.mkdir(f"{etc}/actum")
-    shutil.copyfile(os.path.join(os.path.dirname(__file__), "snippet.py"), f"{folder}{SNIPPET}")
+    for program in ("snippet.py", "session.py"):
+        beside = os.path.join(os.path.dirname(__file__), program)
+        shutil.copyfile(beside, f"{etc}/actum/{program}")
     for name in _ETC_FOLDERS:
         if os.path.isdir(f"/etc/{name}") and not os.path.islink(f"/etc/{name}"):
             os.mkdir(f"{etc}/{name}")

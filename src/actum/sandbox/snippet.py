@@ -1,11 +1,11 @@
 """Runs one Python snippet inside a sandbox. This file is the program; the snippet is its input.
 
-Started as `python3 snippet.py [@directory | module …]`: it imports the named modules, reads one
-order from stdin until its end, and only then knows what to run. So it can be started, confined and
-have its imports done before anybody asks. An order is JSON: `code`, `params` (names for the
-snippet), and `files` (name -> base64, put into the working directory). The value of the last
-expression, or of a `return`, goes to `value.json` among the artifacts; an exception goes there
-too, as data.
+Started as `python3 snippet.py [session:] [@directory | module …]`: it imports the named modules,
+reads one order from stdin until its end, and only then knows what to run. So it can be started,
+confined and have its imports done before anybody asks; with `session:`, `session.py` takes over.
+An order is JSON: `code`, `params` (names for the snippet), and `files` (name -> base64, put into
+the working directory). The value of the last expression, or of a `return`, goes to `value.json`
+among the artifacts; an exception goes there too, as data.
 
 Everything after the order is read is hostile, and so is everything this program says afterwards.
 """
@@ -25,31 +25,42 @@ if TYPE_CHECKING:
     from typing import Any
 
 _NAME = "<snippet>"
+_SESSION = "session:"  #: the first argument, if snippets are to follow one another
 _ENTRY = "__snippet__"
 _VALUE = "__value__"
 
 
 def main() -> None:
-    sys.path[0] = ""  # imports start at the working directory, as with `python3 -`
-    for wanted in sys.argv[1:]:
-        if wanted.startswith("@"):
-            sys.path.append(wanted[1:])
-        else:
-            __import__(wanted)
-    sys.argv = [_NAME]
-    order = json.loads(_read_all())
-    for name, content in order["files"].items():
-        _put(name, base64.b64decode(content))
+    if sys.argv[1:2] == [_SESSION]:
+        import session  # type: ignore[import-not-found]  # beside this file, inside
+
+        session.main(sys.argv[2:], _imports, _carry_out)
+    _imports(sys.argv[1:])
     space: dict[str, Any] = {"__name__": "__main__", "__builtins__": __builtins__}
-    space.update(order["params"])
-    code, answer = 0, {}
+    _leave(*_carry_out(json.loads(_read_all()), space))
+
+
+def _imports(wanted: list[str]) -> None:
+    sys.path[0] = ""  # imports start at the working directory, as with `python3 -`
+    for name in wanted:
+        if name.startswith("@"):
+            sys.path.append(name[1:])
+        else:
+            __import__(name)
+    sys.argv = [_NAME]
+
+
+def _carry_out(order: dict[str, Any], space: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    """(exit code, answer) of one order; what it leaves in `space` is the next one's."""
     try:
-        answer = _answer(_run(order["code"], space))
+        for name, content in order["files"].items():
+            _put(name, base64.b64decode(content))
+        space.update(order["params"])
+        return 0, _answer(_run(order["code"], space))
     except SystemExit as leaving:
-        code = _exit_code(leaving)
+        return _exit_code(leaving), {}
     except BaseException as error:  # noqa: BLE001 -- whatever a snippet raises is its result
-        code, answer = 1, {"error": _told(error, order["code"])}
-    _leave(code, answer)
+        return 1, {"error": _told(error, order["code"])}
 
 
 def _read_all() -> bytes:

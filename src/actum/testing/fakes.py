@@ -140,7 +140,7 @@ class FakeChannel:
             self._coming.extend(self._reply(message))
         return self._capture is None
 
-    def receive(self, deadline: float) -> bytes | None:  # noqa: ARG002 -- all has come, or nothing
+    def receive(self, deadline: float, stop: int = -1) -> bytes | None:  # noqa: ARG002 -- all has come
         if self._capture is not None or not self._coming:
             return None
         line = self._coming.popleft()

@@ -1,0 +1,138 @@
+"""`Runtime.python_session`: one interpreter kept, each call an execution of its own.
+
+The session is an execution too: its contract is checked and recorded before it starts, its receipt
+is sealed when it is closed, with how often it was used, and every call's receipt names it. A call
+goes the whole way through the pipeline; only its last stage is another one.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Self
+
+from actum.contract.model import Contract, Json
+from actum.engine import snippet
+from actum.engine.pipeline import Kept, execute
+from actum.engine.result import Result
+from actum.engine.rooms import Rooms
+from actum.runners.base import Cancel, OnOutput
+from actum.runners.places import Queueing, Turn
+from actum.runners.session import SessionRunner
+
+#: The first argument of the snippet program that keeps its interpreter.
+KEEP = "session:"
+
+
+class PythonSession:
+    """`with rt.python_session() as s: s.run("x = 1"); s.run("x").output`. One call at a time."""
+
+    def __init__(
+        self,
+        kept: Kept,
+        rooms: Rooms,
+        contract_of: Callable[..., Contract],
+        finish: Callable[[Result], Result],
+        first: Mapping[str, Any],
+        on_close: Callable[[PythonSession], None],
+    ) -> None:
+        self._kept = kept
+        self._runner = SessionRunner(kept.runner, kept.plan, kept.channel)
+        self._rooms = replace(rooms, runners={**rooms.runners, kept.runner.kind: self._runner})
+        self._contract_of = contract_of
+        self._finish = finish
+        self._first: Mapping[str, Any] = first  #: params and files that no call has brought yet
+        self._on_close = on_close
+        self._turns = threading.Lock()
+        self._result: Result | None = None
+
+    @property
+    def receipt_id(self) -> str:
+        """The parent of every call's receipt; sealed when the session is closed."""
+        return self._kept.account.intent.receipt_id
+
+    @property
+    def execution_id(self) -> str:
+        return self._kept.account.intent.execution_id
+
+    @property
+    def ended(self) -> str:
+        """Why no more calls are taken; empty while they are."""
+        return self._runner.ended
+
+    def run(
+        self,
+        code: str,
+        *,
+        params: Mapping[str, Json] | None = None,
+        files: Mapping[str, bytes | str] | None = None,
+        timeout: str | None = None,
+        on_output: OnOutput | None = None,
+        cancel: Cancel | None = None,
+        queue_s: float | None = None,
+        turn: Turn | None = None,
+    ) -> Result:
+        """Run a snippet with what the ones before it have left. `output` is its value."""
+        order = snippet.order(
+            code,
+            {**self._first.get("params", {}), **(params or {})},
+            {**self._first.get("files", {}), **(files or {})},
+        )
+        contract = self._contract_of(order, timeout)
+        if turn is None:
+            patience = self._rooms.wait_s if queue_s is None else queue_s
+            turn = Queueing(self._rooms.places, cancel, patience)
+        return self.execute(contract, on_output=on_output, cancel=cancel, turn=turn)
+
+    def execute(
+        self,
+        contract: Contract,
+        *,
+        on_output: OnOutput | None = None,
+        cancel: Cancel | None = None,
+        turn: Turn | None = None,
+    ) -> Result:
+        with self._turns:
+            before = self._runner.calls
+            result = execute(
+                contract,
+                self._rooms,
+                on_output=on_output,
+                cancel=cancel,
+                trace_id=self._kept.account.intent.trace_id,
+                turn=turn,
+                parent_receipt=self.receipt_id,
+            )
+            if self._runner.calls > before:
+                self._first = {}
+        self._rooms.receipts.export(result.receipt_id)
+        return self._finish(result)
+
+    def close(self) -> Result:
+        """End the interpreter and everything it started; the session's own result."""
+        with self._turns:
+            if self._result is None:
+                self._runner.end("it was closed")
+                self._result = self._kept.seal(
+                    {
+                        "calls": self._runner.calls,
+                        "failed": self._runner.failed,
+                        "stray_bytes": self._runner.stray_bytes,
+                    }
+                )
+                self._rooms.receipts.export(self._result.receipt_id)
+                self._on_close(self)
+            return self._result
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,335 @@
+"""A runner whose plans are all carried out in one interpreter that is kept running.
+
+It starts nothing: the session's own execution did. A plan is taken only if it differs from the
+session's in nothing but its input and its time. Whatever comes over the channel is the session's
+word about itself; what ended the interpreter is told by the runner that started it.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import secrets
+import select
+import time
+from dataclasses import replace
+
+from actum.capture.model import (
+    Cancelled,
+    Capture,
+    Collected,
+    DeadlinePassed,
+    Ending,
+    Enforced,
+    Exited,
+    Failed,
+    LimitKilled,
+    PolicyBroken,
+)
+from actum.capture.streams import StreamKeeper
+from actum.contract.call import EffectivePolicy, Plan
+from actum.contract.canonical import blake3_bytes, sha256_bytes
+from actum.contract.limits import IDLE_S, MESSAGE_BYTES, STDERR_BYTES, STDOUT_BYTES
+from actum.errors import Refused
+from actum.evidence.trace import Emit, EventType
+from actum.runners.base import (
+    Cancel,
+    Capability,
+    Channel,
+    OnOutput,
+    Permit,
+    Runner,
+    require_proof,
+)
+from actum.runners.lifecycle import Lifecycle, never_started, trace_outcome
+
+VALUE = "value.json"
+_STILL_THERE = ("the session, which has a receipt of its own",)
+
+
+class SessionRunner:
+    """One at a time: whoever asks holds the session."""
+
+    def __init__(self, inner: Runner, plan: Plan, channel: Channel) -> None:
+        self.kind = inner.kind
+        self._inner = inner
+        self._plan = plan
+        self._channel = channel
+        self._ended = ""
+        self.calls = 0
+        self.failed = 0  #: calls that did not end well
+        self.stray_bytes = 0  #: said while nobody had asked, or with no word that was given
+
+    @property
+    def ended(self) -> str:
+        """Why it takes no more calls; empty while it does."""
+        if not self._ended and self._is_over():
+            self._ended = _why(self._channel.close())
+        return self._ended
+
+    def _is_over(self) -> bool:
+        if self._channel.over:
+            return True
+        poll = select.poll()
+        poll.register(self._channel.fileno(), select.POLLIN)
+        if poll.poll(0):  # nothing is due between two calls but the end
+            self._channel.receive(0.0)
+        return bool(self._channel.over)
+
+    def end(self, why: str) -> None:
+        self._ended = self._ended or why
+
+    def capabilities(self) -> tuple[Capability, ...]:
+        return self._inner.capabilities()
+
+    def foresee(self, policy: EffectivePolicy) -> tuple[Enforced, ...]:
+        return self._inner.foresee(policy)
+
+    def run(
+        self,
+        plan: Plan,
+        emit: Emit,
+        on_output: OnOutput | None = None,
+        cancel: Cancel | None = None,
+        permit: Permit | None = None,
+    ) -> Capture:
+        require_proof(plan)
+        foreseen = self.foresee(plan.policy)
+        self._require_fit(plan)
+        if permit is not None:
+            permit()
+        if cancel is not None and cancel.requested:
+            return never_started(plan, self.kind, emit, foreseen)
+        self.calls += 1
+        lifecycle = Lifecycle(plan, self.kind, emit)
+        lifecycle.reached(EventType.TOOL_RUN_START, {"attempt": plan.trace.attempt})
+        lifecycle.reached(
+            EventType.TOOL_RUN_RESOURCE_APPLIED,
+            {"limits": [row.limit for row in foreseen if row.enforced]},
+        )
+        try:
+            said = _Said(on_output)
+            ending = self._converse(plan, said, cancel)
+            capture = self._captured(ending, said, foreseen, lifecycle.elapsed_ms())
+        except BaseException:
+            self.end("a call was broken off")
+            lifecycle.abort()
+            raise
+        self.failed += ending != Exited(0)
+        lifecycle.reached(
+            EventType.TOOL_RUN_OUTPUT_CAPTURED,
+            {
+                "stdout_bytes": capture.stdout.total_bytes,
+                "stderr_bytes": capture.stderr.total_bytes,
+                "files": len(capture.collected),
+                "not_collected": 0,
+            },
+        )
+        lifecycle.reached(
+            EventType.TOOL_RUN_END,
+            {"ending": type(ending).__name__, "denials": 0},
+            trace_outcome(ending),
+        )
+        return capture
+
+    def open(
+        self,
+        plan: Plan,
+        emit: Emit,
+        cancel: Cancel | None = None,
+        permit: Permit | None = None,
+        *,
+        idle_s: float = IDLE_S,
+        message_bytes: int = MESSAGE_BYTES,
+    ) -> Channel:
+        raise NotImplementedError("a session is open already")
+
+    def close(self) -> None:
+        """It belongs to whoever opened the session."""
+
+    def _require_fit(self, plan: Plan) -> None:
+        if self.ended:
+            raise Refused(
+                "SESSION_ENDED",
+                f"The session takes no more calls: {self._ended}.",
+                remedy="Open a new one; nothing of the old one is left.",
+            )
+        if _but_input_and_time(plan) != _but_input_and_time(self._plan):
+            raise Refused(
+                "SESSION_CHANGED",
+                "This call would not be held as the session is: its tool, limits or paths differ.",
+                remedy="Open a new session; what applies now then applies to all of it.",
+            )
+
+    def _converse(self, plan: Plan, said: _Said, cancel: Cancel | None) -> Ending:
+        deadline = time.monotonic() + plan.policy.limits.timeout_ms / 1000
+        word = secrets.token_hex(16).encode()
+        if not self._channel.send(word + b" " + plan.stdin, deadline):
+            return self._broken(said, deadline, cancel)
+        stop = -1 if cancel is None else cancel.fileno()
+        while True:
+            line = self._channel.receive(deadline, stop)
+            if line is None:
+                return self._broken(said, deadline, cancel)
+            answered = said.take(line)
+            if answered is not None:
+                return self._concluded(answered, said)
+            # A flood of output has no answer to wait for.
+            if time.monotonic() >= deadline or _asked(cancel):
+                return self._broken(said, deadline, cancel)
+
+    def _concluded(self, answered: bytes, said: _Said) -> Ending:
+        """What the porter says is the end of this call."""
+        self.stray_bytes = said.stray
+        if answered == b"a":
+            return Exited(said.code)
+        how = said.death
+        self.end(f"its interpreter {how} in the middle of a call")
+        whole = self._channel.close()
+        if isinstance(whole.ending, LimitKilled | PolicyBroken):
+            return whole.ending
+        return Failed(f"the interpreter {how} before it had answered")
+
+    def _broken(self, said: _Said, deadline: float, cancel: Cancel | None) -> Ending:
+        """No answer will come: end all of it, and tell what of it the host knows."""
+        late = time.monotonic() >= deadline
+        over = self._channel.over
+        while (line := self._channel.receive(0.0)) is not None:
+            said.take(line)
+            if said.total > _DRAIN_BYTES:
+                break  # it floods; what was said so far is enough
+        whole = self._channel.close()
+        if isinstance(whole.ending, LimitKilled | PolicyBroken):
+            self.end(f"a call was ended for its limits ({type(whole.ending).__name__})")
+            return whole.ending
+        if _asked(cancel):
+            self.end("a call was cancelled")
+            return Cancelled(9)
+        if late:
+            self.end("a call took longer than its time")
+            return DeadlinePassed(9)
+        if isinstance(whole.ending, DeadlinePassed):
+            self.end("its own time is over")
+            return whole.ending
+        self.end(f"it broke off in the middle of a call ({over or 'it has ended'})")
+        return Failed(f"the session broke off before it had answered: {over or 'it has ended'}")
+
+    def _captured(
+        self, ending: Ending, said: _Said, foreseen: tuple[Enforced, ...], duration_ms: int
+    ) -> Capture:
+        stdout, stderr = said.keepers[b"o"].finish(), said.keepers[b"e"].finish()
+        peaks: dict[str, tuple[int | None, bool]] = {
+            "timeout_ms": (duration_ms, isinstance(ending, DeadlinePassed)),
+            "memory_mb": (None, isinstance(ending, LimitKilled) and ending.limit == "memory_mb"),
+            "system_calls": (None, isinstance(ending, PolicyBroken)),
+            "stdout_bytes": (stdout.total_bytes, stdout.truncated),
+            "stderr_bytes": (stderr.total_bytes, stderr.truncated),
+        }
+        rows = []
+        for row in foreseen:
+            peak, tripped = peaks.get(row.limit, (None, False))
+            rows.append(replace(row, peak=peak, tripped=tripped))
+        return Capture(
+            ending=ending,
+            stdout=stdout,
+            stderr=stderr,
+            collected=(_value(said.answer),) if said.answer else (),
+            enforcement=tuple(rows),
+            duration_ms=duration_ms,
+            leftovers=() if self._ended else _STILL_THERE,
+        )
+
+
+#: How much more a session that is ended may still say.
+_DRAIN_BYTES = 8 << 20
+
+
+class _Said:
+    """What came over the channel during one call."""
+
+    def __init__(self, on_output: OnOutput | None) -> None:
+        self._on_output = on_output
+        self.keepers = {b"o": StreamKeeper(STDOUT_BYTES), b"e": StreamKeeper(STDERR_BYTES)}
+        self.answer = b""
+        self.code = 1
+        self.death = ""
+        self.stray = 0
+        self.total = 0
+
+    def take(self, line: bytes) -> bytes | None:
+        """One line of the porter: ``a`` or ``x`` if it is the last of this call."""
+        kind, rest = line[:1], line[1:]
+        self.total += len(line)
+        try:
+            if kind in self.keepers:
+                chunk = base64.b64decode(rest)
+                self.keepers[kind].feed(chunk)
+                if self._on_output is not None:
+                    self._on_output("stdout" if kind == b"o" else "stderr", chunk)
+                return None
+            stray, _, content = rest.partition(b" ")
+            self.stray = int(stray)
+            if kind == b"a":
+                self._read_answer(base64.b64decode(content))
+            else:
+                self.death = _told(content)
+        except (ValueError, RecursionError, binascii.Error):
+            self.death = "said something that is no answer"
+            return b"x"
+        return kind
+
+    def _read_answer(self, content: bytes) -> None:
+        document = json.loads(content)
+        if not isinstance(document, dict):
+            raise ValueError  # noqa: TRY004 -- one kind of nonsense among others
+        code = document.pop("code", None)
+        self.code = code & 0xFF if type(code) is int else 1
+        self.answer = json.dumps(document).encode() if document else b""
+
+
+def _why(whole: Capture) -> str:
+    """Of a session that ended between two calls."""
+    if any(row.limit == "idle_ms" and row.tripped for row in whole.enforcement):
+        return "nobody spoke with it for as long as it may wait"
+    if isinstance(whole.ending, DeadlinePassed):
+        return "its own time is over"
+    return f"it ended between two calls ({type(whole.ending).__name__})"
+
+
+def _told(content: bytes) -> str:
+    text = content.decode("ascii", "replace")
+    try:
+        code = int(text)
+    except ValueError:
+        return text[:80]
+    return f"died of signal {-code}" if code < 0 else f"exited with code {code}"
+
+
+def _value(content: bytes) -> Collected:
+    return Collected(
+        name=VALUE,
+        path=VALUE,
+        kind="artifact",
+        content=content,
+        sha256=sha256_bytes(content),
+        blake3=blake3_bytes(content),
+    )
+
+
+def _asked(cancel: Cancel | None) -> bool:
+    return cancel is not None and cancel.requested
+
+
+def _but_input_and_time(plan: Plan) -> tuple[object, ...]:
+    document = plan.policy.document()
+    document["limits"] = {**document["limits"], "timeout_ms": None}
+    return (
+        plan.tool,
+        plan.adapter,
+        plan.argv,
+        dict(plan.environment),
+        plan.working_directory,
+        plan.proof.executable,
+        document,
+    )
