@@ -259,7 +259,6 @@ class Runtime:
         self._look_after()
         kept = keep(contract_of(None, lifetime), self.rooms, idle_s=idle_s)
         if isinstance(kept, Result):
-            self.rooms.receipts.export(kept.receipt_id)
             raise NotSucceeded(kept)
         opened = session.PythonSession(
             kept,

@@ -50,6 +50,8 @@ ALLOWED: dict[str, set[str]] = {
     "secrets/providers.py": {"subprocess", "Popen"},
     # Runs *inside* a sandbox, as the tool: a snippet of Python is its payload.
     "sandbox/snippet.py": {"exec", "__import__"},
+    # Inside as well: forks the interpreter of a session, and makes itself undumpable.
+    "sandbox/session.py": {"fork", "ctypes"},
     # Forks a helper that holds a user namespace, and starts nothing in it.
     "workspace/namespace.py": {"fork"},
     # Pure executors are no tools: their processes can open, connect to and exec nothing. The pool

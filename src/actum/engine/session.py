@@ -107,7 +107,6 @@ class PythonSession:
             )
             if self._runner.calls > before:
                 self._first = {}
-        self._rooms.receipts.export(result.receipt_id)
         return self._finish(result)
 
     def close(self) -> Result:
@@ -122,7 +121,6 @@ class PythonSession:
                         "stray_bytes": self._runner.stray_bytes,
                     }
                 )
-                self._rooms.receipts.export(self._result.receipt_id)
                 self._on_close(self)
             return self._result
 
