@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -21,6 +20,7 @@ from actum.engine.rooms import Rooms
 from actum.runners.base import Cancel, OnOutput
 from actum.runners.places import Queueing, Turn
 from actum.runners.session import SessionRunner
+from actum.value import replace
 
 #: The first argument of the snippet program that keeps its interpreter.
 KEEP = "session:"

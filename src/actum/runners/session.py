@@ -13,7 +13,6 @@ import json
 import secrets
 import select
 import time
-from dataclasses import replace
 
 from actum.capture.model import (
     Cancelled,
@@ -43,6 +42,7 @@ from actum.runners.base import (
     require_proof,
 )
 from actum.runners.lifecycle import Lifecycle, never_started, trace_outcome
+from actum.value import replace
 
 VALUE = "value.json"
 _STILL_THERE = ("the session, which has a receipt of its own",)
