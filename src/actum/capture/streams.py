@@ -9,8 +9,12 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from actum.capture.model import Stream
+
+if TYPE_CHECKING:
+    from actum.capture.redaction import Redaction, StreamRedaction
 
 _READ_BYTES = 65_536
 
@@ -19,18 +23,38 @@ _READS_PER_DRAIN = 16
 
 
 class StreamKeeper:
-    """Keeps the first `limit` bytes of one stream and the digest of the whole."""
+    """Keeps the first `limit` bytes of one stream and the digest of the whole.
 
-    def __init__(self, limit: int) -> None:
+    With a `redaction`, all of it is about the stream as it is after that: what is kept, shown live,
+    counted and digested.
+    """
+
+    def __init__(self, limit: int, redaction: StreamRedaction | None = None) -> None:
         if limit < 0:
             raise ValueError(f"limit: {limit} bytes cannot be kept; give 0 or more")
         self._limit = limit
         self._kept = bytearray()
         self._total = 0
         self._digest = hashlib.sha256()
+        self._redaction = redaction
         self._read_buffer = memoryview(bytearray(_READ_BYTES))
 
-    def feed(self, data: bytes | memoryview) -> None:
+    def feed(self, data: bytes | memoryview) -> bytes | memoryview:
+        """Take `data` in; returns what may be shown of it by now."""
+        if self._redaction is not None:
+            data = self._redaction.feed(data)
+        self._keep(data)
+        return data
+
+    def rest(self) -> bytes:
+        """What redaction held back, once the stream has ended."""
+        if self._redaction is None:
+            return b""
+        data, self._redaction = self._redaction.rest(), None
+        self._keep(data)
+        return data
+
+    def _keep(self, data: bytes | memoryview) -> None:
         room = self._limit - len(self._kept)
         if room > 0:
             self._kept += data[:room]
@@ -43,11 +67,16 @@ class StreamKeeper:
         return self._read_buffer[:count]
 
     def finish(self) -> Stream:
+        self.rest()
         return Stream(
             kept=bytes(self._kept),
             total_bytes=self._total,
             sha256=self._digest.hexdigest(),
         )
+
+
+def keeper(limit: int, redaction: Redaction | None) -> StreamKeeper:
+    return StreamKeeper(limit, None if redaction is None else redaction.stream())
 
 
 def drain(fd: int, keeper: StreamKeeper, on_chunk: Callable[[bytes], None] | None = None) -> bool:
@@ -59,7 +88,7 @@ def drain(fd: int, keeper: StreamKeeper, on_chunk: Callable[[bytes], None] | Non
             return True
         if not chunk:
             return False
-        keeper.feed(chunk)
-        if on_chunk is not None:
-            on_chunk(bytes(chunk))
+        shown = keeper.feed(chunk)
+        if on_chunk is not None and shown:
+            on_chunk(bytes(shown))
     return True

@@ -9,7 +9,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from actum.capture.model import Stream
-from actum.capture.streams import StreamKeeper, drain
+from actum.capture.streams import drain, keeper
 from actum.contract.limits import STDERR_BYTES, STDOUT_BYTES, TERM_GRACE_S
 from actum.errors import Refused, SandboxUnavailable
 from actum.runners.base import Cancel, OnOutput
@@ -18,6 +18,7 @@ from actum.sandbox.host import Sandbox
 from actum.value import value
 
 if TYPE_CHECKING:
+    from actum.capture.redaction import Redaction
     from actum.runners.channel import Duplex
     from actum.sandbox.wire import Report
 
@@ -69,6 +70,7 @@ class _Attendant:
         on_started: Callable[[], None],
         on_doors: OnDoors,
         duplex: Duplex | None,
+        redaction: Redaction | None,
     ) -> None:
         self.on_doors = on_doors
         self.duplex = duplex
@@ -76,9 +78,9 @@ class _Attendant:
         self.cgroup = cgroup
         self.on_output = on_output
         self.on_started = on_started
-        self.keepers = {sandbox.stderr: ("stderr", StreamKeeper(STDERR_BYTES))}
+        self.keepers = {sandbox.stderr: ("stderr", keeper(STDERR_BYTES, redaction))}
         if duplex is None:  # else whoever speaks with the tool reads it
-            self.keepers[sandbox.stdout] = ("stdout", StreamKeeper(STDOUT_BYTES))
+            self.keepers[sandbox.stdout] = ("stdout", keeper(STDOUT_BYTES, redaction))
         self.poll = select.poll()
         self.open = set(self.keepers)
         for descriptor in (*self.open, sandbox.control.fileno()):
@@ -93,10 +95,10 @@ class _Attendant:
 
     def take(self, descriptor: int) -> None:
         """Read what a stream has now."""
-        name, keeper = self.keepers[descriptor]
+        name, kept = self.keepers[descriptor]
         on_output = self.on_output
         relay = None if on_output is None else lambda chunk: on_output(name, chunk)
-        if not drain(descriptor, keeper, relay):
+        if not drain(descriptor, kept, relay):
             self.poll.unregister(descriptor)
             self.open.discard(descriptor)
 
@@ -159,9 +161,10 @@ def attend(
     on_started: Callable[[], None],
     on_doors: OnDoors,
     duplex: Duplex | None = None,
+    redaction: Redaction | None = None,
 ) -> Attended:
     """Until the tree is gone. Returns soon after `deadline` plus grace, whatever the tool does."""
-    attendant = _Attendant(sandbox, cgroup, on_output, on_started, on_doors, duplex)
+    attendant = _Attendant(sandbox, cgroup, on_output, on_started, on_doors, duplex, redaction)
     control, oom = sandbox.control.fileno(), cgroup.oom_event
     cancelled = -1
     if cancel is not None:
@@ -226,7 +229,11 @@ def _conclude(attendant: _Attendant) -> Attended:
         for descriptor in _readable([*attendant.open], 1.0):
             attendant.take(descriptor)
     ended: Report = attendant.ended or {}
-    streams = {name: keeper.finish() for name, keeper in attendant.keepers.values()}
+    for name, kept in attendant.keepers.values():
+        rest = kept.rest()
+        if rest and attendant.on_output is not None:
+            attendant.on_output(name, rest)
+    streams = {name: kept.finish() for name, kept in attendant.keepers.values()}
     if attendant.duplex is not None:
         streams["stdout"] = attendant.duplex.finish()
     return Attended(

@@ -12,11 +12,15 @@ import select
 import threading
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from actum.capture.model import Capture, Enforced, Stream
-from actum.capture.streams import StreamKeeper
+from actum.capture.streams import keeper
 from actum.contract.limits import STDOUT_BYTES
 from actum.runners.attend import Stop
+
+if TYPE_CHECKING:
+    from actum.capture.redaction import Redaction
 
 #: How long a tool may take to leave by itself once its stdin has ended.
 _LEAVE_S = 0.5
@@ -26,7 +30,9 @@ _READ_BYTES = 65_536
 class Duplex:
     """Both ends of one conversation, shared by the run's thread and whoever speaks."""
 
-    def __init__(self, *, idle_s: float, message_bytes: int) -> None:
+    def __init__(
+        self, *, idle_s: float, message_bytes: int, redaction: Redaction | None = None
+    ) -> None:
         self.idle_s = idle_s
         self.message_bytes = message_bytes
         self.why = Stop.CLOSED  #: what the run is stopped for, when it is asked to
@@ -36,7 +42,7 @@ class Duplex:
         os.set_blocking(self._to, False)
         self._from = -1
         self._stop = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self._keeper = StreamKeeper(STDOUT_BYTES)
+        self._keeper = keeper(STDOUT_BYTES, redaction)
         self._unread = bytearray()
         self._searched = 0  #: how much of `_unread` holds no end of a line
         self._longest = 0
@@ -186,9 +192,9 @@ class Duplex:
             return False
         if not chunk:
             self._ended = True
+            self._unread += self._keeper.rest()
             return False
-        self._keeper.feed(chunk)
-        self._unread += chunk
+        self._unread += self._keeper.feed(chunk)
         return True
 
     def _is_over(self, why: str) -> None:

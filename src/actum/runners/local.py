@@ -31,6 +31,7 @@ from actum.capture.model import (
     PolicyBroken,
     Signalled,
 )
+from actum.capture.suspicions import suspicions
 from actum.contract.call import PROVIDED, EffectivePolicy, Plan
 from actum.contract.levels import is_within
 from actum.contract.limits import (
@@ -58,6 +59,7 @@ from actum.secrets.given import Given, Secrets
 from actum.value import as_dict
 
 if TYPE_CHECKING:
+    from actum.capture.redaction import Redaction
     from actum.runners.channel import Duplex
     from actum.sandbox.egress.relay import Relay
     from actum.sandbox.wire import Grant, Request
@@ -135,13 +137,14 @@ class LocalRunner:
         outside.describe(request)
         secrets = self._secrets.give(plan.secrets)
         order = _with_secrets(request, secrets)
+        redaction = _redaction(secrets)
         if cancel is not None and cancel.requested:
             if permit is not None:
                 permit()  # an invocation that was received and cancelled is on record too
             return never_started(plan, self.kind, emit, foreseen)
         try:
             return self._carry_out(
-                plan, emit, on_output, cancel, permit, foreseen, order, owner, outside
+                plan, emit, on_output, cancel, permit, foreseen, order, owner, outside, redaction
             )
         finally:
             self._refill(plan, request, owner)
@@ -171,18 +174,29 @@ class LocalRunner:
         outside.describe(request)
         secrets = self._secrets.give(plan.secrets)
         order = _with_secrets(request, secrets)
+        redaction = _redaction(secrets)
         if not self._kept.try_take():
             raise Refused(
                 "SESSIONS_FULL",
                 f"{self._kept.count} tools are kept running already; nothing ran.",
                 remedy="Close one of them, or raise limits.max_sessions in actum.toml.",
             )
-        duplex = Duplex(idle_s=idle_s, message_bytes=message_bytes)
+        duplex = Duplex(idle_s=idle_s, message_bytes=message_bytes, redaction=redaction)
 
         def carry_out() -> Capture:
             try:
                 return self._carry_out(
-                    plan, emit, None, cancel, permit, foreseen, order, owner, outside, duplex
+                    plan,
+                    emit,
+                    None,
+                    cancel,
+                    permit,
+                    foreseen,
+                    order,
+                    owner,
+                    outside,
+                    redaction,
+                    duplex,
                 )
             finally:
                 self._kept.give_back()
@@ -200,6 +214,7 @@ class LocalRunner:
         request: Request,
         owner: tuple[int, int],
         outside: Outside,
+        redaction: Redaction | None,
         duplex: Duplex | None = None,
     ) -> Capture:
         limits = plan.policy.limits
@@ -244,6 +259,7 @@ class LocalRunner:
                             on_started=started,
                             on_doors=outside.on_doors,
                             duplex=duplex,
+                            redaction=redaction,
                         )
                     finally:
                         passable.reopen(modes)
@@ -275,7 +291,12 @@ class LocalRunner:
             duration_ms=duration_ms,
             leftovers=leftovers,
         )
-        for connection in connections:
+        if redaction is not None:
+            capture = redaction.capture(capture)
+            lifecycle.note(EventType.REDACTION, {"secrets": dict(redaction.found)})
+        if suspected := suspicions(capture):
+            lifecycle.note(EventType.SECRET_SUSPECTED, suspected)
+        for connection in capture.connections:
             lifecycle.note(EventType.EGRESS, as_dict(connection))
         lifecycle.reached(
             EventType.TOOL_RUN_OUTPUT_CAPTURED,
@@ -369,6 +390,14 @@ class LocalRunner:
 
                 self._relay = Relay(self._resolve)
             return self._relay
+
+
+def _redaction(secrets: Given) -> Redaction | None:
+    if not secrets:
+        return None
+    from actum.capture.redaction import Redaction  # the automaton, for few executions
+
+    return Redaction(secrets.values)
 
 
 def _with_secrets(request: Request, secrets: Given) -> Request:

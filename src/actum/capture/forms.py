@@ -1,0 +1,138 @@
+"""How a secret may look in output: itself, and the encodings that programs commonly put it into.
+
+Not every encoding there is: a tool that wants to hide a secret from us can (it may reverse, encrypt
+or compress it), which is why a secret is only given to an approved tool. This is against accidents
+and against tools that do not know they leak: debug output, error texts, tokens in addresses.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import urllib.parse
+from collections.abc import Iterator
+
+from actum.value import value as frozen
+
+#: A line of a secret that has several counts by itself from this length on.
+_LINE_BYTES = 8
+#: Encoders break long lines. Of longer forms every window of this many characters counts as well,
+#: so that what stands on any line is found wherever it was broken.
+_UNBROKEN = 56
+WINDOW = 24
+_WINDOWS_OF_BYTES = 4_096  #: of values up to this length, or there would be too many
+
+_URL_SAFE = bytes.maketrans(b"+/", b"-_")
+
+
+@frozen(kw_only=False)
+class Form:
+    """One spelling. Characters beside it that hold some bits of the secret are hidden with it."""
+
+    text: bytes
+    left: bool = False
+    right: bool = False
+
+
+def forms(value: bytes) -> tuple[Form, ...]:
+    """Every spelling of `value` that is looked for as a whole, each once."""
+    found: dict[bytes, Form] = {}
+    for form in _forms(value):
+        known = found.get(form.text)
+        if known is None:
+            found[form.text] = form
+        elif (form.left, form.right) != (known.left, known.right):
+            both = Form(form.text, form.left or known.left, form.right or known.right)
+            found[form.text] = both
+    return tuple(found.values())
+
+
+def _forms(value: bytes) -> Iterator[Form]:
+    yield Form(value)
+    lines = value.split(b"\n")
+    if len(lines) > 1:
+        yield Form(value.replace(b"\n", b"\r\n"))
+        yield from (Form(line) for line in map(bytes.strip, lines) if len(line) >= _LINE_BYTES)
+    for start, core, end in _base64_cores(value):
+        yield Form(core, start, end)
+        yield Form(core.translate(_URL_SAFE), start, end)
+    digits = value.hex().encode()
+    yield Form(digits)
+    yield Form(digits.upper())
+    yield from (Form(text) for text in _percent(value))
+    yield from (Form(text) for text in _backslashes(value))
+    text = _text(value)
+    if text is None:
+        return
+    for escaped in {json.dumps(text), json.dumps(text, ensure_ascii=False)}:
+        inside = escaped[1:-1]
+        yield Form(inside.encode())
+        yield Form(inside.replace("/", "\\/").encode())
+    yield Form(html.escape(text).encode())
+    yield Form(html.escape(text, quote=False).encode())
+    yield Form(text.replace("'", "'\\''").encode())  # quoted for a shell
+    yield Form(text.replace("'", "'\"'\"'").encode())
+    yield Form(text.encode("utf-16-le"))
+    yield Form(text.encode("utf-16-be"))
+
+
+def _base64_cores(value: bytes) -> Iterator[tuple[bool, bytes, bool]]:
+    """For each place in a group of three bytes: the characters that are the secret's alone."""
+    for before in range(3):
+        encoded = base64.b64encode(bytes(before) + value)
+        first = (0, 2, 3)[before]
+        padding = encoded.count(b"=")
+        last = len(encoded) - (padding + 1 if padding else 0)
+        core = encoded[first:last]
+        if len(core) >= 4:
+            yield before > 0, core, padding > 0
+
+
+def _percent(value: bytes) -> Iterator[bytes]:
+    for safe in ("", "/", "/:@!$&'()*+,;="):
+        quoted = urllib.parse.quote(value, safe=safe)
+        yield quoted.encode()
+        yield _lower_escapes(quoted).encode()
+    plus = urllib.parse.quote_plus(value)
+    yield plus.encode()
+    yield _lower_escapes(plus).encode()
+    for every in ("%{:02X}", "%{:02x}"):
+        yield "".join(every.format(byte) for byte in value).encode()
+
+
+def _lower_escapes(quoted: str) -> str:
+    head, *rest = quoted.split("%")
+    return "%".join([head, *(part[:2].lower() + part[2:] for part in rest)])
+
+
+def _backslashes(value: bytes) -> Iterator[bytes]:
+    yield "".join(f"\\x{byte:02x}" for byte in value).encode()
+    yield repr(value)[2:-1].encode()
+
+
+def _text(value: bytes) -> str | None:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def windows(value: bytes) -> frozenset[bytes]:
+    """Parts of long spellings, for where they are broken into lines. None holds a line end."""
+    return frozenset(_windows(value)) if len(value) <= _WINDOWS_OF_BYTES else frozenset()
+
+
+def _windows(value: bytes) -> Iterator[bytes]:
+    for _, core, _ in _base64_cores(value):
+        if len(core) > _UNBROKEN:
+            yield from _each_window(core, 1)
+    digits = value.hex().encode()
+    if len(digits) > _UNBROKEN:
+        yield from _each_window(digits, 2)
+        yield from _each_window(digits.upper(), 2)
+
+
+def _each_window(text: bytes, step: int) -> Iterator[bytes]:
+    for start in range(0, len(text) - WINDOW + 1, step):
+        yield text[start : start + WINDOW]

@@ -1,0 +1,52 @@
+"""What looks like somebody's secret, though it is none of ours: noted, never changed.
+
+Guessing by pattern is often wrong, so output stays as it is; the note says which kind was seen and
+where, so that a person can look. Never what was seen.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+from actum.capture.model import Capture
+
+#: Of each stream or file; a note is worth little time.
+_LOOKED_AT = 65_536
+
+_KINDS = {
+    "api_key": rb"(?i:api[_-]?key)[\"']?\s*[:=]\s*[\"']?[A-Za-z0-9_\-]{16,}",
+    "password": rb"(?i:password|passwd|pwd)[\"']?\s*[:=]\s*[\"']?[^\s\"']{8,}",
+    "secret": rb"(?i:secret)[\"']?\s*[:=]\s*[\"']?[A-Za-z0-9_\-/+]{16,}",
+    "token": rb"(?i:token|bearer)[\"']?\s*[:= ]\s*[\"']?[A-Za-z0-9_\-.]{20,}",
+    "private_key": rb"-----BEGIN [A-Z ]{0,20}PRIVATE KEY-----",
+    "github_personal": rb"\bghp_[A-Za-z0-9]{36}\b",
+    "github_oauth": rb"\bgho_[A-Za-z0-9]{36}\b",
+    "gitlab": rb"\bglpat-[A-Za-z0-9_\-]{20}",
+    "sk_key": rb"\bsk-[A-Za-z0-9_\-]{20,}",
+    "json_web_token": rb"\beyJ[A-Za-z0-9_\-]{8,}\.eyJ[A-Za-z0-9_\-]{8,}\.[A-Za-z0-9_\-]{8,}",
+}
+
+
+def suspected(content: bytes) -> tuple[str, ...]:
+    """The kinds of secrets that `content` seems to hold."""
+    if len(content) < 16:
+        return ()
+    looked_at = content[:_LOOKED_AT]
+    return tuple(kind for kind, pattern in _patterns() if pattern.search(looked_at))
+
+
+def suspicions(capture: Capture) -> dict[str, list[str]]:
+    """Stream or sort of file -> kinds. No names of files: a tool chose them."""
+    contents = [("stdout", capture.stdout.kept), ("stderr", capture.stderr.kept)]
+    contents += [(item.kind, item.content) for item in capture.collected]
+    found: dict[str, set[str]] = {}
+    for where, content in contents:
+        if kinds := suspected(content):
+            found.setdefault(where, set()).update(kinds)
+    return {where: sorted(kinds) for where, kinds in found.items()}
+
+
+@cache
+def _patterns() -> tuple[tuple[str, re.Pattern[bytes]], ...]:
+    return tuple((kind, re.compile(pattern)) for kind, pattern in _KINDS.items())
