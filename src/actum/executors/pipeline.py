@@ -189,9 +189,8 @@ class Pipeline:
             # The result is withheld, value and digest: its record does not exist.
             return _ended(blank, ActionStatus.BLOCKED, Reason.AUDIT_LOG_FAILED)
         finally:
-            # Here and not before: a killed process takes as long to vanish as a record to be kept.
             for child in used:
-                child.finish()
+                self._pool.retire(child)
             self._pool.refill()
         if output is not None:
             self.values.keep(output.digest, output.encoded)

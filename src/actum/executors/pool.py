@@ -10,6 +10,7 @@ from __future__ import annotations
 import array
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -31,6 +32,7 @@ _BOOT = (
 _COMMAND = (os.path.realpath(sys.executable), "-s", "-S", "-P", "-c", _BOOT)
 #: A child that is told to die and does not is a fault of ours or of the kernel.
 _DEATH_S = 10.0
+_MOST_DYING = 8
 _CONTROL_BYTES = 64
 _PART_BYTES = 1 << 18
 
@@ -112,11 +114,21 @@ class Child:
         return Reply(End.REPLIED, kind, bytes(received[frames.REPLY.size : wanted]))
 
     def finish(self) -> None:
-        """Wait until the process is gone. Whoever takes a child finishes it."""
+        """Wait until the process is gone. Whoever takes a child finishes or retires it."""
         if self._pidfd >= 0:
             self._await_death()
         self._data.close()
         self._control.close()
+
+    def is_gone(self) -> bool:
+        """Whether the process was seen to end; never waits."""
+        if self._pidfd >= 0:
+            poll = select.poll()  # select() knows no descriptor beyond 1023
+            poll.register(self._control, select.POLLIN)
+            if not poll.poll(0):
+                return False
+        self.finish()
+        return True
 
     def discard(self) -> None:
         """Let go of a child; an unused one ends by itself when it finds nobody to read from."""
@@ -190,6 +202,7 @@ class Pool:
         self._process: subprocess.Popen[bytes] | None = None
         self._server: socket.socket | None = None
         self._idle: deque[Child] = deque()
+        self._dying: deque[Child] = deque()
         self._walls: tuple[str, ...] = ()
 
     @property
@@ -202,7 +215,7 @@ class Pool:
     def call(
         self, request: bytes, *, timeout_s: float, max_reply_bytes: int
     ) -> tuple[Child, Reply]:
-        """One call in a fresh child. The caller finishes the child when it has time to wait."""
+        """One call in a fresh child. The caller finishes or retires the child."""
         child = self._started()
         try:
             return child, child.call(request, timeout_s=timeout_s, max_reply_bytes=max_reply_bytes)
@@ -216,6 +229,19 @@ class Pool:
         child.finish()
         self.refill()
         return reply
+
+    def retire(self, child: Child) -> None:
+        """Let a killed child vanish by itself: nobody waits for it, and it is not forgotten.
+
+        It shares nothing with the next one, so the next need not wait either; but if killed ones
+        pile up, something is wrong and the oldest is waited for.
+        """
+        with self._lock:
+            self._dying.append(child)
+            self._dying = deque(each for each in self._dying if not each.is_gone())
+            oldest = self._dying.popleft() if len(self._dying) > _MOST_DYING else None
+        if oldest is not None:
+            oldest.finish()
 
     def refill(self) -> None:
         """Order what is missing; returns at once. Best called when a call is over, not during."""
@@ -285,8 +311,9 @@ class Pool:
         return ours
 
     def _discard(self) -> None:
-        while self._idle:
-            self._idle.popleft().discard()
+        for children in (self._idle, self._dying):
+            while children:
+                children.popleft().discard()
         if self._server is not None:
             self._server.close()
             self._server = None
