@@ -306,8 +306,6 @@ class Runtime:
             turn = Queueing(self.rooms.places, cancel, patience)
         while True:
             result = execute(asked, self.rooms, on_output=on_output, cancel=cancel, turn=turn)
-            if result.replayed:
-                self.rooms.receipts.export(result.receipt_id)
             if wait_s is None or "APPROVAL_REQUIRED" not in result.reason_codes:
                 return result
             if on_waiting is not None:

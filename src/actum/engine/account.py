@@ -10,6 +10,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from actum.capture.interpret import conclude
 from actum.capture.model import Capture
@@ -151,13 +152,13 @@ class Account:
             outcome=outcome,
             reason_codes=reasons,
             receipt_id=intent.receipt_id,
-            receipt_path=str(self.rooms.receipts.path(intent.receipt_id)),
+            receipt_at=f"{self.rooms.receipts.directory}/{intent.receipt_id}.json",
             **more,  # type: ignore[arg-type]
         )
 
-    def _seal(self, facts: ExecutionFacts, result: Result) -> None:
+    def _sealed(self, facts: ExecutionFacts, result: Result) -> Result:
         receipt = self.rooms.ledger.seal(facts, result.without_output())
-        self.rooms.receipts.hand_out(receipt)
+        return replace(result, export=partial(self.rooms.receipts.write, receipt))
 
     def seal_refusal(self, refusal: Refused) -> Result:
         """Nothing ran, and that is evidence too."""
@@ -168,21 +169,20 @@ class Account:
         facts = self._facts(
             Outcome.REJECTED, codes, refused_at=self.stage, violations=refusal.violations
         )
-        self._seal(facts, result)
-        return result
+        return self._sealed(facts, result)
 
     def seal_fault(self, fault: Fault) -> None:
         """We failed after the PENDING record was written; it must not stay open."""
         reasons = (PROJECTIONS[Outcome.EXCEPTION].reason or "", fault.code)
         facts = self._facts(Outcome.EXCEPTION, reasons)
-        self._seal(facts, self._result(Outcome.EXCEPTION, reasons))
+        self.rooms.ledger.seal(facts, self._result(Outcome.EXCEPTION, reasons).without_output())
 
     def seal_broken(self, error: BaseException) -> None:
         """As `seal_fault`, for what is no fault of ours to name. The sandbox is gone already."""
         outcome = Outcome.EXCEPTION if isinstance(error, Exception) else Outcome.CANCELLED
         reasons = (PROJECTIONS[outcome].reason or "",)
         facts = self._facts(outcome, reasons)
-        self._seal(facts, self._result(outcome, reasons))
+        self.rooms.ledger.seal(facts, self._result(outcome, reasons).without_output())
 
     def seal_error(self, error: BaseException) -> None:
         """One of the two above, if there is an open record to be closed."""
@@ -221,7 +221,7 @@ class Account:
         self.rooms.sessions.put(
             self.intent.session, contract.execution_id, capture.stdout.kept, capture.stderr.kept
         )
-        self._seal(facts, result)
+        result = self._sealed(facts, result)
         if verdict.outcome is Outcome.PERMISSION_DENIED:
             self.rooms.approvals.escalate(contract, self.intent.session, facts.ended_at)
         return result

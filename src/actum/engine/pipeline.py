@@ -51,7 +51,9 @@ def execute(
     try:
         known = rooms.executions.get(contract.execution_id)
         if known is not None and known.may_have_run:
-            return answer_again(known, account.intent.identity_sha256, rooms.sessions)
+            return answer_again(
+                known, account.intent.identity_sha256, rooms.sessions, rooms.receipts
+            )
         ready = _prepare(contract, rooms, account, _compiling(account, rooms, cancel))
         account.stage = Stage.WRITE_AHEAD
         with turn.place(contract) as got:

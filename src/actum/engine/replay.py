@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from actum.engine.result import Result, result_from
 from actum.errors import Refused
 from actum.evidence.executions import KnownExecution
+from actum.evidence.receipts import Receipts
 from actum.store.session import SessionStore
+from actum.value import replace
 
 
-def answer_again(known: KnownExecution, identity_sha256: str, sessions: SessionStore) -> Result:
+def answer_again(
+    known: KnownExecution, identity_sha256: str, sessions: SessionStore, receipts: Receipts
+) -> Result:
     """What was recorded for the same request. Raw output comes back while its session lives."""
     if known.identity_sha256 != identity_sha256:
         raise Refused(
@@ -30,4 +36,5 @@ def answer_again(known: KnownExecution, identity_sha256: str, sessions: SessionS
             remedy="Look at its receipt; use a new execution_id to run it again.",
         )
     stdout, stderr = sessions.get(known.session, known.execution_id) or (b"", b"")
-    return result_from(known.result, stdout, stderr)
+    again = result_from(known.result, stdout, stderr)
+    return replace(again, export=partial(receipts.write, receipts.find(again.receipt_id)))

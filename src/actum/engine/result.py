@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from actum.capture.model import Connection, Denial, Enforced, Stream
 from actum.contract.model import Json
 from actum.contract.outcome import Outcome, ToolRunStatus
 from actum.errors import ActumError, Violation
-from actum.value import fields, replace, value
+from actum.value import field, fields, replace, value
 
 
 class NotSucceeded(ActumError):
@@ -83,8 +83,17 @@ class Result:
     denials: tuple[Denial, ...] = ()
     egress: tuple[Connection, ...] = ()  #: every connection outside, made or refused
     receipt_id: str = ""
-    receipt_path: str = ""
+    receipt_at: str = ""  #: where the receipt's file is, or will be
     replayed: bool = False
+    #: Writes that file; a receipt is in the store already, and most are never asked for as a file.
+    export: Callable[[], object] | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def receipt_path(self) -> str:
+        """The receipt as a file, which is there once this was asked for."""
+        if self.export is not None:
+            self.export()
+        return self.receipt_at
 
     @property
     def ok(self) -> bool:
@@ -129,6 +138,7 @@ class Result:
                 for violation in self.violations
             ),
             output=None,
+            export=None,
         )
         if self.result is not None:
             bare = replace(
@@ -204,9 +214,9 @@ def result_from(document: Mapping[str, Json], stdout: bytes, stderr: bytes) -> R
                 "runner_type",
                 "attempts",
                 "receipt_id",
-                "receipt_path",
             )
         },
+        receipt_at=document["receipt_path"],
         outcome=Outcome(document["outcome"]),
         reason_codes=tuple(document["reason_codes"]),
         violations=tuple(Violation(**item) for item in document["violations"]),

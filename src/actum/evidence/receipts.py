@@ -37,7 +37,7 @@ class KeptReceipt:
 class Receipts:
     def __init__(self, database: Database, home: str | os.PathLike[str]) -> None:
         self._database = database
-        self._directory = Path(home) / "receipts"
+        self.directory = Path(home) / "receipts"
 
     def get(self, receipt_id: str) -> KeptReceipt | None:
         row = self._database.row(f"{_SELECT} WHERE receipt_id = ?", (receipt_id,))
@@ -67,38 +67,25 @@ class Receipts:
 
     def path(self, receipt_id: str) -> Path:
         """Where `export` puts a receipt of this home."""
-        return self._directory / f"{receipt_id}.json"
-
-    def hand_out(self, receipt: Receipt) -> None:
-        """Write the file of a receipt that was sealed this moment.
-
-        Nobody knows its name yet, so nobody can see half of it; if we die on the way, `export`
-        writes it anew.
-        """
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        path = f"{self._directory}/{receipt.receipt_id}.json"
-        try:
-            try:
-                descriptor = os.open(path, flags, 0o600)
-            except FileNotFoundError:
-                self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-                descriptor = os.open(path, flags, 0o600)
-            with open(descriptor, "wb", buffering=0) as file:
-                file.write(receipt.encoded)
-        except OSError as error:
-            raise _unwritten(path, error) from error
+        return self.directory / f"{receipt_id}.json"
 
     def export(self, receipt_id: str) -> Path:
-        """Write the receipt's file if it is not there as it should be; return its path."""
+        """Write the file of a receipt that is in the store; return its path."""
         kept = self.find(receipt_id)
-        path = self.path(kept.receipt_id)
+        self.write(kept)
+        return self.path(kept.receipt_id)
+
+    def write(self, receipt: Receipt | KeptReceipt) -> None:
+        """Write a receipt's file, or write it anew; does not need the database."""
+        path = self.path(receipt.receipt_id)
         try:
-            if not os.path.isdir(self._directory):
-                self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            write_whole(path, kept.encoded, synced=False)  # a reader never sees half of it
+            if not os.path.isdir(self.directory):
+                if not os.path.isdir(self.directory.parent):
+                    return  # a throwaway project that was closed; its receipts went with it
+                self.directory.mkdir(mode=0o700, exist_ok=True)
+            write_whole(path, receipt.encoded, synced=False)  # a reader never sees half of it
         except OSError as error:
             raise _unwritten(path, error) from error
-        return path
 
 
 _SELECT = "SELECT receipt_id, execution_id, evidence_id, final_seq, envelope, sha256 FROM receipts"

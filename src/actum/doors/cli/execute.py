@@ -97,6 +97,7 @@ def show(result: Result) -> None:
     if words.wants_json():
         say.document(result.document())
         return
+    _ = result.receipt_path  # asking for it writes it: whoever types looks for the file
     if result.replayed and result.result is not None:
         _repeat(result)
     for text in reply.summary_lines(result):
