@@ -43,9 +43,11 @@ from actum.store.session import SessionStore
 from actum.store.session_memory import ProcessSessions
 
 if TYPE_CHECKING:
+    from actum.agents.workshop import Workshop
     from actum.aio import AsyncRuntime
     from actum.engine.discovery import Discovery
     from actum.engine.session import PythonSession
+    from actum.engine.work.model import RunResult, WorkItem
     from actum.executors.model import ActionRequest, ActionResult
     from actum.executors.plane import Executors
 
@@ -375,6 +377,32 @@ class Runtime:
         """The output behind a result of `act`, for as long as this runtime is open."""
         return self.executors.value(result)
 
+    @cached_property
+    def workshop(self) -> Workshop:
+        """Work items: an agent's work on this project, all of it or nothing."""
+        from actum.agents.workshop import Workshop
+        from actum.engine.work.records import WorkRecords
+
+        home = self.settings.home
+        return Workshop(
+            root=self.settings.root,
+            home=home,
+            rooms=self.rooms,
+            runners=lambda: _runners(self.settings, pool=False),
+            contract=self.contract,
+            records=WorkRecords(self.database, self.rooms.ledger.log, home),
+            signer=self.keyring.signer,
+            clock=self.rooms.clock,
+        )
+
+    def work(self, item: WorkItem | Mapping[str, Any] | str | bytes | Path) -> RunResult:
+        """Carry out one work item. A RunResult for every outcome; only malformed ones raise."""
+        return self.workshop.run(item)
+
+    def state_hash(self) -> str:
+        """BLAKE3 of the project's files as they are now: paths, types, modes and content."""
+        return self.workshop.state_hash()
+
     def warm_up(self) -> None:
         """Start the local runner's spawner, so that it is ready when validation is through."""
         local = self.rooms.runners.get(RunnerKind.LOCAL)
@@ -402,6 +430,8 @@ class Runtime:
             from actum.executors.plane import close_orphans
 
             close_orphans(self.database, self.rooms.ledger.log)
+        if (self.settings.home / "work").is_dir():
+            self.workshop.recover()
         sweep.sweep_homes()
         if RunnerKind.LOCAL in self.rooms.runners:
             sweep.sweep_groups()

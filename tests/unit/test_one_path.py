@@ -52,6 +52,8 @@ ALLOWED: dict[str, set[str]] = {
     "sandbox/snippet.py": {"exec", "__import__"},
     # Inside as well: forks the interpreter of a session, and makes itself undumpable.
     "sandbox/session.py": {"fork", "ctypes"},
+    # Starts Actum itself again: a work item's own process.
+    "engine/work/process.py": {"subprocess", "Popen"},
     # Forks a helper that holds a user namespace, and starts nothing in it.
     "workspace/namespace.py": {"fork"},
     # Pure executors are no tools: their processes can open, connect to and exec nothing. The pool

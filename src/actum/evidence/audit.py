@@ -27,6 +27,7 @@ class Kind(StrEnum):
     FINAL = "FINAL"
     MALFORMED = "MALFORMED"
     KEY_ROTATE = "KEY_ROTATE"  #: another key signs from here on
+    WORK = "WORK"  #: a work item begins, or is over
     APPROVAL = "APPROVAL"  #: a person decided about a request
     ADOPTED = "ADOPTED"  #: records from before there were checkpoints are signed from here on
 

@@ -205,9 +205,55 @@ CREATE TRIGGER approvals_are_never_removed BEFORE DELETE ON approvals BEGIN
 END;
 """
 
+_WORK = """
+CREATE TABLE work_runs (
+    run_id       TEXT PRIMARY KEY,
+    item_id      TEXT NOT NULL,
+    item         TEXT NOT NULL,
+    agent_sha256 TEXT NOT NULL,
+    workspace    TEXT NOT NULL,
+    state        TEXT NOT NULL CHECK (state IN ('OPEN', 'FINAL')),
+    status       TEXT CHECK (status IN ('success', 'failure', 'denied', 'timeout')),
+    run_hash     TEXT,
+    before_hash  TEXT,
+    after_hash   TEXT,
+    receipt_id   TEXT,
+    result       TEXT,
+    started_at   TEXT NOT NULL,
+    ended_at     TEXT,
+    owner        TEXT NOT NULL,
+    CHECK (state = 'OPEN' OR (status IS NOT NULL AND receipt_id IS NOT NULL))
+) STRICT;
+CREATE INDEX work_runs_open ON work_runs (started_at) WHERE state = 'OPEN';
+CREATE INDEX work_runs_by_hash ON work_runs (run_hash);
+CREATE INDEX work_runs_by_place ON work_runs (workspace, status);
+
+CREATE TABLE work_receipts (
+    receipt_id TEXT PRIMARY KEY,
+    run_id     TEXT NOT NULL UNIQUE REFERENCES work_runs (run_id),
+    final_seq  INTEGER NOT NULL REFERENCES audit (seq),
+    envelope   TEXT NOT NULL,
+    sha256     TEXT NOT NULL
+) STRICT;
+
+CREATE TRIGGER work_runs_are_closed_once BEFORE UPDATE ON work_runs WHEN OLD.state = 'FINAL' BEGIN
+    SELECT RAISE(ABORT, 'a work run is closed once');
+END;
+CREATE TRIGGER work_runs_are_never_removed BEFORE DELETE ON work_runs BEGIN
+    SELECT RAISE(ABORT, 'work runs are append-only');
+END;
+CREATE TRIGGER work_receipts_are_never_changed BEFORE UPDATE ON work_receipts BEGIN
+    SELECT RAISE(ABORT, 'work receipts are append-only');
+END;
+CREATE TRIGGER work_receipts_are_never_removed BEFORE DELETE ON work_receipts BEGIN
+    SELECT RAISE(ABORT, 'work receipts are append-only');
+END;
+"""
+
 MIGRATIONS: tuple[tuple[Part, ...], ...] = (
     (_FIRST,),
     (_TREE, _CHECKPOINTS, _grow_tree, _TREE_GROWN),
     (_EXECUTORS,),
     (_APPROVALS,),
+    (_WORK,),
 )

@@ -80,29 +80,37 @@ class Staged:
     backward: tuple[Step, ...]
 
 
-def stage(delta: Delta, engine: Engine, base: int, room: Path) -> Staged:
-    """Put everything that `apply` needs, and that an undo would need, into `room`; synced.
+def stage(delta: Delta, engine: Engine, room: Path) -> None:
+    """Put everything that is new into `room`. Only inside of the engine's `show`."""
+    new = room / "new"
+    new.mkdir(mode=0o700)
+    folder = os.open(new, files.FOLDER_FLAGS)
+    try:
+        for number, change in enumerate(delta):
+            if change.after is not None and change.after.kind in (Kind.FILE, Kind.LINK):
+                _bring(change.path, engine.shown, b"%d" % number, folder, engine.owner)
+    finally:
+        os.close(folder)
 
-    Only inside of the engine's `show`. `base` is the workspace itself, as an open folder.
-    """
-    new, old = room / "new", room / "old"
-    for folder in (new, old):
-        folder.mkdir(mode=0o700)
-    new_folder, old_folder = (os.open(folder, files.FOLDER_FLAGS) for folder in (new, old))
+
+def keep(delta: Delta, base: Path, room: Path) -> Staged:
+    """Keep what will go, and sync it all. Outside of `show`: names of one file cannot lie in two
+    mounts, and a second name costs nothing."""
+    old = room / "old"
+    old.mkdir(mode=0o700)
+    folder, top = os.open(old, files.FOLDER_FLAGS), os.open(base, files.FOLDER_FLAGS)
     try:
         forward, backward = [], []
         for number, change in enumerate(delta):
             name = b"%d" % number
             forward.append(_step(change, change.after, name))
             backward.append(_step(change, change.before, name))
-            if change.after is not None and change.after.kind in (Kind.FILE, Kind.LINK):
-                _bring(change.path, engine.shown, name, new_folder, engine.owner)
             if change.before is not None and change.before.kind in (Kind.FILE, Kind.LINK):
-                _keep(change.path, base, name, old_folder)
-        kernel.syncfs(new_folder)
+                _keep(change.path, top, name, folder)
+        kernel.syncfs(folder)
     finally:
-        os.close(new_folder)
-        os.close(old_folder)
+        os.close(folder)
+        os.close(top)
     return Staged(forward=tuple(forward), backward=tuple(backward))
 
 

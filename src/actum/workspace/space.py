@@ -18,6 +18,7 @@ from typing import Any
 
 from blake3 import blake3
 
+from actum.evidence.owner import current_owner, is_alive
 from actum.workspace import commit, files
 from actum.workspace.commit import Staged, Step
 from actum.workspace.index import Index, Scanned
@@ -82,6 +83,7 @@ class Space:
     def room(self, name: str) -> Path:
         folder = self.folder / "rooms" / name
         folder.mkdir(mode=0o700)
+        (folder / "owner").write_text(current_owner())
         return folder
 
     def drop(self, room: Path) -> None:
@@ -93,7 +95,8 @@ class Space:
         if body is not None:
             self._carry_through(body, finish)
         for room in (self.folder / "rooms").iterdir():
-            self.drop(room)
+            if not _in_use(room):
+                self.drop(room)
         return body is not None
 
     def change(self, room: Path, staged: Staged, record: Mapping[str, Any], finish: Finish) -> None:
@@ -127,6 +130,14 @@ class Space:
         kept = self.folder / "kept" / name
         steps = json.loads((kept / "backward.json").read_text())
         return tuple(Step.read(step) for step in steps), kept / "old"
+
+
+def _in_use(room: Path) -> bool:
+    """Whether its process still is there, which may wait for the lock to commit."""
+    try:
+        return is_alive((room / "owner").read_text())
+    except (FileNotFoundError, ValueError):
+        return False  # it died before it said who it was
 
 
 def spaces(home: Path) -> Iterator[Space]:

@@ -1,0 +1,200 @@
+"""Where work items are asked for: each is carried out in a process of its own.
+
+`run` asks and waits; `here` is the other side, inside that process. Between them travels data
+only: the item and where to work.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from actum.agents.steps import load_agent
+from actum.contract.model import Contract, Json, RunnerKind
+from actum.engine.rooms import Rooms
+from actum.engine.work import process
+from actum.engine.work.carry import Shop, execute_again, execute_work_item
+from actum.engine.work.hands import Agent
+from actum.engine.work.model import RunResult, WorkItem
+from actum.engine.work.records import KeptRun, WorkRecords
+from actum.engine.work.recover import recover_work
+from actum.errors import Fault, Refused
+from actum.runners.base import Runner
+from actum.store.keys import Signer
+from actum.workspace import commit, copying, files
+from actum.workspace.space import Space
+
+#: Largest amount of changes that a work item can have, and of memory that they take meanwhile.
+CAP_BYTES = 256 << 20
+
+
+class WorkLost(Fault):
+    """The work item's process died, and what became of it cannot be said yet."""
+
+    code = "WORK_LOST"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workshop:
+    root: Path  #: the project, which is also the workspace
+    home: Path
+    rooms: Rooms
+    runners: Callable[[], Mapping[RunnerKind, Runner]]
+    contract: Callable[[Mapping[str, Any]], Contract]
+    records: WorkRecords
+    signer: Signer
+    clock: Callable[[], datetime]
+
+    def run(
+        self, item: WorkItem | Mapping[str, Any] | str | bytes | Path, *, engine: str = "auto"
+    ) -> RunResult:
+        """Carry out one work item on the project. A result for every outcome of its work."""
+        parsed = item if isinstance(item, WorkItem) else WorkItem.parse(item)
+        self.agent(parsed.agent_id)  # an agent that does not exist is a refusal, not a failed run
+        run_id = str(uuid.uuid4())
+        order: dict[str, Json] = {
+            **self._place(),
+            "do": "run",
+            "run_id": run_id,
+            "item": parsed.document(),
+            "engine": engine,
+        }
+        try:
+            return RunResult.read(process.ask(order)["result"])
+        except process.Died as death:
+            # Whatever it had decided is carried through; otherwise it is closed as a failure.
+            self.recover()
+            kept = self.records.find(run_id)
+            if kept is None or kept.result is None:
+                raise WorkLost(
+                    f"The work item's process ended without an answer ({death}).",
+                    remedy="`actum doctor` tells what this host lacks; then run it again.",
+                ) from death
+            return kept.result
+
+    def here(self, order: Mapping[str, Any]) -> dict[str, Json]:
+        """Carry out one order, in the process that was started for it."""
+        item = WorkItem.parse(order["item"])
+        agent = self.agent(item.agent_id)
+        if order["do"] == "again":
+            base = Path(order["base"])
+            return {"state": execute_again(item, agent, self._shop(base, order["engine"]))}
+        shop = self._shop(self.root, order["engine"])
+        return {"result": execute_work_item(item, agent, shop, order["run_id"]).document()}
+
+    def agent(self, agent_id: str) -> Agent:
+        return load_agent(self.root, agent_id, self.rooms.registry)
+
+    def state_hash(self, base: Path | None = None) -> str:
+        """The hash of a workspace as it is on the disk now."""
+        folder = self.root if base is None else base
+        space = Space(self.home, folder)
+        try:
+            return space.scan().state.hash
+        finally:
+            if folder != self.root:
+                shutil.rmtree(space.folder, ignore_errors=True)
+
+    def restore(self, run_id: str, target: Path) -> str:
+        """Bring the state from before a run into `target`; its hash.
+
+        What is there already and right (a git worktree) is replaced by the very same.
+        """
+        kept = self.find(run_id)
+        space = Space(self.home, kept.workspace)
+        with space.held(alone=False), _opened(kept.workspace) as source:
+            target.mkdir(mode=0o700, exist_ok=True)
+            with _opened(target) as there:
+                _emptied(there)
+                copying.copy_tree(source, there, space.skip)
+                for later in self.records.successes_since(run_id):
+                    steps, old = space.backward(later)
+                    _undo(steps, there, old, target)
+        return self.state_hash(target)
+
+    def again(self, run_id: str, base: Path) -> str:
+        """Do the work of a run once more on `base`, a restored state; the hash it leads to."""
+        kept = self.find(run_id)
+        order: dict[str, Json] = {
+            **self._place(),
+            "do": "again",
+            "item": kept.item.document(),
+            "base": str(base.resolve()),
+            "engine": "auto",
+        }
+        try:
+            answer = process.ask(order)
+        except process.Died as death:
+            raise WorkLost(
+                f"The replay's process ended without an answer ({death}).", remedy="Run it again."
+            ) from death
+        finally:
+            shutil.rmtree(Space(self.home, base.resolve()).folder, ignore_errors=True)
+        return str(answer["state"])
+
+    def find(self, run_id: str) -> KeptRun:
+        kept = self.records.find(run_id)
+        if kept is None:
+            raise Refused(
+                "WORK_RUN_UNKNOWN",
+                f"run_id: there is no run {run_id[:80]!r} in this home.",
+                remedy="It stands in the receipt, as `run_id`.",
+            )
+        return kept
+
+    def recover(self) -> None:
+        recover_work(self.home, self.records, self.signer, self.clock)
+
+    def _place(self) -> dict[str, Json]:
+        return {"root": str(self.root), "home": str(self.home)}
+
+    def _shop(self, base: Path, engine: str) -> Shop:
+        return Shop(
+            rooms=self.rooms,
+            runners=self.runners,
+            contract=self.contract,
+            space=Space(self.home, base),
+            place=self.root,
+            records=self.records,
+            signer=self.signer,
+            clock=self.clock,
+            cap_bytes=CAP_BYTES,
+            engine=engine,
+        )
+
+
+@contextlib.contextmanager
+def _opened(folder: Path) -> Any:
+    descriptor = os.open(folder, files.FOLDER_FLAGS)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _emptied(folder: int) -> None:
+    for name in os.listdir(folder):
+        if name == ".git":
+            continue  # of a git worktree; no part of the state
+        found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        if files.kind_of(found.st_mode).value == "d":
+            shutil.rmtree(name, dir_fd=folder)
+        else:
+            os.unlink(name, dir_fd=folder)
+
+
+def _undo(steps: tuple[commit.Step, ...], there: int, old: Path, target: Path) -> None:
+    """Apply the steps from copies: what is kept stays kept."""
+    stage = target.parent / f"{target.name}.undo"
+    shutil.copytree(old, stage, symlinks=True)
+    try:
+        commit.apply(steps, there, stage)
+    finally:
+        shutil.rmtree(stage, ignore_errors=True)

@@ -1,0 +1,46 @@
+"""The door of a work item's own process: one order comes in, one answer goes out.
+
+Started by `engine.work.process`, never by a person. It enters a namespace of its own before
+anything else is loaded, because that takes a process without threads.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from actum import kernel
+
+
+def main() -> None:
+    parent = os.getppid()
+    # Nobody would hear the answer; and the lock, the view and the tools go with this process.
+    kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+    order: dict[str, Any] = json.loads(sys.stdin.buffer.read())
+    from actum.workspace import namespace
+
+    try:
+        namespace.enter()
+    except OSError as error:
+        _answer(
+            {
+                "fault": f"A work item needs a mount namespace of its own: {error.strerror}.",
+                "remedy": "Allow unprivileged user namespaces, or run as root.",
+            }
+        )
+        return
+    from actum.wiring import Runtime
+
+    with Runtime.open(order["root"], home=Path(order["home"]), pool=False) as runtime:
+        _answer(runtime.workshop.here(order))
+
+
+def _answer(document: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(document))
+    sys.stdout.flush()

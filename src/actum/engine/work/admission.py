@@ -1,0 +1,205 @@
+"""Whether a run's changes are let in: four rules, in order, the first broken one gives the reason.
+
+Pure. It judges a capsule, which says what a run did; it looks at no file and remembers nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from blake3 import blake3
+
+from actum.contract.canonical import canonical
+from actum.contract.model import Json
+from actum.engine.work.model import Constraints, WorkItem
+from actum.workspace.tree import Action, Change, Delta, Kind, parent_of, shown
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Artifact:
+    """Something a run left. Only those with a path are files."""
+
+    type: str  #: create, edit, delete or command
+    path: str | None = None
+    content_hash: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolOp:
+    """One call of a tool, told by digests."""
+
+    tool_id: str
+    input_digest: str
+    outcome: str
+    execution_id: str = ""
+    receipt_id: str = ""
+    duration_ms: int = 0
+
+    @property
+    def substance(self) -> list[Json]:
+        """Without ids and times: the same call has the same substance."""
+        return [self.tool_id, self.input_digest, self.outcome]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resource:
+    """One changed thing, in exactly one class."""
+
+    action: str
+    target: str
+    before: str | None
+    after: str | None
+
+    def document(self) -> list[Json]:
+        return [self.action, self.target, self.before, self.after]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunCapsule:
+    artifacts: tuple[Artifact, ...] = ()
+    tool_trace: tuple[ToolOp, ...] = ()
+    delta_o: tuple[Resource, ...] = ()  #: files and records
+    delta_pi: tuple[Resource, ...] = ()  #: what is derived: the declared outputs
+    delta_lambda: tuple[Resource, ...] = ()  #: what governs: policy and configuration
+    delta_q: tuple[Resource, ...] = ()  #: what must hold: tests
+    odd: tuple[str, ...] = ()  #: pipes, sockets and devices, which no state can hold
+
+    @property
+    def files(self) -> frozenset[str]:
+        return frozenset(item.path for item in self.artifacts if item.path is not None)
+
+    @property
+    def delta_size(self) -> int:
+        parts = (self.delta_o, self.delta_pi, self.delta_lambda, self.delta_q)
+        return sum(map(len, parts))
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    ok: bool
+    reason: str | None = None
+
+
+def check_admission(
+    capsule: RunCapsule,
+    constraints: Constraints,
+    history: Container[str] = frozenset(),
+    run_hash: str = "",
+) -> Admission:
+    """`history` holds the hashes of all runs that were let in."""
+    files, ops, size = len(capsule.files), len(capsule.tool_trace), capsule.delta_size
+    if files > constraints.max_files:
+        return Admission(False, f"Exceeded max files: {files} > {constraints.max_files}")
+    if ops > constraints.max_tool_ops:
+        return Admission(False, f"Exceeded max tool ops: {ops} > {constraints.max_tool_ops}")
+    if size > constraints.max_delta_size:
+        return Admission(False, f"Exceeded max delta size: {size} > {constraints.max_delta_size}")
+    if run_hash and run_hash in history:
+        return Admission(False, f"Duplicate run (already in history): {run_hash}")
+    if capsule.odd:
+        return Admission(False, f"Neither file, folder nor link: {', '.join(capsule.odd)}")
+    return Admission(True)
+
+
+def run_hash(item: WorkItem, agent_sha256: str, before_hash: str, capsule: RunCapsule) -> str:
+    """What a run was, without ids and times: run twice from one state, it is the same."""
+    parts = (capsule.delta_o, capsule.delta_pi, capsule.delta_lambda, capsule.delta_q)
+    return blake3(
+        canonical(
+            {
+                "item": item.substance,
+                "agent": agent_sha256,
+                "before": before_hash,
+                "deltas": [[resource.document() for resource in part] for part in parts],
+                "trace": [op.substance for op in capsule.tool_trace],
+            }
+        )
+    ).hexdigest()
+
+
+_TYPES = {Action.CREATED: "create", Action.MODIFIED: "edit", Action.DELETED: "delete"}
+
+
+def make_capsule(delta: Delta, trace: tuple[ToolOp, ...], outputs: Container[str]) -> RunCapsule:
+    """`outputs` are the declared output files, as paths within the workspace."""
+    classes: dict[str, list[Resource]] = {"o": [], "pi": [], "lambda": [], "q": []}
+    holding = {parent_of(change.path) for change in delta if change.path}
+    artifacts = []
+    for change in delta:
+        target = shown(change.path) or "."
+        action = change.file_action
+        if action is not None:
+            after = change.after.digest.hex() if change.after and change.after.is_file else None
+            artifacts.append(Artifact(type=_TYPES[action], path=target, content_hash=after))
+        elif change.path in holding and change.action is not Action.MODIFIED:
+            continue  # a folder that came or went with what is in it is no resource of its own
+        classes[_class_of(target, outputs)].append(
+            Resource(
+                action=change.action.value,
+                target=target,
+                before=_told(change, before=True),
+                after=_told(change, before=False),
+            )
+        )
+    return RunCapsule(
+        artifacts=tuple(artifacts),
+        tool_trace=trace,
+        delta_o=tuple(classes["o"]),
+        delta_pi=tuple(classes["pi"]),
+        delta_lambda=tuple(classes["lambda"]),
+        delta_q=tuple(classes["q"]),
+        odd=tuple(
+            shown(change.path)
+            for change in delta
+            if change.after is not None and change.after.kind is Kind.OTHER
+        ),
+    )
+
+
+def _told(change: Change, *, before: bool) -> str | None:
+    entry = change.before if before else change.after
+    if entry is None:
+        return None
+    held = entry.digest.hex() if entry.kind in (Kind.FILE, Kind.LINK) else ""
+    return f"{entry.kind.value}{entry.mode:03o}:{held}"
+
+
+_TEST_FOLDERS = {"tests", "test", "spec", "specs", "__tests__", "invariants"}
+_GOVERNING_FOLDERS = {"rules", "policies", "tools", "agents", ".github", "config"}
+_GOVERNING_NAMES = {
+    *("actum.toml", "tools.lock", "pyproject.toml", "package.json", "Cargo.toml", "go.mod"),
+    *("Makefile", "Dockerfile", ".gitignore", ".editorconfig", "tsconfig.json", "setup.cfg"),
+}
+_GOVERNING_ENDS = (".toml", ".ini", ".cfg", ".conf", ".lock")
+
+
+def _class_of(target: str, outputs: Container[str]) -> str:
+    """First what the item declares, then what the name says."""
+    if target in outputs:
+        return "pi"
+    path = PurePosixPath(target)
+    name = path.name
+    if (
+        _TEST_FOLDERS.intersection(path.parts[:-1])
+        or name.startswith("test_")
+        or path.stem.endswith(("_test", ".test", ".spec"))
+    ):
+        return "q"
+    if (
+        _GOVERNING_FOLDERS.intersection(path.parts[:1])
+        or name in _GOVERNING_NAMES
+        or name.endswith(_GOVERNING_ENDS)
+    ):
+        return "lambda"
+    return "o"
+
+
+def counts(capsule: RunCapsule) -> Mapping[str, int]:
+    return {
+        "deltaO": len(capsule.delta_o),
+        "deltaPi": len(capsule.delta_pi),
+        "deltaLambda": len(capsule.delta_lambda),
+        "deltaQ": len(capsule.delta_q),
+    }

@@ -1,0 +1,187 @@
+"""All that an agent can do: call tools. Each call goes through the whole pipeline and is counted.
+
+The autonomy guard lives here. It stops a run as soon as a count passes its limit, or its time is
+over, or its room is full: before the next call exactly, and during a call when what is touched is
+far beyond any doubt. What counts in the end is the admission, which looks at the result.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Protocol
+
+from actum.contract.model import Contract, Json
+from actum.contract.outcome import Outcome
+from actum.engine.pipeline import execute
+from actum.engine.result import Result
+from actum.engine.rooms import Rooms
+from actum.engine.work.admission import ToolOp
+from actum.engine.work.model import Status, WorkItem
+from actum.runners.base import Cancel
+from actum.workspace.engine import Census
+
+_LOOK_EVERY_S = 0.1
+
+
+class Ended(Exception):
+    """The run is over before the agent was done, and so it ends."""
+
+    def __init__(self, status: Status, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+        self.reason = reason
+
+
+class Agent(Protocol):
+    """Whoever carries out a work item. It sees the item and has hands, and nothing else."""
+
+    @property
+    def sha256(self) -> str:
+        """Of everything that decides what it does, so that a duplicate run can be told."""
+        ...
+
+    def perform(self, item: WorkItem, hands: Hands) -> None:
+        """Do the work. Raises `Ended` if it cannot be done; returning means it is done."""
+        ...
+
+
+class Hands:
+    """One run's calls. Shared safely between threads."""
+
+    def __init__(
+        self,
+        item: WorkItem,
+        rooms: Rooms,
+        contract: Callable[[Mapping[str, Any]], Contract],
+        *,
+        deadline: float,
+        trace_id: str,
+        census: Callable[[], Census],
+        touched: Callable[[], tuple[int, int]],
+    ) -> None:
+        self._item = item
+        self._rooms = rooms
+        self._contract = contract
+        self._deadline = deadline
+        self._trace_id = trace_id
+        self._census = census
+        self._touched = touched  #: (files, delta size), exactly; costs what changed
+        self._lock = threading.Lock()
+        self._ops: list[ToolOp] = []
+        self._ended: Ended | None = None
+
+    @property
+    def trace(self) -> tuple[ToolOp, ...]:
+        return tuple(self._ops)
+
+    @property
+    def ended(self) -> Ended | None:
+        """Why nothing more may be done, if so; an agent that ignores it changes nothing."""
+        return self._ended
+
+    def time_left_ms(self) -> int:
+        return max(0, int((self._deadline - time.monotonic()) * 1000))
+
+    def call(self, document: Mapping[str, Json]) -> Result:
+        """Carry out one contract (without what is filled in), or raise `Ended`."""
+        op = self._begin(document)
+        cancel = Cancel()
+        over = threading.Event()
+        watch = threading.Thread(target=self._watch, args=(cancel, over), daemon=True)
+        watch.start()
+        try:
+            result = self._execute(document, cancel)
+        finally:
+            over.set()
+            watch.join()
+            cancel.close()
+        with self._lock:
+            self._ops[op] = ToolOp(
+                tool_id=result.tool_id,
+                input_digest=self._ops[op].input_digest,
+                outcome=result.outcome.value,
+                execution_id=result.execution_id,
+                receipt_id=result.receipt_id,
+                duration_ms=result.result.duration_ms if result.result else 0,
+            )
+        if self._ended is None and result.outcome is Outcome.TIMED_OUT and not self.time_left_ms():
+            self._end(Status.TIMEOUT, self._too_late())
+        if self._ended is not None:
+            raise self._ended
+        return result
+
+    def require_success(self, result: Result) -> Result:
+        """For agents that cannot go on after a call that failed."""
+        if result.outcome is Outcome.SUCCEEDED:
+            return result
+        codes = ", ".join(result.reason_codes)
+        said = "; ".join(violation.message for violation in result.violations)
+        if not said and result.result is not None:
+            said = (result.result.stderr or result.result.error_reason or "").strip()[-500:]
+        reason = f"Tool error: {result.tool_id}: {result.outcome.value} ({codes}) {said}".rstrip()
+        refused = result.outcome in (Outcome.REJECTED, Outcome.POLICY_VIOLATION)
+        raise Ended(Status.DENIED if refused else Status.FAILURE, reason)
+
+    def _begin(self, document: Mapping[str, Json]) -> int:
+        from actum.contract.canonical import sha256_json
+
+        limits = self._item.constraints
+        with self._lock:
+            if self._ended is not None:
+                raise self._ended
+            if not self.time_left_ms():
+                raise self._end(Status.TIMEOUT, self._too_late())
+            ops = len(self._ops) + 1
+            files, size = self._touched()
+            if files > limits.max_files:
+                raise self._end(Status.DENIED, f"Exceeded max files: {files} > {limits.max_files}")
+            if ops > limits.max_tool_ops:
+                raise self._end(
+                    Status.DENIED, f"Exceeded max tool ops: {ops} > {limits.max_tool_ops}"
+                )
+            if size > limits.max_delta_size:
+                raise self._end(
+                    Status.DENIED, f"Exceeded max delta size: {size} > {limits.max_delta_size}"
+                )
+            self._ops.append(
+                ToolOp(
+                    tool_id=str(document.get("tool_id", "")),
+                    input_digest=sha256_json(dict(document)),
+                    outcome="PENDING",
+                )
+            )
+            return ops - 1
+
+    def _execute(self, document: Mapping[str, Json], cancel: Cancel) -> Result:
+        policy = replace(self._rooms.policy, time_left_ms=self.time_left_ms())
+        contract = self._contract(document)
+        return execute(
+            contract, replace(self._rooms, policy=policy), cancel=cancel, trace_id=self._trace_id
+        )
+
+    def _watch(self, cancel: Cancel, over: threading.Event) -> None:
+        """While a tool runs. A program may touch a file and put it back, so only what is far over
+        the limit, twice in a row, ends it here."""
+        far = 2 * self._item.constraints.max_files + 16
+        before = 0
+        while not over.wait(_LOOK_EVERY_S):
+            census = self._census()
+            if census.full:
+                self._end(Status.FAILURE, "The work item filled the room it has for changes.")
+            elif min(before, census.files) > far:
+                limit = self._item.constraints.max_files
+                self._end(Status.DENIED, f"Exceeded max files: {census.files} > {limit}")
+            before = census.files
+            if self._ended is not None:
+                cancel.cancel()
+                return
+
+    def _end(self, status: Status, reason: str) -> Ended:
+        self._ended = self._ended or Ended(status, reason)
+        return self._ended
+
+    def _too_late(self) -> str:
+        return f"The work item took longer than its {self._item.constraints.timeout_ms} ms."
