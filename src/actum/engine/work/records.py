@@ -160,6 +160,10 @@ class WorkRecords:
             result=RunResult.read(json.loads(row[4])) if row[4] else None,
         )
 
+    def before_hash(self, run_id: str) -> str | None:
+        row = self._database.row("SELECT before_hash FROM work_runs WHERE run_id = ?", (run_id,))
+        return None if row is None else row[0]
+
     def successes_since(self, run_id: str) -> tuple[str, ...]:
         """Committed runs on the same workspace, from the newest back to `run_id` itself."""
         rows = self._database.rows(
