@@ -388,7 +388,7 @@ class Runtime:
             root=self.settings.root,
             home=home,
             rooms=self.rooms,
-            runners=lambda: _runners(self.settings, pool=False),
+            runners=lambda: _runners(self.settings, self.rooms.secrets, pool=False),
             contract=self.contract,
             records=WorkRecords(self.database, self.rooms.ledger.log, home),
             signer=self.keyring.signer,

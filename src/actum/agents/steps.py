@@ -7,7 +7,6 @@ run. It decides nothing while it runs, so it can be replayed exactly.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from actum.engine.work.hands import Hands
 from actum.engine.work.model import WorkItem
 from actum.errors import ContractInvalid, Refused
 from actum.registry.registry import Registry
+from actum.value import value
 
 _TEXTS = {"type": "array", "items": {"type": "string"}}
 SCHEMA: Mapping[str, Json] = {
@@ -53,7 +53,7 @@ SCHEMA: Mapping[str, Json] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class StepsAgent:
     document: Mapping[str, Any]
     registry: Registry

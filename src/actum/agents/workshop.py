@@ -11,7 +11,6 @@ import os
 import shutil
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ from actum.engine.work.recover import recover_work
 from actum.errors import Fault, Refused
 from actum.runners.base import Runner
 from actum.store.keys import Signer
+from actum.value import value
 from actum.workspace import commit, copying, files
 from actum.workspace.space import Space
 
@@ -41,7 +41,7 @@ class WorkLost(Fault):
     code = "WORK_LOST"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Workshop:
     root: Path  #: the project, which is also the workspace
     home: Path

@@ -44,10 +44,8 @@ class CopyEngine:
 
     @property
     def _left_out(self) -> frozenset[bytes]:
-        ground = self._ground
-        if ground.home.parent != ground.base:
-            return frozenset()
-        return frozenset({os.fsencode(ground.home.name)})
+        inner = self._ground.inner_home
+        return frozenset() if inner is None else frozenset({os.fsencode(inner)})
 
     @contextlib.contextmanager
     def show(self) -> Iterator[None]:
@@ -72,7 +70,7 @@ class CopyEngine:
         with home_kept(ground), namespace.standing_in(f"/proc/self/fd/{self._anchor}"):
             for left_out in self._left_out:  # the mount point of what is shown as it is
                 with contextlib.suppress(FileExistsError):
-                    os.mkdir(os.path.join(os.fsencode(name), left_out))
+                    os.makedirs(os.path.join(os.fsencode(name), left_out))
             namespace.attach(name, str(ground.place))
         try:
             yield
@@ -81,7 +79,7 @@ class CopyEngine:
 
     def delta(self, index: Index) -> Delta:
         top, known = os.fstat(self.shown), index.entry(b"")
-        changes = difference(index.below(b""), listing(self.shown, self._ground.skip))
+        changes = difference(index.below(b""), listing(self.shown, self._ground.left_out))
         if known is not None and known.mode != files.permissions(top):
             changed_top = Change(b"", known, known._replace(mode=files.permissions(top)))
             return (changed_top, *changes)

@@ -33,6 +33,19 @@ class Ground:
     cap_bytes: int = 256 * MIB  #: more than this cannot be written: the kernel says "disk full"
     cap_names: int = 65_536
 
+    @property
+    def inner_home(self) -> str | None:
+        """Where the home lies in what is shown; there must be something to mount it on."""
+        if not self.home.is_relative_to(self.place):
+            return None
+        return str(self.home.relative_to(self.place))
+
+    @property
+    def left_out(self) -> frozenset[bytes]:
+        """`skip`, and the home, should it lie right below the top of what is shown."""
+        inner = self.inner_home
+        return self.skip if inner is None else self.skip | {os.fsencode(inner)}
+
 
 class Engine(Protocol):
     @property

@@ -41,6 +41,9 @@ class OverlayEngine:
             for name in ("lower", "view", "work", "trial", "upper"):
                 os.mkdir(name)
             _same_top("upper", top)
+            inner = ground.inner_home
+            if inner is not None and not (ground.base / inner).exists():
+                os.makedirs(f"upper/{inner}")
             namespace.attach(str(ground.base), "lower", view=view)
             namespace.attach(".", "view", view=view)
         if view >= 0:
@@ -123,7 +126,7 @@ class OverlayEngine:
         try:
             names = set(map(os.fsencode, os.listdir(merged)))
             if not path:
-                names -= self._ground.skip
+                names -= self._ground.left_out
             for name in sorted(names if displaced else names & touched):
                 where, before = joined(path, name), known.get(name)
                 look = os.stat(name, dir_fd=merged, follow_symlinks=False)

@@ -6,7 +6,6 @@ Pure. It judges a capsule, which says what a run did; it looks at no file and re
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from blake3 import blake3
@@ -14,10 +13,11 @@ from blake3 import blake3
 from actum.contract.canonical import canonical
 from actum.contract.model import Json
 from actum.engine.work.model import Constraints, WorkItem
+from actum.value import value
 from actum.workspace.tree import Action, Change, Delta, Kind, parent_of, shown
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Artifact:
     """Something a run left. Only those with a path are files."""
 
@@ -26,7 +26,7 @@ class Artifact:
     content_hash: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ToolOp:
     """One call of a tool, told by digests."""
 
@@ -43,7 +43,7 @@ class ToolOp:
         return [self.tool_id, self.input_digest, self.outcome]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Resource:
     """One changed thing, in exactly one class."""
 
@@ -56,7 +56,7 @@ class Resource:
         return [self.action, self.target, self.before, self.after]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class RunCapsule:
     artifacts: tuple[Artifact, ...] = ()
     tool_trace: tuple[ToolOp, ...] = ()
@@ -76,7 +76,7 @@ class RunCapsule:
         return sum(map(len, parts))
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Admission:
     ok: bool
     reason: str | None = None

@@ -14,7 +14,6 @@ import os
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -37,6 +36,7 @@ from actum.engine.work.receipt import FILE_NAME, After, Before, folder_of, make_
 from actum.engine.work.records import WorkRecords, nothing_done
 from actum.runners.base import Runner
 from actum.store.keys import Signer
+from actum.value import field, replace, value
 from actum.workspace import commit
 from actum.workspace.copying import CopyEngine
 from actum.workspace.engine import Engine, Ground
@@ -50,7 +50,7 @@ _ROOM_FOR_TESTS = {"processes": {"max_children": 64}}
 _MOVED = "The workspace was changed by someone else while the work item ran."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Shop:
     """What a run works with; put together by wiring."""
 
@@ -67,7 +67,7 @@ class Shop:
     test_tool: str = "TL-010"
 
 
-@dataclass(slots=True)
+@value(frozen=False, kw_only=False)
 class _Run:
     """What is known so far."""
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any, Protocol
 
+from actum.contract.canonical import sha256_json
 from actum.contract.model import Contract, Json
 from actum.contract.outcome import Outcome
 from actum.engine.pipeline import execute
@@ -21,9 +21,11 @@ from actum.engine.rooms import Rooms
 from actum.engine.work.admission import ToolOp
 from actum.engine.work.model import Status, WorkItem
 from actum.runners.base import Cancel
+from actum.value import replace
 from actum.workspace.engine import Census
 
 _LOOK_EVERY_S = 0.1
+_NAMES = ("execution_id", "metadata", "session")
 
 
 class Ended(Exception):
@@ -126,8 +128,6 @@ class Hands:
         raise Ended(Status.DENIED if refused else Status.FAILURE, reason)
 
     def _begin(self, document: Mapping[str, Json]) -> int:
-        from actum.contract.canonical import sha256_json
-
         limits = self._item.constraints
         with self._lock:
             if self._ended is not None:
@@ -146,10 +146,12 @@ class Hands:
                 raise self._end(
                     Status.DENIED, f"Exceeded max delta size: {size} > {limits.max_delta_size}"
                 )
+            # Without who asks and for what: names and ids do not make it another call.
+            asked = {key: value for key, value in document.items() if key not in _NAMES}
             self._ops.append(
                 ToolOp(
                     tool_id=str(document.get("tool_id", "")),
-                    input_digest=sha256_json(dict(document)),
+                    input_digest=sha256_json(asked),
                     outcome="PENDING",
                 )
             )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from actum.contract.canonical import sha256_json
 from actum.contract.document import check, document_of, load_document
 from actum.contract.model import Json
 from actum.errors import ContractInvalid
+from actum.value import as_dict, value
 
 _COUNT = {"type": "integer", "minimum": 0, "maximum": 1_000_000}
 _TEXTS = {"type": "array", "items": {"type": "string", "minLength": 1}, "maxItems": 10_000}
@@ -58,7 +58,7 @@ SCHEMA: Mapping[str, Json] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Constraints:
     max_files: int = 10
     max_tool_ops: int = 50
@@ -66,7 +66,7 @@ class Constraints:
     timeout_ms: int = 300_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Budget:
     """What its author expects. Told in the receipt; nothing is decided by it."""
 
@@ -74,7 +74,7 @@ class Budget:
     complexity: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class WorkItem:
     id: str
     agent_id: str
@@ -117,8 +117,8 @@ class WorkItem:
             "agent_id": self.agent_id,
             "description": self.description,
             "dependencies": list(self.dependencies),
-            "constraints": asdict(self.constraints),
-            "budget": {key: value for key, value in asdict(self.budget).items() if value},
+            "constraints": as_dict(self.constraints),
+            "budget": {key: value for key, value in as_dict(self.budget).items() if value},
         }
         if self.input_files:
             written["input_files"] = list(self.input_files)
@@ -154,7 +154,7 @@ class Status(StrEnum):
     TIMEOUT = "timeout"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Metrics:
     execution_time_ms: int = 0
     tool_ops_count: int = 0
@@ -164,7 +164,7 @@ class Metrics:
     tests_failed: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class RunResult:
     status: Status
     receipt_id: str
@@ -182,7 +182,7 @@ class RunResult:
 
     def document(self) -> dict[str, Json]:
         """The contract's own shape: optional fields that are not set are not there."""
-        written = asdict(self)
+        written = as_dict(self)
         metrics = {key: value for key, value in written["metrics"].items() if value is not None}
         kept = {key: value for key, value in written.items() if value is not None}
         return {

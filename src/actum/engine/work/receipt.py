@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
@@ -22,13 +21,14 @@ from actum.evidence.facts import ACTUM_VERSION
 from actum.evidence.receipt import PAYLOAD_TYPE, STATEMENT_TYPE, Receipt, sign_receipt
 from actum.evidence.trace import rfc3339
 from actum.store.keys import Signer
+from actum.value import value
 
 PREDICATE_TYPE = "urn:actum:work-receipt:v1"
 FILE_NAME = "RECEIPT.json"
 MANIFEST = "work-capsule"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Before:
     """What is known of a run when it begins."""
 
@@ -40,7 +40,7 @@ class Before:
     replay: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class After:
     """And when it is over."""
 

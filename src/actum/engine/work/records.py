@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -27,9 +26,10 @@ from actum.evidence.receipt import Receipt
 from actum.evidence.trace import rfc3339
 from actum.store.database import Database
 from actum.store.whole_file import write_whole
+from actum.value import value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class KeptRun:
     run_id: str
     item: WorkItem
