@@ -24,6 +24,7 @@ class Record:
         self.outcomes: dict[str, tuple[tuple[str, ...], str]] = {}
         self.skips: Counter[str] = Counter()
         self.gaps: Counter[str] = Counter()
+        self.figures: list[str] = []  #: what tests have measured and nobody asserts
         self.sources = conformance.sources_digest()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -31,6 +32,8 @@ class Record:
             # An expected failure is no skip: the test ran, and shows what is not held yet.
             known = self.gaps if hasattr(report, "wasxfail") else self.skips
             known[_reason(report)] += 1
+        if report.when == "call":
+            self.figures += [str(each) for name, each in report.user_properties if name == "figure"]
         rows = tuple(str(value) for name, value in report.user_properties if name == "req")
         if rows:
             _, before = self.outcomes.get(report.nodeid, (rows, "passed"))
@@ -47,6 +50,8 @@ class Record:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         proven = len(conformance.proven_rows(self.outcomes))
         terminalreporter.write_line(f"requirement rows proven in this run: {proven}")
+        for figure in self.figures:
+            terminalreporter.write_line(f"measured: {figure}")
         for what, counted in (("skipped tests", self.skips), ("known gaps", self.gaps)):
             reasons = "; ".join(f"{count} × {why}" for why, count in counted.most_common())
             terminalreporter.write_line(f"{what}: {counted.total()}. {reasons}".rstrip())

@@ -224,14 +224,16 @@ class Spawner:
                     [json.dumps(order).encode()],
                     [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)],
                 )
-        except (BrokenPipeError, ConnectionResetError) as error:
+        except BaseException as error:
             ours.close()
             os.close(out_read)
             os.close(err_read)
-            raise SandboxUnavailable(
-                "The spawner process died before it took the order; the tool was not started.",
-                remedy="Run the command again; `actum doctor` tells what this host offers.",
-            ) from error
+            if isinstance(error, BrokenPipeError | ConnectionResetError):
+                raise SandboxUnavailable(
+                    "The spawner process died before it took the order; the tool was not started.",
+                    remedy="Run the command again; `actum doctor` tells what this host offers.",
+                ) from error
+            raise
         finally:
             theirs.close()
             for descriptor in passed[1:]:
