@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,7 @@ class Project:
         approve(self.root, self.rt.keyring, name, by="user:b", evidence="e", date="2026-11-15")
 
     def call(self, tool: str, **parameters: Any) -> Result:
-        return self.rt.exec(tool, parameters=parameters, cwd=self.root)
+        return self.rt.exec(tool, parameters=parameters)
 
 
 @pytest.fixture(scope="module")
@@ -99,11 +100,9 @@ def test_an_exception_is_an_ending_with_its_type_and_message(
 
 
 def test_what_is_wrong_with_a_call_is_refused_before_anything_runs(project: Project) -> None:
-    missing = project.rt.exec("stats-python:words", cwd=project.root)
+    missing = project.rt.exec("stats-python:words")
     assert missing.reason_codes == ("ARGS_INVALID",)
-    raw = project.rt.exec(
-        "stats-python:words", "x", stdin="y", parameters={"text": "z"}, cwd=project.root
-    )
+    raw = project.rt.exec("stats-python:words", "x", stdin="y", parameters={"text": "z"})
     assert [each.field for each in raw.violations] == ["inputs.arguments", "inputs.stdin"]
 
 
@@ -261,6 +260,7 @@ def test_packages_elsewhere_are_read_where_the_policy_reaches(
     shutil.move(folder / "lib", fresh.root / place.format(*version))
     declared = {"python": "vendor/venv", "node": "vendor/node_modules"}[language]
     edited(folder, "tool.yaml", "folder: lib", f"path: {declared}")
+    edited(folder, "tool.yaml", "data_access: none", "data_access: read")
     fresh.approve(name)
     assert fresh.call(f"{name}:words", text="a b").check().output["words"] == 2
     # Out of reach of a call that may read nothing of the project.
@@ -286,6 +286,7 @@ def test_a_file_of_the_package_that_was_changed_is_refused(fresh: Project) -> No
 def test_a_parameter_that_is_a_path_is_judged_as_one(fresh: Project) -> None:
     folder = fresh.add(EXAMPLES / "stats-python")
     edited(folder, "tool.yaml", "x-actum: literal", "x-actum: path")
+    edited(folder, "tool.yaml", "data_access: none", "data_access: read")
     fresh.approve("stats-python")
     (fresh.root / "notes.txt").write_text("x")
     assert fresh.call("stats-python:words", text="notes.txt").ok
@@ -379,3 +380,29 @@ def test_output_transforms_apply_to_what_the_function_returned(fresh: Project) -
     )
     fresh.approve("stats-python")
     assert fresh.call("stats-python:words", text="a b c").output == 3
+
+
+def test_a_function_that_sees_no_data_is_served_by_an_interpreter_that_waits() -> None:
+    with Runtime.temporary(pool=True) as runtime:
+        made = Project(runtime)
+        folder = made.add(EXAMPLES / "stats-python")
+        with (folder / "lib/textstats/count.py").open("a") as file:
+            file.write("\nimport os, time\nBORN = time.monotonic_ns()\nCALLS = []\n")
+            file.write("def words(*, text):\n    CALLS.append(text)\n")
+            file.write("    return [BORN, time.monotonic_ns(), CALLS, os.listdir('.')]\n")
+        made.approve("stats-python")
+        made.call("stats-python:words", text="cold").check()
+        for _ in range(20):  # until one had the time to import
+            time.sleep(0.2)
+            asked = time.monotonic_ns()
+            born, called, calls, seen = made.call("stats-python:words", text="warm").check().output
+            if born < asked:
+                break
+        assert born < asked < called  # imported before anybody asked
+        assert (calls, seen) == (["warm"], [])  # and used once
+        # Where the project is in reach, nothing is imported ahead.
+        edited(folder, "tool.yaml", "data_access: none", "data_access: read")
+        made.approve("stats-python")
+        asked = time.monotonic_ns()
+        born, _, _, seen = made.call("stats-python:words", text="x").check().output
+        assert born > asked and "tools" in seen

@@ -20,15 +20,15 @@ from actum.adapters.parsers import OutputInvalid, decode, parse_text
 from actum.adapters.schema import check_parameters, marks_of
 from actum.capture.interpret import interpret
 from actum.capture.model import Capture
-from actum.contract.call import PROVIDED, Argument, Call, secrets_asked
-from actum.contract.model import Contract, Json
+from actum.contract.call import PROVIDED, WAITING_DRIVER, Argument, Call, secrets_asked
+from actum.contract.model import SCRATCH, Contract, Json
 from actum.contract.outcome import Outcome
 from actum.errors import Refused, Violation
 from actum.registry.model import COMPILE, Entry
 from actum.registry.pinned_files import pinned_files
 
 _FIELD = "interface.sdk"
-PYTHON_DRIVER, _NODE_DRIVER = "sdk_python.py", "sdk_node.cjs"
+_NODE_DRIVER = "sdk_node.cjs"
 
 
 def build_call(contract: Contract, entry: Entry) -> Call:
@@ -89,11 +89,19 @@ def _call(
         arguments=arguments,
         environment=inputs.environment,
         stdin=stdin,
-        working_directory=inputs.working_directory,
+        working_directory=_working_directory(contract, entry),
         input_files=inputs.input_files,
         provided=provided,
         secrets=secrets_asked(inputs),
     )
+
+
+def _working_directory(contract: Contract, entry: Entry) -> str:
+    """A tool that may see no data needs no directory of the host, unless one was asked for."""
+    filled = "inputs.working_directory" in contract.filled
+    if filled and entry.tool.scope.data_access == "none":
+        return SCRATCH
+    return contract.inputs.working_directory
 
 
 def _unfit(contract: Contract, entry: Entry) -> Iterator[Violation]:
@@ -126,8 +134,8 @@ def _paths(contract: Contract, entry: Entry) -> Iterator[Argument]:
 
 def _python(entry: Entry) -> tuple[str, tuple[str, ...], dict[str, bytes], Argument]:
     # -S: of the host's own packages none is in reach, only what is approved or declared.
-    flags = ("-S", "-B", f"{PROVIDED}/{PYTHON_DRIVER}")
-    provided, where = _packages(entry, "lib", PYTHON_DRIVER)
+    flags = ("-S", "-B", f"{PROVIDED}/{WAITING_DRIVER}")
+    provided, where = _packages(entry, "lib", WAITING_DRIVER)
     return "python3", flags, provided, where
 
 

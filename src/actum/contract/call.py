@@ -18,6 +18,8 @@ from actum.value import field, value
 
 #: Where the files that an adapter brings along lie inside: an interpreter is given their paths.
 PROVIDED = "/run/actum"
+#: The provided file that, started by Python, imports first and then waits for its order on stdin.
+WAITING_DRIVER = "sdk_python.py"
 
 
 @value

@@ -74,6 +74,7 @@ class Kept:
         self._tools = _File(folder and folder / _TOOLS)
         self._summaries = _File(folder and folder / _SUMMARIES)
         self._documents: dict[str, dict[str, Any]] = {}
+        self._made: dict[str, tuple[dict[str, Any], ToolCard]] = {}
         self._guard = threading.RLock()
 
     def card(self, tool_id: str, digest: str) -> ToolCard | None:
@@ -82,7 +83,10 @@ class Kept:
             found = self._tools.read().get(tool_id)
         if found is None or found["digest"] != digest or not self._fresh(found, METADATA_S):
             return None
-        return _card(found)
+        made = self._made.get(tool_id)
+        if made is None or made[0] is not found:
+            made = self._made[tool_id] = (found, _card(found))
+        return made[1]
 
     def keep_cards(
         self, cards: Iterable[ToolCard], summaries: Mapping[str, Mapping[str, Any]]

@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from actum.contract.call import PROVIDED, WAITING_DRIVER
 from actum.errors import ActumError
 from actum.sandbox.cgroup import Cgroup
 from actum.sandbox.host import Sandbox
@@ -73,10 +74,21 @@ Launch = Callable[[int], tuple[Sandbox, Cgroup]]
 
 def shape_of(plan: Plan, request: Request) -> Shape | None:
     """``None`` for plans that are not of waiting interpreters, or that go outside."""
-    if plan.secrets or SNIPPET not in plan.argv or request["listen"] or request["resolver"]:
+    if plan.secrets or request["listen"] or request["resolver"]:
+        return None
+    if SNIPPET not in plan.argv and not _imports_ahead(plan):
         return None
     executable = plan.proof.executable
     return json.dumps([request, plan.policy.sha256, executable.sha256], sort_keys=True)
+
+
+def _imports_ahead(plan: Plan) -> bool:
+    """A function of a pinned package. Not if a path of the host is in reach: what an import finds
+    there may have changed by the time of the call, and what it writes nobody would have asked for.
+    """
+    driver = f"{PROVIDED}/{WAITING_DRIVER}"
+    reaches = plan.policy.read or plan.policy.write
+    return WAITING_DRIVER in plan.provided and driver in plan.argv and not reaches
 
 
 class WarmInterpreters:

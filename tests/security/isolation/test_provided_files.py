@@ -10,7 +10,7 @@ import pytest
 from actum.adapters import kinds
 from actum.contract.call import Call, Plan
 from actum.contract.model import Contract
-from actum.errors import Refused
+from actum.errors import Fault, Refused
 from actum.registry.model import AdapterKind, Entry
 from actum.runners.base import require_proof
 from hostile.jail import Jail
@@ -56,6 +56,29 @@ def test_a_tool_cannot_change_what_is_provided(jail: Jail, provide: Provide) -> 
     copy.mkdir()
     (copy / "driver").write_text("ours\n")
     assert "done: echo x >driver" in jail.outside(SPOIL.replace("/run/actum", str(copy)))
+
+
+def test_folders_are_provided_with_their_files_and_are_nobodys_to_change(
+    jail: Jail, provide: Provide
+) -> None:
+    provide({"a/b/one": b"1", "a/two": b"2", "run": b"#!/bin/sh\necho ran\n"})
+    spoil = "echo x >>a/two; rm a/b/one; touch a/new; mkdir a/b/c; mv a other"
+    result = jail.sh(f"cd /run/actum; ({spoil}) 2>/dev/null; cat a/b/one a/two; ./run; ls a")
+    assert jail.said(result).split() == ["12ran", "b", "two"]
+
+
+def test_megabytes_are_provided_too(jail: Jail, provide: Provide) -> None:
+    provide({"large": b"x" * 8_000_000})
+    assert jail.said(jail.sh("wc -c </run/actum/large")) == "8000000"
+
+
+@pytest.mark.parametrize("name", ["../up", "a/../../up", "/etc/passwd", "a//b", "a/", ".", ""])
+def test_a_name_that_leads_elsewhere_starts_nothing(
+    jail: Jail, provide: Provide, name: str
+) -> None:
+    provide({name: b"x"})
+    with pytest.raises(Fault):
+        jail.sh("true")
 
 
 def test_nothing_is_provided_to_the_next_one(jail: Jail, provide: Provide) -> None:
