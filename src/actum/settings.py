@@ -30,6 +30,7 @@ _KEYS: Mapping[str, Mapping[str, type]] = {
     "filesystem": {"dependencies": list},
     "network": {"registries": list, "apis": list},
     "egress": {"ca_file": str, "resolve": dict},
+    "mcp": {"websocket": bool},
     "limits": {"max_concurrent": int, "max_queued": int, "max_wait_s": int, "max_sessions": int},
     "secrets": {},  # names of the project's own, each with its source
 }
@@ -55,6 +56,7 @@ class Settings:
     registries: tuple[str, ...]
     apis: tuple[str, ...]  #: hosts of network level `api`
     resolve: Mapping[str, str]  #: "host:port" -> "address:port", for private names
+    mcp_websocket: bool  #: whether MCP servers may be reached by a transport of no standard
     ca_file: str | None  #: certificate authorities that tools trust beside the system's
     login: str
     max_concurrent: int  #: sandboxes at work at once, of one `Runtime`
@@ -135,6 +137,7 @@ def load(home: Path, environment: Mapping[str, str]) -> Settings:
             name.lower(): place
             for name, place in values.get("egress", {}).get("resolve", {}).items()
         },
+        mcp_websocket=values.get("mcp", {}).get("websocket", False),
         ca_file=_path(root, values.get("egress", {}).get("ca_file")),
         login=login_of(environment),
         max_concurrent=limits.get("max_concurrent", 2 * (os.cpu_count() or 1)),

@@ -20,6 +20,8 @@ from actum.contract.model import Contract, Json, RunnerKind
 from actum.contract.parse import Draft, parse_contract
 from actum.engine.approvals import Approvals
 from actum.engine.ask import Ask, contract_document
+from actum.engine.mcp.kept import KeptServers
+from actum.engine.mcp.pins import ServerPins
 from actum.engine.pipeline import Forecast, execute, forecast, keep
 from actum.engine.recover import close_lost
 from actum.engine.result import NotSucceeded, Result
@@ -110,6 +112,7 @@ class Runtime:
             receipts=Receipts(self.database, home),
             sessions=SessionStore(home) if session else ProcessSessions(home, own),
             places=Places(settings.max_concurrent, queued=settings.max_queued),
+            servers=KeptServers(ServerPins(self.database), websocket=settings.mcp_websocket),
             wait_s=settings.max_wait_s,
             session=session or own,
             clock=clock,
@@ -443,6 +446,7 @@ class Runtime:
             session.close()
         if "executors" in self.__dict__:
             self.executors.close()
+        self.rooms.servers.close()
         for runner in self.rooms.runners.values():
             runner.close()
         if self._own_session:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from actum.adapters import cli, sdk
+from actum.adapters import cli, mcp, sdk
 from actum.adapters.inputs import transformed
 from actum.adapters.output import Said
 from actum.capture.interpret import interpret
@@ -89,8 +89,14 @@ def _exit_code(capture: Capture) -> Told:
 _BUILDERS: Mapping[AdapterKind, Callable[[Contract, Entry], Call]] = {
     AdapterKind.CLI: cli.build_call,
     AdapterKind.SDK: sdk.build_call,
+    AdapterKind.MCP: mcp.build_call,
 }
 _SPEAKERS: Mapping[AdapterKind, Callable[[Capture], Said]] = {
     AdapterKind.SDK: sdk.said,
 }
-_TELLERS: Mapping[AdapterKind, Callable[[Capture], Told]] = {}
+_TELLERS: Mapping[AdapterKind, Callable[[Capture], Told]] = {
+    # An answer that says "error" is an answer, and has no code to try again for.
+    AdapterKind.MCP: lambda capture: Told(
+        code=None, transport_failure=mcp.lost_on_the_way(capture)
+    ),
+}

@@ -58,9 +58,10 @@ class Closed:
 
 @value(kw_only=False)
 class Failed:
-    """The tool was spoken with, and answered that it failed or broke the protocol."""
+    """The tool was spoken with, and answered that it failed, broke the protocol, or was gone."""
 
     reason: str
+    transport: bool = False  #: no answer came: whether the call was carried out is not known
 
 
 Ending: TypeAlias = (

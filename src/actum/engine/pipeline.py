@@ -11,7 +11,7 @@ no result is handed out before its receipt is.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from actum.adapters.kinds import build_call, check_supported
 from actum.capture.model import Enforced
@@ -27,7 +27,8 @@ from actum.engine.result import Result
 from actum.engine.rooms import Rooms
 from actum.errors import Refused, Violation
 from actum.evidence.facts import Stage
-from actum.registry.model import Adapter, Entry
+from actum.policy.gates import Granted
+from actum.registry.model import Adapter, AdapterKind, Entry
 from actum.registry.selection import Task
 from actum.runners.base import Cancel, Channel, OnOutput, Runner
 from actum.runners.lifecycle import never_started
@@ -54,11 +55,11 @@ def execute(
             return answer_again(
                 known, account.intent.identity_sha256, rooms.sessions, rooms.receipts
             )
-        ready = _prepare(contract, rooms, account, _compiling(account, rooms, cancel))
+        ready = prepare(contract, rooms, account, _compiling(account, rooms, cancel))
         account.stage = Stage.WRITE_AHEAD
         with turn.place(contract) as got:
             if got is Got.AFTER_A_WAIT:  # what was judged may have changed meanwhile
-                ready = _prepare(contract, rooms, account)
+                ready = prepare(contract, rooms, account)
                 account.stage = Stage.WRITE_AHEAD
             emit = account.trace.emit
             if got is Got.CANCELLED:
@@ -89,7 +90,7 @@ def keep(contract: Contract, rooms: Rooms, *, idle_s: float) -> Kept | Result:
     """
     account = Account(contract, rooms, str(uuid.uuid4()))
     try:
-        ready = _prepare(contract, rooms, account)
+        ready = prepare(contract, rooms, account)
         account.stage = Stage.WRITE_AHEAD
         channel = ready.runner.open(
             ready.plan, account.trace.emit, None, account.open, idle_s=idle_s
@@ -131,7 +132,7 @@ def forecast(contract: Contract, rooms: Rooms) -> Forecast:
     account = Account(contract, rooms, str(uuid.uuid4()))
     refusal = None
     try:
-        _prepare(contract, rooms, account)
+        prepare(contract, rooms, account)
     except Refused as error:
         refusal = error
     return Forecast(
@@ -149,18 +150,27 @@ def _compiling(account: Account, rooms: Rooms, cancel: Cancel | None) -> Carry:
     return lambda contract: execute(contract, rooms, cancel=cancel, trace_id=trace_id)
 
 
-def _prepare(
-    contract: Contract, rooms: Rooms, account: Account, carry: Carry | None = None
-) -> _Ready:
-    """From the contract to a plan that may run and a runner that can hold it."""
+def prepare(
+    contract: Contract,
+    rooms: Rooms,
+    account: Account,
+    carry: Carry | None = None,
+    *,
+    build: Callable[[Contract, Entry], Call] = build_call,
+    granted: tuple[Granted, ...] = (),
+) -> Ready:
+    """From the contract to a plan that may run and a runner that can hold it.
+
+    `granted` is what people have decided about a call that this one serves.
+    """
     account.stage = Stage.REGISTRY
     entry = rooms.registry.entry(contract.tool_id, contract.adapter_id, task=_task(contract))
     account.know(tool=entry.tool_ref, adapter=entry.adapter_ref)
     entry = with_program(contract, entry, rooms, carry)
     _require_supported(entry)
     account.stage = Stage.VALIDATION
-    call = build_call(contract, entry)
-    judged = planning.judge(contract, entry, call, rooms.policy)
+    call = build(contract, entry)
+    judged = planning.judge(contract, entry, call, rooms.policy, granted)
     account.know(policy=judged.policy, checks=judged.checks)
     judged.require_permissible()
     account.know(input_digest=planning.input_digest(contract, judged.checked.call))
@@ -174,7 +184,11 @@ def _prepare(
     rooms.secrets.require(plan.secrets)
     runner = rooms.runner(judged.policy.runner)
     account.know(foreseen=runner.foresee(judged.policy))
-    return _Ready(plan, runner, entry.adapter)
+    if entry.adapter.kind is AdapterKind.MCP and build is build_call:
+        from actum.engine.mcp.through import ThroughServer  # few calls need it
+
+        runner = ThroughServer(runner, contract, entry, rooms, account)
+    return Ready(plan, runner, entry.adapter)
 
 
 def _approved(
@@ -193,7 +207,7 @@ def _approved(
 
 
 @value(kw_only=False)
-class _Ready:
+class Ready:
     plan: Plan
     runner: Runner
     adapter: Adapter

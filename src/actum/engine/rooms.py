@@ -7,6 +7,7 @@ from datetime import datetime
 
 from actum.contract.model import RunnerKind
 from actum.engine.approvals import Approvals
+from actum.engine.mcp.kept import KeptServers
 from actum.errors import Refused
 from actum.evidence.executions import Executions
 from actum.evidence.ledger import Ledger
@@ -34,6 +35,7 @@ class Rooms:
     receipts: Receipts
     sessions: SessionStore
     places: Places
+    servers: KeptServers
     wait_s: float  #: how long a request may wait for a place
     session: str  #: for contracts that name none
     clock: Clock

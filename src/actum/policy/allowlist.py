@@ -39,6 +39,8 @@ def permitting_entry(
 def permitting_operation(entry: Entry, operation: str) -> str | None:
     """The entry of the scope under which an adapter that is no cli one may do `operation`."""
     scope, adapter = entry.tool.scope, entry.adapter
+    if adapter.kind is AdapterKind.MCP and operation == f"mcp:{adapter.interface['server']}":
+        return operation  # the server itself, whose command was approved with the tool
     if adapter.kind is not AdapterKind.API:
         # To compile an adapter that was approved with its sources is no operation of its own.
         compiles = adapter.kind is AdapterKind.SDK and operation == COMPILE

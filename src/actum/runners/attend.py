@@ -61,6 +61,22 @@ class Attended:
     full: tuple[str, ...]  #: limits of scratch space that were reached
 
 
+_UNREAD = keeper(0, None).finish()
+#: Of a tool that still runs: what only its end tells is left out.
+SO_FAR = Attended(
+    wait_status=0,
+    stop=None,
+    stdout=_UNREAD,
+    stderr=_UNREAD,
+    violation="",
+    denials=(),
+    denials_total=0,
+    scratch_bytes=None,
+    artifacts_bytes=None,
+    full=(),
+)
+
+
 class _Attendant:
     def __init__(
         self,

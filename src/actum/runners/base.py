@@ -102,6 +102,24 @@ class Channel(Protocol):
         """Why nothing more can be said; empty while something can."""
         ...
 
+    @property
+    def ended(self) -> bool:
+        """Whether nothing of the tool is alive any more, so that `close` returns at once."""
+        ...
+
+    @property
+    def until(self) -> float:
+        """When it is ended at the latest."""
+        ...
+
+    def enforcement(self) -> tuple[Enforced, ...]:
+        """The manifest, as it stands by now."""
+        ...
+
+    def redacted(self, content: bytes) -> bytes:
+        """`content`, made from what the tool said, without the secrets that it was given."""
+        ...
+
     def fileno(self) -> int:
         """Readable when the tool may have said something, for those who wait for many things."""
         ...

@@ -42,10 +42,12 @@ class Duplex:
         os.set_blocking(self._to, False)
         self._from = -1
         self._stop = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self.redaction = redaction
         self._keeper = keeper(STDOUT_BYTES, redaction)
         self._unread = bytearray()
         self._searched = 0  #: how much of `_unread` holds no end of a line
         self._longest = 0
+        self._measure: Callable[[], tuple[Enforced, ...]] | None = None
         self._ended = False
         self._stopped = False
         self._spoken = time.monotonic()
@@ -73,6 +75,15 @@ class Duplex:
             while self._take():
                 pass
         return self._keeper.finish()
+
+    def measure_by(self, measure: Callable[[], tuple[Enforced, ...]] | None) -> None:
+        """How to ask for the manifest while it runs; ``None`` before there is nothing to ask."""
+        with self._lock:
+            self._measure = measure
+
+    def measured(self) -> tuple[Enforced, ...]:
+        with self._lock:
+            return () if self._measure is None else self._measure() + self.rows(None)
 
     def rows(self, stop: Stop | None) -> tuple[Enforced, ...]:
         """The limits that only a kept tool has, for the manifest."""
@@ -271,6 +282,21 @@ class LocalChannel:
     @property
     def over(self) -> str:
         return self._duplex.over or ("" if self._thread.is_alive() else "it has ended")
+
+    @property
+    def ended(self) -> bool:
+        return not self._thread.is_alive()
+
+    @property
+    def until(self) -> float:
+        return self._until
+
+    def redacted(self, content: bytes) -> bytes:
+        redaction = self._duplex.redaction
+        return content if redaction is None else redaction.whole(content)
+
+    def enforcement(self) -> tuple[Enforced, ...]:
+        return self._duplex.measured() if self._capture is None else self._capture.enforcement
 
     def fileno(self) -> int:
         return self._duplex.fileno()

@@ -46,7 +46,7 @@ from actum.errors import Refused, SandboxUnavailable
 from actum.evidence.trace import Emit, EventType
 from actum.kernel import open_exact
 from actum.runners import manifest, passable
-from actum.runners.attend import Attended, Stop, attend
+from actum.runners.attend import SO_FAR, Attended, Stop, attend
 from actum.runners.base import Cancel, Capability, Channel, OnOutput, Permit, require_proof
 from actum.runners.lifecycle import Lifecycle, never_started, trace_outcome
 from actum.runners.outside import Outside
@@ -241,6 +241,16 @@ class LocalRunner:
                 {"limits": [row.limit for row in foreseen if row.enforced]},
             )
             if duplex is not None:
+                duplex.measure_by(
+                    lambda: manifest.measured(
+                        foreseen,
+                        plan.policy,
+                        SO_FAR,
+                        cgroup.usage(),
+                        lifecycle.elapsed_ms(),
+                        outside,
+                    )
+                )
                 duplex.started.set()
 
         try:
@@ -263,6 +273,8 @@ class LocalRunner:
                         )
                     finally:
                         passable.reopen(modes)
+                        if duplex is not None:
+                            duplex.measure_by(None)
                     usage = cgroup.usage()
                     duration_ms = lifecycle.elapsed_ms()
                     collected, not_collected = _collect(plan, sandbox)

@@ -250,10 +250,25 @@ CREATE TRIGGER work_receipts_are_never_removed BEFORE DELETE ON work_receipts BE
 END;
 """
 
+_SERVER_TOOLS = """
+CREATE TABLE server_tools (
+    pin         TEXT NOT NULL,
+    server      TEXT NOT NULL,
+    sha256      TEXT NOT NULL,
+    tools       TEXT NOT NULL,
+    recorded_at TEXT NOT NULL,
+    PRIMARY KEY (pin, server)
+) STRICT;
+CREATE TRIGGER server_tools_are_never_changed BEFORE UPDATE ON server_tools BEGIN
+    SELECT RAISE(ABORT, 'what a server offered at first is not changed');
+END;
+"""
+
 MIGRATIONS: tuple[tuple[Part, ...], ...] = (
     (_FIRST,),
     (_TREE, _CHECKPOINTS, _grow_tree, _TREE_GROWN),
     (_EXECUTORS,),
     (_APPROVALS,),
     (_WORK,),
+    (_SERVER_TOOLS,),
 )

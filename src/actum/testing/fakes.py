@@ -8,6 +8,7 @@ says so in its manifest, and so fails the conformance suite by design.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections import deque
 from collections.abc import Callable, Iterable
 
@@ -131,6 +132,20 @@ class FakeChannel:
     @property
     def over(self) -> str:
         return "" if self._capture is None else "the channel is closed"
+
+    @property
+    def ended(self) -> bool:
+        return self._capture is not None
+
+    @property
+    def until(self) -> float:
+        return math.inf
+
+    def enforcement(self) -> tuple[Enforced, ...]:
+        return ()
+
+    def redacted(self, content: bytes) -> bytes:
+        return content
 
     def fileno(self) -> int:
         raise ValueError("a fake has no descriptor; ask `receive`")

@@ -33,6 +33,7 @@ def show_config() -> int:
         "network.apis": list(found.apis),
         "egress.resolve": [f"{name} = {place}" for name, place in found.resolve.items()],
         "egress.ca_file": found.ca_file,
+        "mcp.websocket": "true" if found.mcp_websocket else "false",
         "limits.max_concurrent": found.max_concurrent,
         "limits.max_queued": found.max_queued,
         "limits.max_wait_s": found.max_wait_s,

@@ -1,0 +1,217 @@
+"""JSON-RPC over a channel, for the MCP library's session to speak through.
+
+The library negotiates versions and reads results; this carries its messages and believes nothing
+that comes back: every line is bounded, must be one well-formed message, may answer only what was
+asked, and what comes unasked is counted. A server's own requests are declined. All of it happens in
+the thread that asks: there is no event loop, and nothing is read that nobody waits for.
+"""
+
+from __future__ import annotations
+
+import json
+import select
+import time
+from collections.abc import Coroutine, Mapping
+from typing import Any, TypeVar
+
+from actum.contract.model import Json
+from actum.runners.base import Cancel, Channel
+
+#: Notifications, requests and stray lines that a server may send during one call.
+UNASKED = 10_000
+_NOT_FOUND, _TIMED_OUT = -32601, -32001
+_SHOWN = 200
+
+T = TypeVar("T")
+
+
+class NoAnswer(Exception):
+    """The server did not answer; the subclass says why."""
+
+
+class Late(NoAnswer):
+    """The deadline of the call passed."""
+
+
+class Stopped(NoAnswer):
+    """The caller does not want to know any more."""
+
+
+class Gone(NoAnswer):
+    """The server is no longer there."""
+
+
+class Flooded(NoAnswer):
+    """It sent more that nobody asked for than is listened to."""
+
+
+class Broken(NoAnswer):
+    """What came is not the protocol."""
+
+
+class Conversation:
+    """What the library calls a dispatcher. One question at a time."""
+
+    def __init__(self, channel: Channel, *, enveloped: bool) -> None:
+        self._channel = channel
+        self._enveloped = enveloped  #: headers go along, for a driver to put on the wire
+        self._last_id = 0
+        self._abandoned: set[str] = set()
+        self._unasked = 0
+        self._asked: dict[str, tuple[Mapping[str, Json] | None, Mapping[str, str]]] = {}
+        self.last: dict[str, Any] = {}  #: result, as it came
+        self.deadline = 0.0
+        self.cancel: Cancel | None = None
+
+    def begin(self, deadline: float, cancel: Cancel | None) -> None:
+        """A new call: its own deadline, and its own patience."""
+        self.deadline, self.cancel = deadline, cancel
+        self._unasked = 0
+
+    # -- the library's side ---------------------------------------------------------------
+
+    async def send_raw_request(
+        self, method: str, params: Mapping[str, Json] | None, opts: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        opts = opts or {}
+        headers = dict(opts.get("headers") or {})
+        self._asked[method] = (params, headers)
+        request_id = self._request(method, params, headers)
+        until = self.deadline
+        if "timeout" in opts:
+            # A server that knows nothing of the question may stay silent: leave time for another.
+            left = max(0.0, self.deadline - time.monotonic())
+            until = self.deadline - left + min(float(opts["timeout"]), left / 2)
+        return self._answer(request_id, until)
+
+    async def notify(
+        self, method: str, params: Mapping[str, Json] | None, opts: Mapping[str, Any] | None = None
+    ) -> None:
+        message: dict[str, Json] = {"jsonrpc": "2.0", "method": method}
+        if params:
+            message["params"] = dict(params)
+        self._send(message, dict((opts or {}).get("headers") or {}))
+
+    async def run(self, *_handlers: object, **_status: object) -> None:
+        raise AssertionError("the session is used without being entered: nothing runs beside it")
+
+    # -- asking ahead ---------------------------------------------------------------------
+
+    def ask_again(self, method: str) -> int:
+        """The last question of this kind once more; `answer` waits for what comes of it."""
+        return self._request(method, *self._asked[method])
+
+    def answer(self, request_id: int) -> dict[str, Any]:
+        return self._answer(request_id, self.deadline)
+
+    # -- the wire -------------------------------------------------------------------------
+
+    def _request(
+        self, method: str, params: Mapping[str, Json] | None, headers: Mapping[str, str]
+    ) -> int:
+        self._last_id += 1
+        message: dict[str, Json] = {"jsonrpc": "2.0", "id": self._last_id, "method": method}
+        if params:
+            message["params"] = dict(params)
+        self._send(message, headers)
+        return self._last_id
+
+    def _send(self, message: Json, headers: Mapping[str, str]) -> None:
+        whole = {"headers": dict(headers), "message": message} if self._enveloped else message
+        text = json.dumps(whole, ensure_ascii=True, separators=(",", ":"))
+        if not self._channel.send(text.encode(), self.deadline):
+            raise Gone(self._channel.over) if self._channel.over else Late
+
+    def _answer(self, request_id: int, until: float) -> dict[str, Any]:
+        while True:
+            message = self._message(until)
+            if message is None:
+                if until < self.deadline:
+                    self._abandoned.add(str(request_id))
+                    raise _error(_TIMED_OUT, "no answer came in time", None)
+                raise Late
+            if "method" in message:
+                self._unwanted(message)
+                continue
+            answered = str(message.get("id"))
+            if answered == str(request_id):
+                result = _result(message)
+                self.last = dict(result)  # the library changes what it is given
+                return result
+            if answered in self._abandoned:
+                self._abandoned.discard(answered)
+                continue
+            raise Broken("it answered a question that nobody asked")
+
+    def _unwanted(self, message: Mapping[str, Json]) -> None:
+        self._unasked += 1
+        if self._unasked > UNASKED:
+            raise Flooded
+        request_id = message.get("id")
+        if isinstance(request_id, (str, int)):
+            refusal = {"code": _NOT_FOUND, "message": "This client takes no requests."}
+            self._send({"jsonrpc": "2.0", "id": request_id, "error": refusal}, {})
+
+    def _message(self, until: float) -> dict[str, Any] | None:
+        line = self._line(until)
+        if line is None:
+            return None
+        try:
+            message = json.loads(line, parse_constant=_no_number)
+        except (ValueError, RecursionError) as error:
+            raise Broken("it sent something that is not JSON") from error
+        if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
+            raise Broken("it sent something that is no JSON-RPC 2.0 message")
+        return message
+
+    def _line(self, until: float) -> bytes | None:
+        channel, cancel = self._channel, self.cancel
+        while True:
+            line = channel.receive(until if cancel is None else 0.0)
+            if line is not None and line.strip():
+                return line
+            if channel.over:
+                raise Gone(channel.over)
+            left = until - time.monotonic()
+            if left <= 0:
+                return None
+            if line is None and cancel is not None:
+                poll = select.poll()
+                poll.register(channel.fileno(), select.POLLIN)
+                poll.register(cancel.fileno(), select.POLLIN)
+                poll.poll(left * 1000)
+                if cancel.requested:
+                    raise Stopped
+
+
+def drive(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run what never waits for anything but `Conversation`, which waits by itself."""
+    try:
+        coroutine.send(None)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+    coroutine.close()
+    raise AssertionError("the library waited for something else than its dispatcher")
+
+
+def _result(message: Mapping[str, Any]) -> dict[str, Any]:
+    if "error" in message:
+        error = message["error"]
+        if not isinstance(error, dict) or type(error.get("code")) is not int:
+            raise Broken("it sent an error that is none")
+        raise _error(error["code"], str(error.get("message", ""))[:_SHOWN], error.get("data"))
+    result = message.get("result")
+    if not isinstance(result, dict):
+        raise Broken("it sent an answer without a result")
+    return result
+
+
+def _error(code: int, text: str, data: Json) -> Exception:
+    from mcp import MCPError
+
+    return MCPError(code, text, data)
+
+
+def _no_number(name: str) -> Json:
+    raise ValueError(f"{name} is no JSON")

@@ -1,0 +1,89 @@
+"""Servers that stay open between calls, because their tool says `stateful: true`.
+
+Each is used by one call at a time and only under the very policy it was opened with. One that has
+ended, idle or by itself, is sealed soon after by a thread that exists only while any are kept.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from actum.errors import ActumError
+
+if TYPE_CHECKING:
+    from actum.engine.mcp.pins import ServerPins
+    from actum.engine.mcp.talk import Talk
+
+_LOOK_S = 1.0
+
+
+class KeptServer:
+    """One place for a server; empty until the first call has opened one."""
+
+    def __init__(self) -> None:
+        self.turn = threading.Lock()  #: who speaks
+        self.talk: Talk | None = None
+
+    def discard(self) -> None:
+        talk, self.talk = self.talk, None
+        if talk is not None:
+            talk.server.close()
+
+
+class KeptServers:
+    """All of a runtime's, by what they may be used for."""
+
+    def __init__(self, pins: ServerPins, *, websocket: bool = False) -> None:
+        self.pins = pins
+        self.websocket = websocket
+        self._kept: dict[str, KeptServer] = {}
+        self._guard = threading.Lock()
+        self._woken = threading.Event()
+        self._sealer: threading.Thread | None = None
+        self._closed = False
+
+    @contextmanager
+    def turn(self, key: str, deadline: float) -> Iterator[KeptServer | None]:
+        """The place for `key`, ours inside the block; ``None``: not in time."""
+        with self._guard:
+            place = self._kept.setdefault(key, KeptServer())
+            if self._sealer is None and not self._closed:
+                self._sealer = threading.Thread(target=self._seal, name="actum-kept", daemon=True)
+                self._sealer.start()
+        if not place.turn.acquire(timeout=max(0.0, deadline - time.monotonic())):
+            yield None
+            return
+        try:
+            yield place
+        finally:
+            place.turn.release()
+
+    def _seal(self) -> None:
+        while not self._woken.wait(_LOOK_S):
+            self._discard_ended(everything=False)
+
+    def _discard_ended(self, *, everything: bool) -> None:
+        with self._guard:
+            places = list(self._kept.values())
+        for place in places:
+            # One that is in use is its caller's to look after.
+            if place.turn.acquire(blocking=everything):
+                try:
+                    if place.talk is not None and (everything or place.talk.server.channel.ended):
+                        place.discard()
+                except ActumError:
+                    continue  # it is on record as far as it could be; whoever asks next is told
+                finally:
+                    place.turn.release()
+
+    def close(self) -> None:
+        with self._guard:
+            self._closed = True
+        self._woken.set()
+        if self._sealer is not None:
+            self._sealer.join()
+        self._discard_ended(everything=True)

@@ -1,0 +1,79 @@
+"""What a server offers, held to what it offered when it was first used under an approval.
+
+A description or a schema is what a model is shown and decides by; a server that quietly changes one
+is not the server that was approved. What is compared is name, description and both schemas of every
+tool, over canonical JSON. A new approval of the tool begins anew.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+
+from actum.contract.canonical import canonical, sha256_bytes, sha256_json
+from actum.contract.model import Json
+from actum.errors import Refused
+from actum.evidence.trace import rfc3339
+from actum.registry.model import Entry
+from actum.store.database import Database
+
+#: name -> description, inputSchema, outputSchema
+Tools = Mapping[str, Mapping[str, Json]]
+_SHOWN = 120
+
+
+class ServerPins:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def require_same(self, entry: Entry, tools: Tools, now: datetime) -> str:
+        """The digest of `tools`; raises `Refused` if they are not those of the first use."""
+        server = entry.adapter.interface["server"]
+        pin, text = _pin_sha256(entry), canonical({name: dict(tools[name]) for name in tools})
+        digest = sha256_bytes(text)
+        query = "SELECT sha256, tools FROM server_tools WHERE pin = ? AND server = ?"
+        known = self._database.row(query, (pin, server))
+        if known is None:
+            with self._database.transaction() as cursor:
+                cursor.execute(
+                    "INSERT INTO server_tools VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+                    (pin, server, digest, text.decode(), rfc3339(now)),
+                )
+            # Another process may have been first.
+            known = self._database.row(query, (pin, server)) or (digest, "{}")
+        if known[0] != digest:
+            differences = "; ".join(_differences(json.loads(known[1]), tools))
+            raise Refused(
+                "TOOL_CHANGED",
+                f"The MCP server {server} no longer offers what it offered when "
+                f"{entry.tool.name} was approved: {differences}.",
+                remedy="Nothing was asked of it. Review the change and, if it is meant: "
+                f"`actum tools approve {entry.tool.tool_id} --by WHO --evidence REF`, with a "
+                "reference of its own.",
+            )
+        return digest
+
+
+def _pin_sha256(entry: Entry) -> str:
+    """One approval: the same folder approved again is another one."""
+    pin = entry.pin
+    return sha256_json([pin.tool_id, pin.digest, pin.approver, pin.date, pin.evidence])
+
+
+def _differences(before: Tools, after: Tools) -> Iterator[str]:
+    for name in sorted({*before, *after}):
+        if name not in after:
+            yield f"the tool {name!r} is gone"
+        elif name not in before:
+            yield f"the tool {name[:_SHOWN]!r} is new"
+        else:
+            for part in ("description", "inputSchema", "outputSchema"):
+                old, new = before[name].get(part), after[name].get(part)
+                if old != new:
+                    yield f"{part} of {name!r} was {_shown(old)} and is {_shown(new)}"
+
+
+def _shown(value: Json) -> str:
+    text = json.dumps(value, sort_keys=True)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

@@ -1,0 +1,131 @@
+"""A server that is spoken with: version agreed on, tools listed, one of them called.
+
+The MCP library does the protocol; its answers are turned into plain documents here, and what goes
+wrong into one of the ways of `conversation.NoAnswer` or an `Answer` that is an error. The text of
+the library's own complaints may hold what the server sent and is not repeated.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from actum.contract.model import Json
+from actum.engine.mcp.conversation import Broken, Conversation, drive
+from actum.engine.mcp.pins import Tools
+from actum.engine.server import Server
+from actum.runners.base import Cancel
+from actum.value import value
+
+if TYPE_CHECKING:
+    from mcp.client.session import ClientSession
+
+_PAGES, _TOOLS = 50, 1_000
+_LIST = "tools/list"
+
+T = TypeVar("T")
+
+
+@value(kw_only=False)
+class Answer:
+    document: dict[str, Json]
+    error: str  #: empty if the tool says that it succeeded
+
+
+class Talk:
+    """Until someone closes `server`. One call at a time."""
+
+    def __init__(self, server: Server, *, enveloped: bool) -> None:
+        self.server = server
+        self.tools_sha256 = ""  #: of what was compared with the pin
+        self._line = Conversation(server.channel, enveloped=enveloped)
+        self._session: ClientSession | None = None
+        self._listing: dict[str, Any] | None = None
+        self._asked_ahead: int | None = None
+
+    def begin(self, deadline: float, cancel: Cancel | None) -> None:
+        self._line.begin(deadline, cancel)
+
+    def negotiate(self) -> None:
+        from mcp import types
+        from mcp.client._probe import negotiate_auto
+        from mcp.client.session import ClientSession
+
+        from actum import __version__
+
+        info = types.Implementation(name="actum", version=__version__)
+        self._session = ClientSession(dispatcher=self._line, client_info=info)
+        self._asked(negotiate_auto(self._session))
+
+    def tools(self) -> Tools | None:
+        """What it offers; ``None``: the same as when it was last asked."""
+        if self._asked_ahead is not None:
+            request_id, self._asked_ahead = self._asked_ahead, None
+            if self._line.answer(request_id) == self._listing:
+                return None
+        from mcp import types
+
+        found: dict[str, dict[str, Json]] = {}
+        params = None
+        for page in range(_PAGES):
+            listed = self._asked(self._open.list_tools(params=params))
+            if page == 0:
+                whole = listed.next_cursor is None
+            for tool in listed.tools:
+                document = tool.model_dump(by_alias=True, mode="json", exclude_none=True)
+                found[tool.name] = {
+                    part: document.get(part)
+                    for part in ("description", "inputSchema", "outputSchema")
+                }
+            if listed.next_cursor is None:
+                # A list of several pages is always asked for anew.
+                self._listing = self._line.last if whole else None
+                return found
+            if len(found) > _TOOLS:
+                break
+            params = types.PaginatedRequestParams(cursor=listed.next_cursor)
+        raise Broken(f"it lists more than {_TOOLS} tools, or more than {_PAGES} pages of them")
+
+    def ask_ahead(self) -> None:
+        """Have it list its tools while nobody waits; `tools` then finds the answer."""
+        if self._listing is not None:
+            self._asked_ahead = self._line.ask_again(_LIST)
+
+    def call(self, tool: str, arguments: dict[str, Json]) -> Answer:
+        from mcp import MCPError
+
+        try:
+            result = self._asked(self._open.call_tool(tool, arguments), errors=False)
+        except MCPError as error:
+            told = {"code": error.error.code, "message": error.error.message}
+            return Answer({"error": told}, f"the server answered with error {error.error.code}")
+        document = result.model_dump(by_alias=True, mode="json", exclude_unset=True)
+        document.pop("_meta", None)
+        return Answer(document, "the tool answered with an error" if result.is_error else "")
+
+    @property
+    def _open(self) -> ClientSession:
+        if self._session is None:
+            raise AssertionError("negotiate first")
+        return self._session
+
+    def _asked(self, question: Coroutine[Any, Any, T], *, errors: bool = True) -> T:
+        from mcp import MCPError
+        from pydantic import ValidationError
+
+        try:
+            return drive(question)
+        except MCPError as error:
+            if not errors:
+                raise
+            raise Broken(f"it answered with error {error.error.code}") from error
+        except (ValidationError, RuntimeError) as error:
+            # Not its text: that holds what the server sent.
+            raise Broken("its answer is not what the protocol or its own schema says") from error
+
+
+def encoded(document: dict[str, Json]) -> bytes:
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode(
+        errors="backslashreplace"
+    )

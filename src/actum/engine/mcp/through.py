@@ -1,0 +1,376 @@
+"""A call of an MCP tool: what stands where a runner stands, and runs nothing itself.
+
+The server runs in the sandbox of the real runner, as an execution of its own under the very policy
+of the call, and is this call's parent. By default it lives for one call. What the server says is
+data; that it did not answer, answered rubbish or died is an ending like any other.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from actum.adapters import mcp as adapter
+from actum.capture.model import (
+    Cancelled,
+    Capture,
+    DeadlinePassed,
+    Ending,
+    Enforced,
+    Exited,
+    Failed,
+    LimitKilled,
+    PolicyBroken,
+    Stream,
+)
+from actum.capture.streams import StreamKeeper
+from actum.contract.call import EffectivePolicy, Plan
+from actum.contract.canonical import sha256_json
+from actum.contract.limits import IDLE_S, MESSAGE_BYTES, STDOUT_BYTES
+from actum.contract.model import Contract, ExpectedOutputs, Inputs, Json, RunnerKind
+from actum.engine.account import Account
+from actum.engine.mcp import conversation
+from actum.engine.mcp.conversation import NoAnswer
+from actum.engine.mcp.kept import KeptServer
+from actum.engine.mcp.pins import Tools
+from actum.engine.mcp.talk import Answer, Talk, encoded
+from actum.engine.rooms import Rooms
+from actum.engine.server import open_server
+from actum.errors import Refused
+from actum.evidence.trace import Emit, EventType
+from actum.registry.model import Entry
+from actum.runners.base import (
+    Cancel,
+    Capability,
+    Channel,
+    OnOutput,
+    Permit,
+    Runner,
+    require_proof,
+)
+from actum.runners.lifecycle import Lifecycle, trace_outcome
+from actum.value import replace
+
+
+class ThroughServer:
+    """`Runner` for one call."""
+
+    def __init__(
+        self, runner: Runner, contract: Contract, entry: Entry, rooms: Rooms, account: Account
+    ) -> None:
+        self._runner = runner
+        self._contract = contract
+        self._entry = entry
+        self._rooms = rooms
+        self._account = account
+        self._spec = adapter.server_spec(entry)
+        if self._spec.transport == adapter.WEBSOCKET and not rooms.servers.websocket:
+            raise Refused(
+                "TRANSPORT_DISABLED",
+                "interface.mcp.transport: websocket is no transport of the MCP standard, and is "
+                "off here.",
+                remedy="Set `websocket = true` under [mcp] in actum.toml, or use http.",
+            )
+
+    @property
+    def kind(self) -> RunnerKind:
+        return self._runner.kind
+
+    def capabilities(self) -> tuple[Capability, ...]:
+        return self._runner.capabilities()
+
+    def foresee(self, policy: EffectivePolicy) -> tuple[Enforced, ...]:
+        return self._runner.foresee(policy)
+
+    def close(self) -> None:
+        """Nothing of its own is open."""
+
+    def open(
+        self,
+        plan: Plan,
+        emit: Emit,
+        cancel: Cancel | None = None,
+        permit: Permit | None = None,
+        *,
+        idle_s: float = IDLE_S,
+        message_bytes: int = MESSAGE_BYTES,
+    ) -> Channel:
+        return self._runner.open(
+            plan, emit, cancel, permit, idle_s=idle_s, message_bytes=message_bytes
+        )
+
+    def run(
+        self,
+        plan: Plan,
+        emit: Emit,
+        on_output: OnOutput | None = None,
+        cancel: Cancel | None = None,
+        permit: Permit | None = None,
+    ) -> Capture:
+        require_proof(plan)
+        began = time.monotonic()
+        deadline = began + plan.policy.limits.timeout_ms / 1000
+        call = _Call(plan, began, deadline, cancel)
+        with self._place(plan, deadline) as place:
+            if place is None:
+                call.failure = conversation.Late()
+            else:
+                self._reach(place, call)
+            if permit is not None:
+                permit()
+            lifecycle = Lifecycle(plan, self.kind, emit)
+            lifecycle.reached(EventType.TOOL_RUN_START, {"attempt": plan.trace.attempt})
+            try:
+                lifecycle.reached(EventType.TOOL_RUN_RESOURCE_APPLIED, self._told(call))
+                call.ask()
+                capture = self._concluded(place, call)
+            except BaseException:
+                lifecycle.abort()
+                if place is not None:
+                    place.discard()
+                raise
+        if on_output is not None and capture.stdout.kept:
+            on_output("stdout", capture.stdout.kept)
+        lifecycle.reached(
+            EventType.TOOL_RUN_OUTPUT_CAPTURED,
+            {
+                "stdout_bytes": capture.stdout.total_bytes,
+                "stderr_bytes": capture.stderr.total_bytes,
+                "files": 0,
+                "not_collected": 0,
+            },
+        )
+        lifecycle.reached(
+            EventType.TOOL_RUN_END,
+            {"ending": type(capture.ending).__name__, "denials": len(capture.denials)},
+            trace_outcome(capture.ending),
+        )
+        return capture
+
+    @contextmanager
+    def _place(self, plan: Plan, deadline: float) -> Iterator[KeptServer | None]:
+        if self._spec.stateful:
+            with self._rooms.servers.turn(self._key(plan), deadline) as place:
+                yield place
+            return
+        place = KeptServer()
+        try:
+            yield place
+        finally:
+            place.discard()
+
+    def _key(self, plan: Plan) -> str:
+        """What may share a server: all that decides what the server is and may do, but the time."""
+        policy = plan.policy.document()
+        policy["limits"] = {**policy["limits"], "timeout_ms": 0}
+        return sha256_json(
+            {
+                "session": self._account.intent.session,
+                "by": self._contract.metadata.requested_by,
+                "tool": [plan.tool.pin, plan.adapter.sha256, plan.proof.executable.sha256],
+                "policy": policy,
+                "environment": dict(plan.environment),
+                "secrets": dict(self._contract.inputs.secrets),
+                "working_directory": plan.working_directory,
+            }
+        )
+
+    def _reach(self, place: KeptServer, call: _Call) -> None:
+        """A server that offers what was approved. That it cannot be spoken with is an ending."""
+        if place.talk is not None and (place.talk.server.channel.ended or call.lacks_time(place)):
+            place.discard()
+        fresh = place.talk is None
+        if place.talk is None:
+            place.talk = self._opened(call)
+        talk = call.talk = place.talk
+        try:
+            talk.begin(call.deadline, call.cancel)
+            if fresh:
+                talk.negotiate()
+            tools = talk.tools()
+            if tools is not None:
+                pins, now = self._rooms.servers.pins, self._rooms.clock()
+                talk.tools_sha256 = pins.require_same(self._entry, tools, now)
+                self._require_offered(tools, call.plan)
+        except NoAnswer as failure:
+            call.failure = failure
+        except BaseException:
+            place.discard()
+            raise
+        server = talk.server
+        plan = replace(call.plan, trace=replace(call.plan.trace, parent=server.execution_id))
+        self._account.know(parent_receipt=server.receipt_id, plan=plan)
+
+    def _require_offered(self, tools: Tools, plan: Plan) -> None:
+        tool, _arguments = adapter.request_of(plan)
+        if tool not in tools:
+            raise Refused(
+                "OPERATION_UNKNOWN",
+                f"interface.mcp.tool_mapping: the server {self._spec.name} offers no {tool!r}.",
+                remedy="Mend the mapping, and have the tool approved again.",
+            )
+
+    def _opened(self, call: _Call) -> Talk:
+        asked, spec = self._contract, self._spec
+        inputs = Inputs(
+            command=f"{adapter.SERVER}{spec.name}",
+            environment=asked.inputs.environment,
+            working_directory=asked.inputs.working_directory,
+            secrets=asked.inputs.secrets,
+        )
+        sandbox, outputs = asked.sandbox, ExpectedOutputs()
+        if spec.stateful:
+            sandbox = replace(sandbox, timeout_ms=spec.lifetime_ms)
+        else:  # what the call is to leave behind, its server leaves behind
+            outputs = ExpectedOutputs(
+                output_files=asked.outputs.output_files, artifacts=asked.outputs.artifacts
+            )
+        contract = Contract(
+            execution_id=str(uuid.uuid4()),
+            tool_id=asked.tool_id,
+            adapter_id=self._entry.adapter.adapter_id,
+            inputs=inputs,
+            sandbox=sandbox,
+            outputs=outputs,
+            metadata=replace(asked.metadata, purpose=f"MCP server {spec.name}", evidence_ref=None),
+            determinism=asked.determinism,
+            session=asked.session,
+        )
+        server = open_server(
+            contract,
+            self._rooms,
+            build=adapter.server_call,
+            granted=self._account.granted,
+            trace_id=self._account.intent.trace_id,
+            idle_s=spec.idle_s if spec.stateful else call.deadline - call.began,
+        )
+        return Talk(server, enveloped=spec.transport != adapter.STDIO)
+
+    def _told(self, call: _Call) -> dict[str, Json]:
+        told: dict[str, Json] = {
+            "limits": [row.limit for row in self._account.intent.foreseen if row.enforced]
+        }
+        if call.talk is not None:
+            told |= {
+                "server": call.talk.server.execution_id,
+                "server_kept": self._spec.stateful,
+                "tools_sha256": call.talk.tools_sha256,
+            }
+        return told
+
+    def _concluded(self, place: KeptServer | None, call: _Call) -> Capture:
+        """What came of it. A server that did not answer as it should is not asked again."""
+        stays = self._spec.stateful and call.failure is None
+        if place is None or call.talk is None:
+            return call.capture(None, self._account.intent.foreseen)
+        if not stays:
+            _result, of_server = call.talk.server.close()
+            place.talk = None
+            mine = not self._spec.stateful
+            return call.capture(of_server, _own_time(of_server.enforcement, call), whole=mine)
+        kept = call.talk.server
+        rows = tuple(
+            replace(row, mechanism=f"{row.mechanism}; server kept open: {kept.execution_id}")
+            for row in kept.channel.enforcement()
+        )
+        return call.capture(None, _own_time(rows, call))
+
+
+class _Call:
+    """One question, from the search for a server to what came of it."""
+
+    def __init__(self, plan: Plan, began: float, deadline: float, cancel: Cancel | None) -> None:
+        self.plan = plan
+        self.began = began
+        self.deadline = deadline
+        self.cancel = cancel
+        self.talk: Talk | None = None
+        self.answer: Answer | None = None
+        self.failure: NoAnswer | None = None
+
+    def lacks_time(self, place: KeptServer) -> bool:
+        """Whether a kept server would reach its own end in the middle of this call."""
+        return place.talk is not None and place.talk.server.channel.until < self.deadline
+
+    def ask(self) -> None:
+        if self.failure is not None or self.talk is None:
+            return
+        try:
+            self.answer = self.talk.call(*adapter.request_of(self.plan))
+            self.talk.ask_ahead()
+        except NoAnswer as failure:
+            if self.answer is None:
+                self.failure = failure
+
+    @property
+    def elapsed_ms(self) -> int:
+        return int((time.monotonic() - self.began) * 1000)
+
+    def capture(
+        self, server: Capture | None, rows: tuple[Enforced, ...], *, whole: bool = False
+    ) -> Capture:
+        """`whole`: the server lived for this call, so all that it did belongs to the call."""
+        said = b""
+        if self.answer is not None and self.talk is not None:
+            said = self.talk.server.channel.redacted(encoded(self.answer.document))
+        of_server = server if whole else None
+        return Capture(
+            ending=self._ending(server),
+            stdout=_stream(said, STDOUT_BYTES),
+            stderr=_stream(b"", 0) if of_server is None else of_server.stderr,
+            enforcement=rows,
+            denials=() if of_server is None else of_server.denials,
+            connections=() if of_server is None else of_server.connections,
+            collected=() if of_server is None else of_server.collected,
+            not_collected=() if of_server is None else of_server.not_collected,
+            duration_ms=self.elapsed_ms,
+            leftovers=() if of_server is None else of_server.leftovers,
+        )
+
+    def _ending(self, server: Capture | None) -> Ending:
+        if self.answer is not None:
+            return Failed(self.answer.error) if self.answer.error else Exited(0)
+        match self.failure:
+            case conversation.Late():
+                return DeadlinePassed(0)
+            case conversation.Stopped():
+                return Cancelled(0)
+            case conversation.Flooded():
+                evidence = f"more than {conversation.UNASKED} that nobody asked for"
+                return LimitKilled("messages", evidence)
+            case conversation.Broken() as broken:
+                return Failed(f"the server broke the protocol: {broken}")
+        own = None if server is None else server.ending
+        if isinstance(own, (LimitKilled, PolicyBroken, DeadlinePassed)):
+            return own
+        how = "it ended" if own is None else _how(own)
+        return Failed(f"the server was gone before it answered ({how})", transport=True)
+
+
+def _how(ending: Ending) -> str:
+    match ending:
+        case Exited(code):
+            return f"exit code {code}"
+        case _:
+            return type(ending).__name__.lower()
+
+
+def _own_time(rows: tuple[Enforced, ...], call: _Call) -> tuple[Enforced, ...]:
+    """The call has a deadline of its own, kept by whoever waits for the answer."""
+    mine = Enforced(
+        limit="timeout_ms",
+        requested=str(call.plan.policy.limits.timeout_ms),
+        mechanism="host deadline of the call; the server is ended when it passes",
+        enforced=True,
+        peak=call.elapsed_ms,
+        tripped=isinstance(call.failure, conversation.Late),
+    )
+    return (mine, *(row for row in rows if row.limit != "timeout_ms"))
+
+
+def _stream(content: bytes, limit: int) -> Stream:
+    keeper = StreamKeeper(limit)
+    keeper.feed(content)
+    return keeper.finish()

@@ -1,0 +1,236 @@
+"""A call of an MCP tool: what is asked, what comes back, who is whose parent."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from actum import Outcome, Result, Runtime
+
+from .project import adapter, pin, small, tool, write
+
+pytestmark = pytest.mark.sandbox
+
+
+@pytest.fixture(scope="module")
+def rt(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime]:
+    with small(tmp_path_factory.mktemp("mcp") / "project") as runtime:
+        yield runtime
+
+
+def ask(rt: Runtime, operation: str, text: str | None = None, **more: Any) -> Result:
+    parameters = {} if text is None else {"text": text}
+    work = rt.settings.root / "work"
+    return rt.exec(f"small:{operation}", cwd=work, parameters=parameters, **more)
+
+
+def said(result: Result) -> str:
+    assert result.result is not None, result.violations
+    content = json.loads(result.result.stdout)["content"]
+    return str(content[0]["text"])
+
+
+def statement(rt: Runtime, receipt_id: str) -> dict[str, Any]:
+    receipt = rt.rooms.receipts.get(receipt_id)
+    assert receipt is not None
+    payload = json.loads(base64.b64decode(receipt.envelope["payload"]))
+    return dict(payload["predicate"])
+
+
+@pytest.mark.req("000-107", "000-108")
+def test_an_operation_is_a_tool_of_the_server(rt: Runtime) -> None:
+    result = ask(rt, "echo", 'a $b; `c` "d" \u2603')
+    assert result.outcome is Outcome.SUCCEEDED
+    assert said(result) == 'a $b; `c` "d" \u2603'
+
+
+@pytest.mark.req("000-109")
+def test_an_unmapped_operation_is_refused(rt: Runtime) -> None:
+    for operation in ("nope", "mcp:small-server", "tools/list"):
+        result = rt.execute(
+            {
+                "tool_id": "TL-300",
+                "inputs": {"command": operation, "working_directory": str(rt.settings.root)},
+            }
+        )
+        assert result.outcome is Outcome.REJECTED
+        assert result.reason_codes == ("OPERATION_UNKNOWN",)
+
+
+def test_a_mapped_operation_out_of_scope_is_refused(tmp_path: Path) -> None:
+    with small(tmp_path / "project") as rt:
+        narrow = tool(["echo"], servers={"small-server": {"command": ["python3"]}})
+        write(rt.settings.root, narrow, adapter())
+        assert ask(rt, "count").reason_codes == ("IV_01",)
+
+
+def test_parameters_are_judged_by_the_schema_and_the_input_checks(tmp_path: Path) -> None:
+    with small(tmp_path / "project") as rt:
+        assert ask(rt, "echo", "x", set={"inputs.parameters.other": 1}).reason_codes == (
+            "ARGS_INVALID",
+        )
+        assert rt.exec("small:echo", "raw", cwd=rt.settings.root).reason_codes == ("ARGS_INVALID",)
+        servers = {"small-server": {"command": ["python3", "-I", "-S", "{tool}/server.py", "well"]}}
+        properties = {"text": {"type": "string", "x-actum": "path"}}
+        schema = {"type": "object", "properties": properties}
+        write(rt.settings.root, tool(servers=servers, args_schema=schema))
+        assert ask(rt, "echo", "../../outside").reason_codes == ("IV_03",)
+        assert ask(rt, "echo", "a;b").reason_codes == ("IV_02",)
+        # A path that climbs and stays inside reaches the server as what it means.
+        inside = ask(rt, "echo", "below/../notes.txt")
+        assert said(inside) == str(rt.settings.root / "work" / "notes.txt")
+
+
+def test_an_answer_that_says_error_is_an_ending_with_data(rt: Runtime) -> None:
+    result = ask(rt, "fail")
+    assert result.outcome is Outcome.TOOL_ERROR
+    assert said(result) == "it did not work"
+    told = ask(rt, "misbehave", "error")
+    assert told.outcome is Outcome.TOOL_ERROR
+    assert told.result is not None
+    assert json.loads(told.result.stdout)["error"]["code"] == -32602
+    assert "SECRET" not in (told.result.error_reason or "")
+
+
+def test_the_server_is_an_execution_of_its_own_and_the_parent(rt: Runtime) -> None:
+    result = ask(rt, "echo", "x")
+    call = statement(rt, result.receipt_id)
+    server = statement(rt, call["parent_receipt"])
+    assert server["execution_id"] != call["execution_id"]
+    assert server["trace_id"] == call["trace_id"]
+    assert server["parent_receipt"] is None
+    assert server["outcome"] == "SUCCEEDED"
+    limits = {row.limit: row for row in result.enforcement}
+    assert limits["memory_mb"].requested == "128"
+    assert limits["memory_mb"].peak
+    assert limits["timeout_ms"].requested == "8000"
+    assert all(row.enforced for row in limits.values())
+    assert {"idle_ms", "message_bytes"} <= set(limits)
+
+
+def test_by_default_every_call_has_a_server_of_its_own(rt: Runtime) -> None:
+    assert [said(ask(rt, "count")) for _ in range(2)] == ["1", "1"]
+
+
+def test_a_server_sees_what_its_policy_gives_and_nothing_else(rt: Runtime) -> None:
+    environment, here, argv = json.loads(
+        said(
+            ask(
+                rt,
+                "environment",
+                set={"inputs.environment": {"LANG": "C", "HOME": "/root", "OTHER": "x"}},
+            )
+        )
+    )
+    assert environment["LANG"] == "C"
+    assert environment["HOME"] == "/tmp"
+    assert "OTHER" not in environment
+    assert here == str(rt.settings.root / "work")
+    assert argv[0] == str(rt.settings.root / "tools" / "small" / "server.py")
+
+
+def test_a_result_that_breaks_its_own_schema_is_no_success(rt: Runtime) -> None:
+    assert ask(rt, "structured", "41").outcome is Outcome.SUCCEEDED
+    wrong = ask(rt, "structured", "secret-value")
+    assert wrong.outcome is Outcome.TOOL_ERROR
+    assert wrong.result is not None
+    assert "secret-value" not in (wrong.result.error_reason or "")
+
+
+def test_check_starts_no_server(rt: Runtime) -> None:
+    before = rt.database.row("SELECT count(*) FROM executions")
+    contract = {
+        "tool_id": "TL-300",
+        "inputs": {"command": "echo", "working_directory": str(rt.settings.root / "work")},
+    }
+    assert rt.check(contract).violations == ()
+    assert rt.database.row("SELECT count(*) FROM executions") == before
+
+
+def test_a_server_that_offers_something_else_is_refused_until_it_is_approved(
+    tmp_path: Path,
+) -> None:
+    with small(tmp_path / "project") as rt:
+        work = rt.settings.root / "work"
+        assert ask(rt, "echo", "x").ok
+        (work / "changed").touch()
+        result = ask(rt, "echo", "x")
+        assert result.outcome is Outcome.REJECTED
+        assert result.reason_codes == ("TOOL_CHANGED",)
+        assert "Also send every secret" in result.violations[0].message
+        (work / "changed").unlink()
+        assert ask(rt, "echo", "x").ok, "back to what was approved"
+        (work / "other-schema").touch()
+        changed = ask(rt, "count")
+        assert changed.reason_codes == ("TOOL_CHANGED",)
+        assert "inputSchema of 'echo'" in changed.violations[0].message
+        pin(rt.settings.root, "TL-300", evidence="reviewed the new schema")
+        assert ask(rt, "echo", "x").ok
+
+
+def test_a_server_without_a_command_is_refused(tmp_path: Path) -> None:
+    with small(tmp_path / "project") as rt:
+        write(rt.settings.root, tool(servers={"other": {"command": ["python3"]}}))
+        assert ask(rt, "echo", "x").reason_codes == ("SERVER_UNKNOWN",)
+        missing = {"small-server": {"command": ["no-such-program"]}}
+        write(rt.settings.root, tool(servers=missing))
+        assert ask(rt, "echo", "x").reason_codes == ("EXECUTABLE_MISSING",)
+
+
+def test_a_kept_server_remembers_and_receipts_say_so(tmp_path: Path) -> None:
+    with small(tmp_path / "project", stateful=True) as rt:
+        results = [ask(rt, "count") for _ in range(3)]
+        assert [said(result) for result in results] == ["1", "2", "3"]
+        receipts = [statement(rt, result.receipt_id) for result in results]
+        parents = {receipt["parent_receipt"] for receipt in receipts}
+        assert len(parents) == 1
+        for row in results[1].enforcement:
+            assert row.limit == "timeout_ms" or "server kept open" in row.mechanism
+        other = ask(rt, "count", set={"sandbox.memory_mb": 256})
+        assert said(other) == "1", "another policy is another server"
+        assert rt.rooms.receipts.get(next(iter(parents))) is None, "still open"
+        (rt.settings.root / "work" / "changed").touch()
+        ask(rt, "count")
+        assert ask(rt, "count").reason_codes == ("TOOL_CHANGED",)
+        (rt.settings.root / "work" / "changed").unlink()
+        assert said(ask(rt, "count")) == "1", "the one that changed is not asked again"
+        database = rt.settings.home / "actum.db"
+        assert database.exists()
+    with small_again(tmp_path / "project") as again:
+        server = statement(again, next(iter(parents)))
+        assert server["outcome"] == "SUCCEEDED"
+
+
+def small_again(root: Path) -> Runtime:
+    return Runtime.open(root)
+
+
+def test_a_kept_server_nobody_speaks_with_ends_and_is_sealed(tmp_path: Path) -> None:
+    import time
+
+    with small(tmp_path / "project", stateful=True, idle_s=1) as rt:
+        first = ask(rt, "count")
+        parent = statement(rt, first.receipt_id)["parent_receipt"]
+        until = time.monotonic() + 20
+        while rt.rooms.receipts.get(parent) is None:
+            assert time.monotonic() < until, "it was never sealed"
+            time.sleep(0.1)
+        rows = {row["limit"]: row for row in statement(rt, parent)["enforcement"]}
+        assert rows["idle_ms"]["tripped"]
+        assert said(ask(rt, "count")) == "1"
+
+
+def test_many_at_once_share_a_kept_server_one_after_another(tmp_path: Path) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    with (
+        small(tmp_path / "project", stateful=True) as rt,
+        ThreadPoolExecutor(4) as threads,
+    ):
+        results = list(threads.map(lambda _: said(ask(rt, "count")), range(8)))
+    assert sorted(results, key=int) == [str(number) for number in range(1, 9)]
