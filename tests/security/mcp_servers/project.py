@@ -66,7 +66,7 @@ def adapter(operations: Sequence[str] = OPERATIONS, **more: Any) -> dict[str, An
                 "tool_mapping": {name: name for name in operations},
             }
         },
-        "sandbox_override": {"timeout_ms": 8_000, "memory_mb": 128},
+        "sandbox_override": {"timeout_ms": 30_000, "memory_mb": 128},
         "metadata": {
             "author": "tests",
             "created": "2026-11-15",

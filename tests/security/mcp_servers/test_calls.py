@@ -108,7 +108,7 @@ def test_the_server_is_an_execution_of_its_own_and_the_parent(rt: Runtime) -> No
     limits = {row.limit: row for row in result.enforcement}
     assert limits["memory_mb"].requested == "128"
     assert limits["memory_mb"].peak
-    assert limits["timeout_ms"].requested == "8000"
+    assert limits["timeout_ms"].requested == "30000"
     assert all(row.enforced for row in limits.values())
     assert {"idle_ms", "message_bytes"} <= set(limits)
 

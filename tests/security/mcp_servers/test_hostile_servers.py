@@ -51,7 +51,8 @@ def ask(rt: Runtime, how: str, **more: object) -> Result:
         "small:misbehave",
         cwd=rt.settings.root / "work",
         parameters={"text": how},
-        timeout="3s",
+        # What is not meant to time out has time enough on a busy machine.
+        timeout="3s" if ENDINGS.get(how, (None,))[0] is Outcome.TIMED_OUT else "30s",
         **more,  # type: ignore[arg-type]
     )
 
@@ -65,7 +66,7 @@ def test_a_server_that_does(rt: Runtime, how: str) -> None:
     outcome, reason = ENDINGS[how]
     began = time.monotonic()
     result = ask(rt, how)
-    assert time.monotonic() - began < 20, "far beyond its deadline"
+    assert time.monotonic() - began < 60, "far beyond its deadline"
     assert result.outcome is outcome, result.result
     assert result.result is not None
     assert reason in (result.result.error_reason or "")
@@ -129,7 +130,7 @@ def test_a_server_that_misbehaves_before_anything_is_asked(
             "small:echo",
             cwd=rt.settings.root / "work",
             parameters={"text": "x"},
-            timeout="3s",
+            timeout="3s" if outcome is Outcome.TIMED_OUT else "30s",
         )
         assert result.outcome is outcome, result.result
         assert alive(rt) == []

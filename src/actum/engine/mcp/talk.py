@@ -27,6 +27,11 @@ _LIST = "tools/list"
 T = TypeVar("T")
 
 
+def make_ready() -> None:
+    """The library takes a second to import, once: before a call's time begins, not within it."""
+    import mcp.client.session  # noqa: F401
+
+
 @value(kw_only=False)
 class Answer:
     document: dict[str, Json]

@@ -35,7 +35,7 @@ from actum.engine.mcp import conversation
 from actum.engine.mcp.conversation import NoAnswer
 from actum.engine.mcp.kept import KeptServer
 from actum.engine.mcp.pins import Tools
-from actum.engine.mcp.talk import Answer, Talk, encoded
+from actum.engine.mcp.talk import Answer, Talk, encoded, make_ready
 from actum.engine.rooms import Rooms
 from actum.engine.server import open_server
 from actum.errors import Refused
@@ -110,6 +110,7 @@ class ThroughServer:
         permit: Permit | None = None,
     ) -> Capture:
         require_proof(plan)
+        make_ready()
         began = time.monotonic()
         deadline = began + plan.policy.limits.timeout_ms / 1000
         call = _Call(plan, began, deadline, cancel)
