@@ -50,7 +50,6 @@ class Server:
                 capture = _or_sealed(self._account, self.channel.close)
                 adapter = replace(self._ready.adapter, output_transforms=())
                 result = self._account.seal(self._ready.plan, adapter, capture)
-                self._account.rooms.receipts.export(result.receipt_id)
                 self._closed = result, capture
         return self._closed
 
