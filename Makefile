@@ -3,7 +3,7 @@
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: setup demo test test-fast check fmt bench conformance soak
+.PHONY: setup demo test test-fast check fmt bench conformance soak steady
 
 setup: $(READY)
 
@@ -50,3 +50,9 @@ conformance: $(READY)
 
 soak: $(READY)
 	ACTUM_SOAK=1 $(BIN)/pytest -m soak
+
+# What tools at determinism level D2 are preloaded with. The result is kept beside its source.
+STEADY_FLAGS=-O2 -fPIC -shared -nostdlib -ffreestanding -fvisibility=hidden -fno-stack-protector -fno-builtin -fno-asynchronous-unwind-tables -fcf-protection=none -Wall -Wextra -s -Wl,--build-id=none,-z,norelro,-z,noseparate-code,--hash-style=gnu
+steady:
+	gcc $(STEADY_FLAGS) -o src/actum/engine/steady-x86_64.so src/actum/engine/steady.c
+	chmod 644 src/actum/engine/steady-x86_64.so

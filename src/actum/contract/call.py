@@ -232,6 +232,7 @@ class Plan:
     trace: TraceContext
     provided: Mapping[str, bytes] = field(default_factory=dict)  #: read-only, below `PROVIDED`
     secrets: tuple[SecretUse, ...] = ()  #: names; the runner asks for the values at the start
+    steady: bool = False  #: addresses are not randomised
     label: str = field(default="", compare=False)
 
     @property
@@ -246,6 +247,7 @@ class Plan:
             stdin=self.stdin,
             provided=self.provided,
             secrets=self.secrets,
+            steady=self.steady,
         )
 
 
@@ -259,6 +261,7 @@ def call_sha256(
     stdin: bytes,
     provided: Mapping[str, bytes],
     secrets: tuple[SecretUse, ...] = (),
+    steady: bool = False,
 ) -> str:
     asked = [[use.name, use.variable, use.by_descriptor] for use in secrets]
     return sha256_json(
@@ -271,5 +274,6 @@ def call_sha256(
             "stdin": sha256_bytes(stdin),
             "provided": {name: sha256_bytes(content) for name, content in provided.items()},
             **({"secrets": asked} if asked else {}),
+            **({"steady": True} if steady else {}),
         }
     )

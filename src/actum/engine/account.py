@@ -20,6 +20,7 @@ from actum.contract.outcome import PROJECTIONS, Outcome
 from actum.contract.wire import digests
 from actum.engine import plan as planning
 from actum.engine.approvals import ApprovalRequired
+from actum.engine.determinism import Determination
 from actum.engine.interpretation import interpreted, output_digest, told
 from actum.engine.result import Result
 from actum.engine.rooms import Rooms
@@ -44,6 +45,7 @@ class Account:
         self.stage = Stage.GATE
         self.opened: Opened | None = None
         self.granted: tuple[Granted, ...] = ()
+        self.determination: Determination | None = None
         whole, identity = digests(contract)
         self._learnt: dict[str, object] = {}
         self._intent = Intent(
@@ -193,6 +195,12 @@ class Account:
         elif self.opened is not None:
             self.seal_broken(error)
 
+    def tell_determinism(self, found: Determination) -> None:
+        """What was claimed about repeatability, and whether a second run bore it out."""
+        self.determination = found
+        elapsed_ms = int((time.monotonic() - self.began) * 1000)
+        self.trace.emit(self._event(EventType.DETERMINISM, found.document(), elapsed_ms))
+
     def tell_session(self, totals: Mapping[str, Json]) -> None:
         """What a tool that was kept running was used for, in numbers."""
         elapsed_ms = int((time.monotonic() - self.began) * 1000)
@@ -208,6 +216,7 @@ class Account:
             verdict.reason_codes,
             violations=tuple(planning.output_problem(text) for text in problems),
             output=output,
+            determinism=self.determination.document() if self.determination else None,
             **told(capture, verdict, problems, plan.trace.trace_id, output),
         )
         facts = self._facts(

@@ -16,10 +16,11 @@ from collections.abc import Callable, Mapping
 from actum.adapters.kinds import build_call, check_supported
 from actum.capture.model import Enforced
 from actum.contract.call import Call, Check, EffectivePolicy, Plan
-from actum.contract.model import Contract, Json
+from actum.contract.model import Contract, Determinism, Json
 from actum.engine import plan as planning
 from actum.engine.account import Account
 from actum.engine.approvals import ApprovalRequired
+from actum.engine.determinism import look_again
 from actum.engine.plan import Judged
 from actum.engine.programs import Carry, with_program
 from actum.engine.replay import answer_again
@@ -71,6 +72,10 @@ def execute(
                 # The runner prepares, asks `account.open`, and starts the tool when it returns.
                 capture = ready.runner.run(ready.plan, emit, on_output, cancel, account.open)
                 account.require_open(ready.runner)
+                if contract.determinism is not Determinism.D0:
+                    account.tell_determinism(
+                        look_again(ready.plan, ready.runner, capture, cancel, contract.determinism)
+                    )
     except ApprovalRequired as refusal:
         return account.seal_refusal(account.ask_for_approval(refusal))
     except Refused as refusal:

@@ -18,6 +18,8 @@ from actum.contract.call import (
 from actum.contract.canonical import sha256_bytes, sha256_file, sha256_json
 from actum.contract.model import Contract, Determinism, Json, StreamMode
 from actum.engine.approvals import binding
+from actum.engine.determinism import objections as objections_to_level
+from actum.engine.determinism import steady
 from actum.errors import Refused, Violation
 from actum.policy.effective import PolicySettings, effective_policy
 from actum.policy.environment import approved_names, tool_environment
@@ -90,7 +92,7 @@ def judge(
         violations=(
             *objections,
             *_golden(contract),
-            *_determinism(contract),
+            *objections_to_level(contract, policy),
             *check_secrets(call, entry),
             *checked.violations,
         ),
@@ -114,20 +116,6 @@ def _golden(contract: Contract) -> tuple[Violation, ...]:
     )
 
 
-def _determinism(contract: Contract) -> tuple[Violation, ...]:
-    """A level that this version does not reach is refused, not approximated."""
-    if contract.determinism in (Determinism.D0, Determinism.D1):
-        return ()
-    return (
-        Violation(
-            code="DETERMINISM_UNSUPPORTED",
-            field="determinism",
-            value=contract.determinism.value,
-            message="determinism: this version reaches D0 and D1; ask for one of them.",
-        ),
-    )
-
-
 def make_plan(
     contract: Contract,
     entry: Entry,
@@ -147,6 +135,12 @@ def make_plan(
     if settings.own_authorities and judged.policy.network.enabled:
         environment |= dict.fromkeys(_AUTHORITY_VARIABLES, "/run/ca.pem")
     environment |= descriptor_numbers(call.secrets)
+    executable = registry.executable(entry, program=call.program)
+    provided = call.provided
+    is_steady = contract.determinism is Determinism.D2
+    if is_steady:
+        files, preloaded = steady(executable)
+        provided, environment = {**provided, **files}, environment | preloaded
     proof = ValidationProof(
         call_sha256=call_sha256(
             tool=call.tool,
@@ -155,12 +149,13 @@ def make_plan(
             environment=environment,
             working_directory=call.working_directory,
             stdin=call.stdin,
-            provided=call.provided,
+            provided=provided,
             secrets=call.secrets,
+            steady=is_steady,
         ),
         policy_sha256=judged.policy.sha256,
         checks=judged.checks,
-        executable=registry.executable(entry, program=call.program),
+        executable=executable,
     )
     return Plan(
         tool=call.tool,
@@ -174,8 +169,9 @@ def make_plan(
         output_files=judged.checked.output_files,
         artifacts=tuple(spec.path for spec in contract.outputs.artifacts),
         trace=trace,
-        provided=call.provided,
+        provided=provided,
         secrets=call.secrets,
+        steady=is_steady,
         label=contract.metadata.purpose,
     )
 

@@ -85,6 +85,8 @@ class Result:
     receipt_id: str = ""
     receipt_at: str = ""  #: where the receipt's file is, or will be
     replayed: bool = False
+    #: The level asked for and ``verified: MATCH | DIFF | NOT_RUN``; ``None`` at D0.
+    determinism: Mapping[str, Json] | None = None
     #: Writes that file; a receipt is in the store already, and most are never asked for as a file.
     export: Callable[[], object] | None = field(default=None, compare=False, repr=False)
 
@@ -125,6 +127,7 @@ class Result:
             "enforcement": [_plain(row) for row in self.enforcement],
             "denials": [_plain(denial) for denial in self.denials],
             "egress": [_plain(connection) for connection in self.egress],
+            "determinism": self.determinism,
             "receipt_id": self.receipt_id,
             "receipt_path": self.receipt_path,
         }
@@ -235,5 +238,6 @@ def result_from(document: Mapping[str, Json], stdout: bytes, stderr: bytes) -> R
         enforcement=tuple(Enforced(**row) for row in document["enforcement"]),
         denials=tuple(Denial(**item) for item in document["denials"]),
         egress=tuple(Connection(**item) for item in document["egress"]),
+        determinism=document.get("determinism"),
         replayed=True,
     )

@@ -23,6 +23,7 @@ class EventType(StrEnum):
     EGRESS = "egress"
     APPROVAL = "approval"
     SESSION = "session"  #: what a tool that was kept running was used for
+    DETERMINISM = "determinism"  #: the level claimed, and what a second run said of it
     REDACTION = "redaction"  #: how often which secret was taken out of what came back
     SECRET_SUSPECTED = "secret_suspected"  # noqa: S105 -- a note that something looks like one
 

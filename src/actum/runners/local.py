@@ -464,6 +464,7 @@ def _request(plan: Plan) -> tuple[Request, tuple[int, int]]:
         "listen": [],
         "resolver": "",
         "provided": _provided(plan, grants),
+        "steady": plan.steady,
         "secrets": [],
     }
     return request, _owner(grants)

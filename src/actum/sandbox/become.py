@@ -159,6 +159,9 @@ def _become_tool(
         # After setresuid, which clears it.
         kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
         kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
+        if request["steady"]:
+            # Before the filter, which lets nobody change it back.
+            kernel.syscall(kernel.SYS_PERSONALITY, "personality", kernel.ADDR_NO_RANDOMIZE)
         landlock.restrict_self(rules)
         for target, source in enumerate(streams):
             os.dup2(source, target, inheritable=True)

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         listen: list[tuple[str, int]]  #: egress: bound before the tool starts, passed to the host
         provided: dict[str, str]  #: name -> base64 of files below `PROVIDED`, read-only
         resolver: str  #: address for the name service, or "" for none
+        steady: bool  #: no randomised addresses
         secrets: list[str]  #: what the tool can read, once, from its descriptors 3, 4, …
 
     class Order(TypedDict):

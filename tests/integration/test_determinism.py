@@ -1,0 +1,194 @@
+"""Level D2: clock, random bytes, file times and addresses repeat; a second run is compared."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from actum import Result, Runtime
+from actum.contract.model import RunnerKind
+from actum.engine.determinism import objections
+from actum.engine.project import create
+from actum.evidence.traces import Traces
+from actum.policy.environment import FIXED_EPOCH
+from actum.registry.change import approve
+from actum.value import replace
+
+#: Everything that varies from run to run at D0, as far as a program can see it.
+PROBE = """
+import datetime, json, os, random, tempfile, time, uuid
+there = os.path.join(tempfile.mkdtemp(), "new")
+open(there, "w").close()
+print(json.dumps({
+    "time": time.time(), "now": str(datetime.datetime.now()), "zone": time.tzname[0],
+    "urandom": os.urandom(8).hex(), "random": random.random(), "uuid4": str(uuid.uuid4()),
+    "uuid1": str(uuid.uuid1()), "hash": hash("text"), "id": id(object()), "name": there,
+    "mtime": os.stat(there).st_mtime, "umask": os.umask(0),
+}))
+"""
+NOTHING_WRITTEN = {"sandbox.filesystem.write": []}
+
+
+@pytest.fixture(scope="module")
+def runtime():
+    with Runtime.temporary(pool=False) as opened:
+        yield opened
+
+
+def probe(runtime: Runtime, level: str, **more: object) -> Result:
+    fields = {"determinism": level, **NOTHING_WRITTEN, **more}
+    return runtime.exec("python", stdin=PROBE, set=fields).check()  # type: ignore[arg-type]
+
+
+def seen(result: Result) -> dict[str, object]:
+    assert result.result is not None
+    found: dict[str, object] = json.loads(result.result.stdout)
+    return found
+
+
+@pytest.mark.sandbox
+@pytest.mark.req("000-164", "000-167")
+def test_at_d2_a_program_sees_the_same_every_time(runtime: Runtime) -> None:
+    first, second = seen(probe(runtime, "D2")), seen(probe(runtime, "D2"))
+    assert first == second
+    assert first["time"] == first["mtime"] == float(FIXED_EPOCH)
+    assert (first["zone"], first["umask"]) == ("UTC", 0o022)
+    # Positive control: all of that varies, or is another value, without it.
+    plain = [seen(probe(runtime, "D0")) for _ in range(2)]
+    varied = {name for name in first if plain[0][name] != plain[1][name]}
+    assert {"time", "urandom", "random", "uuid4", "hash", "id", "name", "mtime"} <= varied
+
+
+@pytest.mark.sandbox
+def test_other_programs_too(runtime: Runtime) -> None:
+    script = "date -u +%Y; ls -l --time-style=+%Y /etc/passwd | cut -d' ' -f6; echo $$"
+    answers = [
+        runtime.exec("shell", stdin=script, set={"determinism": "D2", **NOTHING_WRITTEN})
+        .check()
+        .result.stdout  # type: ignore[union-attr]
+        for _ in range(2)
+    ]
+    assert answers[0].split()[:2] == ["1980", "1980"]
+    assert answers[0] == answers[1]
+
+
+@pytest.mark.sandbox
+def test_waiting_still_works(runtime: Runtime) -> None:
+    code = (
+        "import asyncio, threading, time\n"
+        "began = time.monotonic()\n"
+        "asyncio.run(asyncio.sleep(0.02)); threading.Event().wait(0.02); time.sleep(0.02)\n"
+        "print(time.monotonic() - began >= 0.06)\n"
+    )
+    fields = {"determinism": "D2", **NOTHING_WRITTEN}
+    result = runtime.exec("python", stdin=code, timeout="20s", set=fields).check()
+    assert result.result is not None
+    assert result.result.stdout == "True\n"
+
+
+@pytest.mark.sandbox
+def test_a_second_run_bears_the_claim_out(runtime: Runtime) -> None:
+    result = probe(runtime, "D2")
+    assert result.determinism is not None
+    assert (result.determinism["verified"], result.determinism["runs"]) == ("MATCH", 2)
+    (event,) = [
+        event
+        for event in Traces(runtime.database).of_execution(result.execution_id)
+        if event["event_type"] == "determinism"
+    ]
+    assert event["data"] == result.determinism
+    # And the whole record verifies: one execution, though its tool ran twice.
+    again = runtime.execute(
+        {
+            "execution_id": result.execution_id,
+            "tool_id": "TL-011",
+            "inputs": {"command": "python3", "stdin": "other"},
+        }
+    )
+    assert again.reason_codes == ("EXECUTION_ID_REUSED",)
+
+
+@pytest.mark.sandbox
+def test_what_differs_is_said(runtime: Runtime) -> None:
+    """Monotonic clocks go on, or programs that wait would hang: whoever prints one is found out."""
+    code = "import time; print(time.monotonic_ns())"
+    result = runtime.exec("python", stdin=code, set={"determinism": "D2", **NOTHING_WRITTEN})
+    assert result.check().determinism is not None
+    assert result.determinism["verified"] == "DIFF"  # type: ignore[index]
+    assert result.determinism["differs"] == ["stdout"]  # type: ignore[index]
+
+
+@pytest.mark.sandbox
+@pytest.mark.parametrize(
+    ("level", "fields"), [("D2", {"sandbox.filesystem.level": "standard"}), ("D1", {})]
+)
+def test_no_second_run_where_it_would_do_harm_or_say_nothing(
+    runtime: Runtime, level: str, fields: dict[str, object]
+) -> None:
+    mark = runtime.settings.root / "mark"
+    script = "echo once >> mark; cat mark"
+    result = runtime.exec("shell", stdin=script, set={"determinism": level, **fields})
+    assert result.check().determinism["verified"] == "NOT_RUN"  # type: ignore[index]
+    assert mark.read_text() == "once\n"
+    mark.unlink()
+
+
+def test_at_d0_nothing_is_claimed(runtime: Runtime) -> None:
+    assert runtime.exec("shell", stdin="true").determinism is None
+
+
+@pytest.mark.req("000-166")
+@pytest.mark.parametrize("enabled", [True, False])
+def test_d2_has_no_network(runtime: Runtime, enabled: bool) -> None:
+    asked = {"tool_id": "TL-010", "inputs": {"command": "sh"}, "determinism": "D2"}
+    forecast = runtime.check(asked)
+    assert forecast.policy is not None
+    policy = replace(forecast.policy, network=replace(forecast.policy.network, enabled=enabled))
+    found = list(objections(runtime.contract(asked), policy))
+    assert [violation.field for violation in found] == ["sandbox.network"] * enabled
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="no C compiler")
+def test_a_program_that_would_see_the_real_clock_is_refused(tmp_path: Path) -> None:
+    root = tmp_path / "project"
+    create(root, RunnerKind.LOCAL, by="user:maker", date="2026-11-15")
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    source = tmp_path / "now.c"
+    source.write_text(
+        '#include <stdio.h>\n#include <time.h>\nint main(){printf("%ld\\n",time(0));}'
+    )
+    subprocess.run(["gcc", "-static", "-o", programs / "sh", source], check=True)
+    with Runtime.open(root, pool=False) as runtime:
+        file = root / "tools/shell/tool.yaml"
+        file.write_text(file.read_text() + f'\npath: ["{programs}"]\n')
+        approve(root, runtime.keyring, "shell", by="b", evidence="e", date="2026-01-01")
+        result = runtime.exec("shell", cwd=root, set={"determinism": "D2"})
+        assert result.reason_codes == ("DETERMINISM_UNSUPPORTED",), result.violations
+        assert "statically" in result.violations[0].message
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="no C compiler")
+def test_the_shipped_library_is_built_from_its_source(tmp_path: Path) -> None:
+    """Compilers differ in bytes; what it answers for does not."""
+    folder = Path(__file__).parents[2] / "src/actum/engine"
+    flags = next(
+        line.split("=", 1)[1].split()
+        for line in (Path(__file__).parents[2] / "Makefile").read_text().splitlines()
+        if line.startswith("STEADY_FLAGS")
+    )
+    built = tmp_path / "steady.so"
+    subprocess.run(["gcc", *flags, "-o", built, folder / "steady.c"], check=True)
+
+    def exported(library: Path) -> set[str]:
+        listed = subprocess.run(
+            ["nm", "-D", "--defined-only", library], check=True, capture_output=True, text=True
+        )
+        return {line.split()[-1] for line in listed.stdout.splitlines()}
+
+    assert exported(built) == exported(folder / "steady-x86_64.so")
+    assert {"clock_gettime", "getrandom", "statx", "stat64"} <= exported(built)
