@@ -30,6 +30,7 @@ _STEADY = "steady.so"
 #: Differs between the two runs, for all we can do about it.
 _VARIED = ("time", "process", "sandbox")
 _PT_INTERP = 3
+_THROUGH_SERVERS = ("api", "mcp")
 
 
 class Verified(StrEnum):
@@ -115,6 +116,8 @@ def look_again(
     """Carry `plan` out a second time, if that can do no harm, and compare."""
     if level is not Determinism.D2:
         return Determination(level=level, why="only D2 is checked by a second run")
+    if plan.adapter.kind in _THROUGH_SERVERS:
+        return Determination(level=level, why="what a server answers is its own affair")
     if plan.policy.write:
         why = "the tool may write into the project, so a second run would not start as the first"
         return Determination(level=level, why=why)
