@@ -32,7 +32,7 @@ def rt() -> Iterator[Runtime]:
 
 
 def statement(rt: Runtime, receipt_id: str) -> dict[str, Any]:
-    envelope = json.loads(Path(rt.rooms.receipts.path(receipt_id)).read_bytes())
+    envelope = json.loads(rt.rooms.receipts.export(receipt_id).read_bytes())
     found: dict[str, Any] = json.loads(base64.b64decode(envelope["payload"]))
     return found
 

@@ -34,7 +34,7 @@ from actum.registry.selection import Task
 from actum.runners.base import Cancel, Channel, OnOutput, Runner
 from actum.runners.lifecycle import never_started
 from actum.runners.places import Got, Queueing, Turn
-from actum.value import value
+from actum.value import replace, value
 
 
 def execute(
@@ -129,7 +129,9 @@ class Kept:
             self.account.seal_error(error)
             raise
         self.account.tell_session(totals)
-        return self.account.seal(self.plan, self.adapter, capture)
+        # What was said is in the calls, where secrets are taken out of it as a whole.
+        said = replace(capture.stdout, kept=b"")
+        return self.account.seal(self.plan, self.adapter, replace(capture, stdout=said))
 
 
 def forecast(contract: Contract, rooms: Rooms) -> Forecast:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from actum.capture.model import Capture, Enforced
 from actum.contract.call import EffectivePolicy, Plan
@@ -18,6 +18,9 @@ from actum.contract.model import RunnerKind
 from actum.errors import Refused
 from actum.evidence.trace import Emit
 from actum.value import value
+
+if TYPE_CHECKING:
+    from actum.capture.redaction import Redaction
 
 #: Called with (``"stdout"`` or ``"stderr"``, bytes) while the tool runs, for a live terminal.
 OnOutput = Callable[[str, bytes], None]
@@ -118,6 +121,11 @@ class Channel(Protocol):
 
     def redacted(self, content: bytes) -> bytes:
         """`content`, made from what the tool said, without the secrets that it was given."""
+        ...
+
+    @property
+    def redaction(self) -> Redaction | None:
+        """What takes the tool's secrets out of anything it says, before that is kept or shown."""
         ...
 
     def fileno(self) -> int:

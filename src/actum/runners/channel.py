@@ -298,6 +298,10 @@ class LocalChannel:
     def enforcement(self) -> tuple[Enforced, ...]:
         return self._duplex.measured() if self._capture is None else self._capture.enforcement
 
+    @property
+    def redaction(self) -> Redaction | None:
+        return self._duplex.redaction
+
     def fileno(self) -> int:
         return self._duplex.fileno()
 

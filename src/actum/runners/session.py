@@ -13,6 +13,7 @@ import json
 import secrets
 import select
 import time
+from typing import TYPE_CHECKING
 
 from actum.capture.model import (
     Cancelled,
@@ -25,8 +26,10 @@ from actum.capture.model import (
     Failed,
     LimitKilled,
     PolicyBroken,
+    Stream,
 )
-from actum.capture.streams import StreamKeeper
+from actum.capture.streams import keeper
+from actum.capture.suspicions import suspicions
 from actum.contract.call import EffectivePolicy, Plan
 from actum.contract.canonical import blake3_bytes, sha256_bytes
 from actum.contract.limits import IDLE_S, MESSAGE_BYTES, STDERR_BYTES, STDOUT_BYTES
@@ -43,6 +46,9 @@ from actum.runners.base import (
 )
 from actum.runners.lifecycle import Lifecycle, never_started, trace_outcome
 from actum.value import replace
+
+if TYPE_CHECKING:
+    from actum.capture.redaction import Redaction
 
 VALUE = "value.json"
 _STILL_THERE = ("the session, which has a receipt of its own",)
@@ -109,7 +115,7 @@ class SessionRunner:
             {"limits": [row.limit for row in foreseen if row.enforced]},
         )
         try:
-            said = _Said(on_output)
+            said = _Said(on_output, self._channel.redaction)
             ending = self._converse(plan, said, cancel)
             capture = self._captured(ending, said, foreseen, lifecycle.elapsed_ms())
         except BaseException:
@@ -117,6 +123,12 @@ class SessionRunner:
             lifecycle.abort()
             raise
         self.failed += ending != Exited(0)
+        redaction = self._channel.redaction
+        if redaction is not None:
+            capture = redaction.capture(capture)
+            lifecycle.note(EventType.REDACTION, {"secrets": dict(redaction.found)})
+        if suspected := suspicions(capture):
+            lifecycle.note(EventType.SECRET_SUSPECTED, suspected)
         lifecycle.reached(
             EventType.TOOL_RUN_OUTPUT_CAPTURED,
             {
@@ -195,11 +207,10 @@ class SessionRunner:
         """No answer will come: end all of it, and tell what of it the host knows."""
         late = time.monotonic() >= deadline
         over = self._channel.over
-        while (line := self._channel.receive(0.0)) is not None:
-            said.take(line)
-            if said.total > _DRAIN_BYTES:
-                break  # it floods; what was said so far is enough
+        self._hear_out(said)
         whole = self._channel.close()
+        self._hear_out(said)  # what it had said, and the porter passed on when we hung up
+        said.answer = b""  # too late to be one
         if isinstance(whole.ending, LimitKilled | PolicyBroken):
             self.end(f"a call was ended for its limits ({type(whole.ending).__name__})")
             return whole.ending
@@ -215,20 +226,23 @@ class SessionRunner:
         self.end(f"it broke off in the middle of a call ({over or 'it has ended'})")
         return Failed(f"the session broke off before it had answered: {over or 'it has ended'}")
 
+    def _hear_out(self, said: _Said) -> None:
+        """What is there already, or as much of a flood as may be kept."""
+        while said.total < _DRAIN_BYTES and (line := self._channel.receive(0.0)) is not None:
+            said.take(line)
+
     def _captured(
         self, ending: Ending, said: _Said, foreseen: tuple[Enforced, ...], duration_ms: int
     ) -> Capture:
-        stdout, stderr = said.keepers[b"o"].finish(), said.keepers[b"e"].finish()
+        stdout, stderr = said.streams()
         peaks: dict[str, tuple[int | None, bool]] = {
             "timeout_ms": (duration_ms, isinstance(ending, DeadlinePassed)),
-            "memory_mb": (None, isinstance(ending, LimitKilled) and ending.limit == "memory_mb"),
-            "system_calls": (None, isinstance(ending, PolicyBroken)),
             "stdout_bytes": (stdout.total_bytes, stdout.truncated),
             "stderr_bytes": (stderr.total_bytes, stderr.truncated),
         }
         rows = []
-        for row in foreseen:
-            peak, tripped = peaks.get(row.limit, (None, False))
+        for row in self._channel.enforcement() or foreseen:
+            peak, tripped = peaks.get(row.limit, (row.peak, row.tripped))
             rows.append(replace(row, peak=peak, tripped=tripped))
         return Capture(
             ending=ending,
@@ -241,6 +255,8 @@ class SessionRunner:
         )
 
 
+_VEIL = bytes(byte ^ 0x5A for byte in range(256))  #: as `sandbox.session` has it
+
 #: How much more a session that is ended may still say.
 _DRAIN_BYTES = 8 << 20
 
@@ -248,9 +264,12 @@ _DRAIN_BYTES = 8 << 20
 class _Said:
     """What came over the channel during one call."""
 
-    def __init__(self, on_output: OnOutput | None) -> None:
+    def __init__(self, on_output: OnOutput | None, redaction: Redaction | None) -> None:
         self._on_output = on_output
-        self.keepers = {b"o": StreamKeeper(STDOUT_BYTES), b"e": StreamKeeper(STDERR_BYTES)}
+        self.keepers = {
+            b"o": keeper(STDOUT_BYTES, redaction),
+            b"e": keeper(STDERR_BYTES, redaction),
+        }
         self.answer = b""
         self.code = 1
         self.death = ""
@@ -263,21 +282,28 @@ class _Said:
         self.total += len(line)
         try:
             if kind in self.keepers:
-                chunk = base64.b64decode(rest)
-                self.keepers[kind].feed(chunk)
-                if self._on_output is not None:
-                    self._on_output("stdout" if kind == b"o" else "stderr", chunk)
+                self._show(kind, bytes(self.keepers[kind].feed(_unveiled(rest))))
                 return None
             stray, _, content = rest.partition(b" ")
             self.stray = int(stray)
             if kind == b"a":
-                self._read_answer(base64.b64decode(content))
+                self._read_answer(_unveiled(content))
             else:
                 self.death = _told(content)
         except (ValueError, RecursionError, binascii.Error):
             self.death = "said something that is no answer"
             return b"x"
         return kind
+
+    def streams(self) -> tuple[Stream, Stream]:
+        """No more is said."""
+        for kind, kept in self.keepers.items():
+            self._show(kind, kept.rest())
+        return self.keepers[b"o"].finish(), self.keepers[b"e"].finish()
+
+    def _show(self, kind: bytes, chunk: bytes) -> None:
+        if self._on_output is not None and chunk:
+            self._on_output("stdout" if kind == b"o" else "stderr", chunk)
 
     def _read_answer(self, content: bytes) -> None:
         document = json.loads(content)
@@ -286,6 +312,10 @@ class _Said:
         code = document.pop("code", None)
         self.code = code & 0xFF if type(code) is int else 1
         self.answer = json.dumps(document).encode() if document else b""
+
+
+def _unveiled(text: bytes) -> bytes:
+    return base64.b64decode(text).translate(_VEIL)
 
 
 def _why(whole: Capture) -> str:
@@ -331,5 +361,6 @@ def _but_input_and_time(plan: Plan) -> tuple[object, ...]:
         dict(plan.environment),
         plan.working_directory,
         plan.proof.executable,
+        plan.secrets,
         document,
     )

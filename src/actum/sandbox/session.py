@@ -8,7 +8,7 @@ word that nobody knows before, and only what is said with that word is its answe
 itself can be made to say anything by what ran in it before: an answer is the session's word about
 itself, and nobody's else.
 
-Lines to the host: `o` and `e` (output, base64), `a` (the answer), `x` (the interpreter has ended).
+Lines to the host: `o` and `e` (output), `a` (the answer), `x` (the interpreter has ended).
 """
 
 from __future__ import annotations
@@ -38,6 +38,9 @@ _PACKET_BYTES = 1 << 15
 _CHUNK_BYTES = 48 << 10
 _LAST, _MORE = b"l", b"m"
 _DUMPABLE = 4  # PR_SET_DUMPABLE
+#: So that no line spells a secret in base64 and gets it cut out of its middle: the host looks for
+#: secrets in what is said, once it is put together.
+_VEIL = bytes(byte ^ 0x5A for byte in range(256))
 
 
 def main(imports: list[str], do_imports: Callable[[list[str]], None], carry_out: CarryOut) -> None:
@@ -133,7 +136,7 @@ class _Porter:
                 self._drop_strays()
             first = False
             answer = self._carry(word, word + b"%08x" % len(order) + order)
-            _say(b"a%d " % self._stray + base64.b64encode(answer))
+            _say(b"a%d " % self._stray + _veiled(answer))
 
     def _next_line(self, *, watch: bool) -> bytes:
         poll = select.poll()
@@ -173,6 +176,7 @@ class _Porter:
                     if not self._relay(descriptor, _CHUNK_BYTES):
                         poll.unregister(descriptor)  # closed by every snippet and its children
                 elif descriptor == 0:
+                    self._relay_rest()
                     os._exit(0)  # the host hung up, or spoke out of turn
                 elif descriptor == self._woken:
                     self._reap()
@@ -207,7 +211,7 @@ class _Porter:
     def _relay(self, descriptor: int, most: int) -> int:
         chunk = os.read(descriptor, min(most, _CHUNK_BYTES))
         if chunk:
-            _say(self._outputs[descriptor] + base64.b64encode(chunk))
+            _say(self._outputs[descriptor] + _veiled(chunk))
         return len(chunk)
 
     def _relay_rest(self) -> None:
@@ -240,6 +244,10 @@ class _Porter:
         self._relay_rest()
         _say(b"x%d %s" % (self._stray, why))
         os._exit(1)
+
+
+def _veiled(content: bytes) -> bytes:
+    return base64.b64encode(content.translate(_VEIL))
 
 
 def _ready(descriptor: int) -> int:

@@ -147,6 +147,10 @@ class FakeChannel:
     def redacted(self, content: bytes) -> bytes:
         return content
 
+    @property
+    def redaction(self) -> None:
+        return None
+
     def fileno(self) -> int:
         raise ValueError("a fake has no descriptor; ask `receive`")
 
