@@ -177,9 +177,14 @@ def test_a_call_that_overruns_ends_the_session_and_later_ones_say_why(rt: Runtim
 
 def test_memory_is_limited_for_the_session_and_proven_by_the_kernel(rt: Runtime) -> None:
     with rt.python_session(memory="64M") as s:
-        assert s.run("x = bytearray(20 << 20)").ok
+        first = s.run("x = bytearray(20 << 20)", timeout="20s")
+        rows = {row.limit: row for row in first.enforcement}
+        assert first.ok
+        assert (rows["memory_mb"].peak or 0) >= 20
+        assert (rows["memory_mb"].tripped, rows["timeout_ms"].requested) == (False, "20000")
         killed = s.run("print('so far', flush=True)\ny = bytearray(300 << 20)")
         assert told(killed) == (Outcome.RESOURCE_KILLED, "so far\n")
+        assert {row.limit for row in killed.enforcement if row.tripped} == {"memory_mb"}
         assert s.run("1").reason_codes == ("SESSION_ENDED",)
     assert s.close().outcome is Outcome.RESOURCE_KILLED
 

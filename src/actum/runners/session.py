@@ -240,9 +240,11 @@ class SessionRunner:
             "stdout_bytes": (stdout.total_bytes, stdout.truncated),
             "stderr_bytes": (stderr.total_bytes, stderr.truncated),
         }
+        # Of the session so far, for all that is not measured by the call.
+        peaks = {row.limit: (row.peak, row.tripped) for row in self._channel.enforcement()} | peaks
         rows = []
-        for row in self._channel.enforcement() or foreseen:
-            peak, tripped = peaks.get(row.limit, (row.peak, row.tripped))
+        for row in foreseen:
+            peak, tripped = peaks.get(row.limit, (None, False))
             rows.append(replace(row, peak=peak, tripped=tripped))
         return Capture(
             ending=ending,
