@@ -17,6 +17,7 @@ from actum.errors import VerificationFailed
 from actum.evidence.audit import Decision, Kind
 from actum.evidence.findings import Finding, judged
 from actum.evidence.rotation import rotation_problem
+from actum.evidence.work_findings import work_receipts
 from actum.store import note
 from actum.store.database import Database
 from actum.store.keys import PublicKey
@@ -62,7 +63,10 @@ class _Walk:
         self._checkpoints = _paged(database, "SELECT size, number, note FROM checkpoints", "size")
         self._next = next(self._checkpoints, None)
         self._keys = tuple(trusted.values())
-        self._kept: dict[int, str] = dict(database.rows("SELECT final_seq, sha256 FROM receipts"))
+        self._kept: dict[int, str] = {
+            **dict(database.rows("SELECT final_seq, sha256 FROM receipts")),
+            **work_receipts(database),
+        }
         self._good_to = 0  # the newest record under a checkpoint that held
         self._denied: str | None = None
         self._due, self._number = 1, 0

@@ -32,6 +32,7 @@ from actum.evidence.row_findings import (
     one_execution,
     stray_findings,
 )
+from actum.evidence.work_findings import work_findings
 from actum.store import dsse, note
 from actum.store.blobs import BlobStore
 from actum.store.database import Database
@@ -132,6 +133,7 @@ class Verifier:
                 findings.append(signer_finding(kept, reading.signer_at(kept.final_seq)))
         findings += execution_findings(self._database, answers, reading.unclosed)
         findings += stray_findings(self._database)
+        findings += work_findings(self._database, self._trusted)
 
     def _kept_findings(self, kept: KeptReceipt) -> tuple[dict[str, Json] | None, list[Finding]]:
         subject = f"receipt {kept.receipt_id}"

@@ -14,9 +14,7 @@ import pytest
 from blake3 import blake3
 
 from actum import Runtime
-from actum.engine.work.receipt import PREDICATE_TYPE
-from actum.evidence.receipt import PAYLOAD_TYPE
-from actum.store import dsse
+from actum.evidence.work_findings import read_work_receipt
 
 from .shop import add_agent, item, make_project, opened
 
@@ -25,10 +23,7 @@ pytestmark = pytest.mark.sandbox
 
 def _predicate(rt: Runtime, path: str) -> dict:
     """What a receipt says, once its signature is believed."""
-    envelope = json.loads(Path(path).read_bytes())
-    statement = json.loads(dsse.verify(envelope, rt.keyring.trusted, payload_type=PAYLOAD_TYPE))
-    assert statement["predicateType"] == PREDICATE_TYPE
-    return statement["predicate"]
+    return read_work_receipt(json.loads(Path(path).read_bytes()), rt.keyring.trusted)
 
 
 @pytest.mark.req(

@@ -7,8 +7,6 @@ output) it holds digests only. Like every receipt it names paths, and is confide
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 
@@ -18,12 +16,12 @@ from actum.engine.work.admission import RunCapsule, counts
 from actum.engine.work.model import RunResult, WorkItem
 from actum.evidence.encoding import encoded
 from actum.evidence.facts import ACTUM_VERSION
-from actum.evidence.receipt import PAYLOAD_TYPE, STATEMENT_TYPE, Receipt, sign_receipt
+from actum.evidence.receipt import STATEMENT_TYPE, Receipt, sign_receipt
 from actum.evidence.trace import rfc3339
+from actum.evidence.work_findings import PREDICATE_TYPE
 from actum.store.keys import Signer
 from actum.value import value
 
-PREDICATE_TYPE = "urn:actum:work-receipt:v1"
 FILE_NAME = "RECEIPT.json"
 MANIFEST = "work-capsule"
 
@@ -129,15 +127,5 @@ def make_receipt(before: Before, after: After, result: RunResult, signer: Signer
     return sign_receipt(encoded(statement), result.receipt_id, signer)
 
 
-def read_predicate(payload: bytes) -> Mapping[str, Json]:
-    """Of a payload whose signature was checked."""
-    statement = json.loads(payload)
-    predicate: Mapping[str, Json] = statement["predicate"]
-    return predicate
-
-
 def _digest(text: str | None) -> str | None:
     return None if text is None else sha256_bytes(text.encode("utf-8", "surrogatepass"))
-
-
-__all__ = ["FILE_NAME", "PAYLOAD_TYPE", "After", "Before", "folder_of", "make_receipt"]

@@ -1,0 +1,69 @@
+"""What the store says about the receipts of work items, one finding per thing looked at."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+
+from actum.contract.canonical import sha256_bytes
+from actum.contract.model import Json
+from actum.errors import VerificationFailed
+from actum.evidence.encoding import encoded
+from actum.evidence.findings import Finding, judged
+from actum.evidence.receipt import PAYLOAD_TYPE, STATEMENT_TYPE
+from actum.store import dsse
+from actum.store.database import Database
+from actum.store.keys import PublicKey
+
+PREDICATE_TYPE = "urn:actum:work-receipt:v1"
+
+
+def work_receipts(database: Database) -> dict[int, str]:
+    """Audit record to the digest of the receipt it names; a home from before has no such table."""
+    if not _there(database):
+        return {}
+    return dict(database.rows("SELECT final_seq, sha256 FROM work_receipts"))
+
+
+def work_findings(database: Database, trusted: Mapping[str, PublicKey]) -> Iterator[Finding]:
+    """Every work receipt: its bytes, its signature, and that run and log tell the same."""
+    if not _there(database):
+        return
+    for receipt_id, envelope, digest, status, before, after, record in database.rows(
+        "SELECT work_receipts.receipt_id, envelope, sha256, status, before_hash, after_hash, record"
+        " FROM work_receipts LEFT JOIN work_runs USING (run_id)"
+        " LEFT JOIN audit ON audit.seq = final_seq ORDER BY final_seq"
+    ):
+        subject = f"work receipt {receipt_id}"
+        intact = sha256_bytes(envelope.encode()) == digest
+        yield judged(subject, "stored bytes", intact, "they are not those that were stored")
+        try:
+            predicate = read_work_receipt(json.loads(envelope), trusted)
+        except VerificationFailed as error:
+            yield Finding(subject, "signature", False, error.message)
+            continue
+        yield Finding(subject, "signature", True)
+        told = tuple(predicate[name] for name in ("status", "before_hash", "after_hash"))
+        same = predicate["receipt_id"] == receipt_id and told == (status, before, after)
+        yield judged(subject, "run", same, "the run it stands for is told differently")
+        logged = {} if record is None else json.loads(record)
+        in_log = tuple(logged.get(name) for name in ("status", "before_hash", "after_hash"))
+        yield judged(subject, "audit record", in_log == told, "the log tells it differently")
+
+
+def read_work_receipt(
+    envelope: Mapping[str, Json], trusted: Mapping[str, PublicKey]
+) -> dict[str, Json]:
+    """The predicate of a work receipt, if a trusted key signed it and it is whole."""
+    statement = json.loads(dsse.verify(envelope, trusted, payload_type=PAYLOAD_TYPE))
+    if (statement.get("_type"), statement.get("predicateType")) != (STATEMENT_TYPE, PREDICATE_TYPE):
+        raise VerificationFailed(f"predicateType: it is not {PREDICATE_TYPE}.")
+    predicate: dict[str, Json] = statement["predicate"]
+    capsule = {key: value for key, value in predicate["capsule"].items() if key != "sha256"}
+    if sha256_bytes(encoded(capsule)) != statement["subject"][0]["digest"]["sha256"]:
+        raise VerificationFailed("subject[0]: it is not the capsule of the predicate.")
+    return predicate
+
+
+def _there(database: Database) -> bool:
+    return database.row("SELECT 1 FROM sqlite_master WHERE name = 'work_receipts'") is not None
