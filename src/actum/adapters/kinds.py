@@ -12,22 +12,12 @@ from collections.abc import Callable, Mapping
 from actum.adapters import cli, mcp, sdk
 from actum.adapters.inputs import transformed
 from actum.adapters.output import Said
-from actum.capture.interpret import interpret
-from actum.capture.model import Capture
+from actum.adapters.told import Told
+from actum.capture.model import Capture, Exited
 from actum.contract.call import Call
 from actum.contract.model import Contract
-from actum.errors import Refused, Violation
+from actum.errors import Refused
 from actum.registry.model import Adapter, AdapterKind, Entry
-from actum.value import value
-
-
-@value
-class Told:
-    """What one attempt says about whether another one makes sense."""
-
-    code: int | None  #: exit code (cli) or HTTP status (api); ``None``: there is none
-    transport_failure: bool = False  #: the other side was not reached, or its answer was cut off
-    retry_after_s: float | None = None  #: what the other side asked for
 
 
 def build_call(contract: Contract, entry: Entry) -> Call:
@@ -43,34 +33,21 @@ def build_call(contract: Contract, entry: Entry) -> Call:
     return build(transformed(contract, entry), entry)
 
 
-def check_supported(adapter: Adapter) -> tuple[Violation, ...]:
-    """Whatever in `adapter` this version cannot carry out."""
-    # Asked for and silently not done would be a promise broken.
-    again = []
-    if adapter.retry.max_attempts > 1:
-        again.append(
-            Violation(
-                code="RETRY_UNSUPPORTED",
-                field="errors.retry.max_attempts",
-                value=str(adapter.retry.max_attempts),
-                message="errors.retry: this version makes one attempt. Write max_attempts: 1.",
-            )
-        )
-    if adapter.fallback is not None:
-        again.append(
-            Violation(
-                code="RETRY_UNSUPPORTED",
-                field="errors.fallback",
-                value=adapter.fallback.adapter_id,
-                message="errors.fallback: this version has no fallback. Write fallback: null.",
-            )
-        )
-    return tuple(again)
+def may_repeat(contract: Contract, entry: Entry, operation: str) -> bool:
+    """Whether `operation` may be done twice: by nature, as declared, or because it has a key."""
+    declared = entry.tool.operation(operation)
+    if declared.idempotent:
+        return True
+    if declared.key is not None:
+        parameters = transformed(contract, entry).inputs.parameters
+        if parameters.get(declared.key) is not None:
+            return True
+    return entry.adapter.kind is AdapterKind.API and _api_repeatable(entry.adapter, operation)
 
 
 def said_by(adapter: Adapter, capture: Capture) -> Said:
     """What there is to transform: stdout, and the value that a driver's answer holds."""
-    return _SPEAKERS.get(adapter.kind, _stdout)(capture)
+    return _SPEAKERS.get(adapter.kind, _stdout)(adapter, capture)
 
 
 def told_by(adapter: Adapter, capture: Capture) -> Told:
@@ -78,23 +55,54 @@ def told_by(adapter: Adapter, capture: Capture) -> Told:
     return _TELLERS.get(adapter.kind, _exit_code)(capture)
 
 
-def _stdout(capture: Capture) -> Said:
+def _stdout(_: Adapter, capture: Capture) -> Said:
     return Said(raw=capture.stdout.kept, truncated=capture.stdout.truncated)
 
 
 def _exit_code(capture: Capture) -> Told:
-    return Told(code=interpret(capture.ending).exit_code)
+    """Only of a tool that ended by itself: 143 for a timeout is our word, not the tool's."""
+    return Told(code=capture.ending.code if isinstance(capture.ending, Exited) else None)
+
+
+# Each loads its kind when the first adapter of that kind is used.
+
+
+def _api_call(contract: Contract, entry: Entry) -> Call:
+    from actum.adapters import api
+
+    return api.build_call(contract, entry)
+
+
+def _api_answer(adapter: Adapter, capture: Capture) -> Said:
+    from actum.adapters import api
+
+    return api.said_by(adapter, capture)
+
+
+def _api_status(capture: Capture) -> Told:
+    from actum.adapters import api
+
+    return api.told_by(capture)
+
+
+def _api_repeatable(adapter: Adapter, operation: str) -> bool:
+    from actum.adapters import api
+
+    return api.repeatable(adapter, operation)
 
 
 _BUILDERS: Mapping[AdapterKind, Callable[[Contract, Entry], Call]] = {
     AdapterKind.CLI: cli.build_call,
+    AdapterKind.API: _api_call,
     AdapterKind.SDK: sdk.build_call,
     AdapterKind.MCP: mcp.build_call,
 }
-_SPEAKERS: Mapping[AdapterKind, Callable[[Capture], Said]] = {
-    AdapterKind.SDK: sdk.said,
+_SPEAKERS: Mapping[AdapterKind, Callable[[Adapter, Capture], Said]] = {
+    AdapterKind.API: _api_answer,
+    AdapterKind.SDK: lambda _, capture: sdk.said(capture),
 }
 _TELLERS: Mapping[AdapterKind, Callable[[Capture], Told]] = {
+    AdapterKind.API: _api_status,
     # An answer that says "error" is an answer, and has no code to try again for.
     AdapterKind.MCP: lambda capture: Told(
         code=None, transport_failure=mcp.lost_on_the_way(capture)

@@ -22,7 +22,7 @@ from actum.engine import plan as planning
 from actum.engine.approvals import ApprovalRequired
 from actum.engine.determinism import Determination
 from actum.engine.interpretation import interpreted, output_digest, told
-from actum.engine.result import Result
+from actum.engine.result import Attempt, FellBack, Result
 from actum.engine.rooms import Rooms
 from actum.errors import EvidenceUnavailable, Fault, Refused, SandboxUnavailable
 from actum.evidence.facts import ExecutionFacts, Intent, Opened, Stage
@@ -30,7 +30,14 @@ from actum.evidence.trace import EventType, Trace, TraceEvent
 from actum.policy.gates import Granted
 from actum.registry.model import Adapter
 from actum.runners.base import Runner
-from actum.value import fields, replace
+from actum.value import fields, replace, value
+
+
+@value(kw_only=False)
+class State:
+    intent: Intent
+    stage: Stage
+    granted: tuple[Granted, ...]
 
 
 class Account:
@@ -46,6 +53,9 @@ class Account:
         self.opened: Opened | None = None
         self.granted: tuple[Granted, ...] = ()
         self.determination: Determination | None = None
+        self._used = self.granted
+        self.history: tuple[Attempt, ...] = ()  #: of adapters that may try again or fall back
+        self.fell_back: FellBack | None = None
         whole, identity = digests(contract)
         self._learnt: dict[str, object] = {}
         self._intent = Intent(
@@ -61,16 +71,29 @@ class Account:
 
     @property
     def trace_context(self) -> TraceContext:
+        intent = self.intent
         return TraceContext(
-            trace_id=self.intent.trace_id,
-            execution_id=self.intent.contract.execution_id,
-            parent=self.intent.parent_receipt,
+            trace_id=intent.trace_id,
+            execution_id=intent.execution_id,
+            attempt=intent.attempt,
+            parent=intent.parent_receipt,
         )
+
+    def state(self) -> State:
+        """What is known now, to return to if another attempt is refused."""
+        return State(self.intent, self.stage, self.granted)
+
+    def restore(self, state: State) -> None:
+        self._learnt.clear()
+        self._intent, self.stage, self.granted = state.intent, state.stage, state.granted
 
     def open(self) -> None:
         """Put on record that it is about to start; raises if it must not."""
-        self.opened = self.rooms.ledger.write_ahead(self.intent, self._using_approvals())
+        ledger = self.rooms.ledger
+        record = ledger.write_ahead if self.opened is None else ledger.another_attempt
+        self.opened = record(self.intent, self._using_approvals())
         self._tell_approvals("used")
+        self._used = self.granted  # now, and not a second time
         self.stage = Stage.RUNNER
 
     def require_open(self, runner: Runner) -> None:
@@ -81,7 +104,7 @@ class Account:
             )
 
     def _using_approvals(self) -> Callable[[sqlite3.Cursor], None] | None:
-        if not self.granted:
+        if self.granted is self._used:
             return None
         intent = self.intent
         return self.rooms.approvals.using(self.granted, intent.execution_id, intent.started_at)
@@ -96,6 +119,8 @@ class Account:
         return asked
 
     def _tell_approvals(self, state: str) -> None:
+        if self.granted is self._used:
+            return
         for grant in self.granted:
             self._tell(grant.need.gate, grant.request_id, grant.decided_by, state)
 
@@ -150,7 +175,9 @@ class Account:
             tool_id=intent.contract.tool_id,
             adapter_id=intent.adapter.adapter_id if intent.adapter else intent.contract.adapter_id,
             runner_type=intent.policy.runner.value if intent.policy else None,
-            attempts=1 if self.stage is Stage.RUNNER else 0,
+            attempts=self.intent.attempt if self.stage is Stage.RUNNER else 0,
+            history=self.history,
+            fallback=self.fell_back,
             outcome=outcome,
             reason_codes=reasons,
             receipt_id=intent.receipt_id,
@@ -217,7 +244,7 @@ class Account:
             violations=tuple(planning.output_problem(text) for text in problems),
             output=output,
             determinism=self.determination.document() if self.determination else None,
-            **told(capture, verdict, problems, plan.trace.trace_id, output),
+            **told(adapter, capture, verdict, problems, plan.trace.trace_id, output),
         )
         facts = self._facts(
             verdict.outcome,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from actum.adapters.kinds import said_by
+from actum.adapters.kinds import said_by, told_by
 from actum.adapters.output import apply_output_transforms
 from actum.adapters.parsers import OutputInvalid
 from actum.capture.interpret import Verdict, check_outputs, interpret
@@ -26,13 +26,19 @@ def interpreted(
 
 
 def told(
-    capture: Capture, verdict: Verdict, problems: tuple[str, ...], trace_id: str, output: Json
+    adapter: Adapter,
+    capture: Capture,
+    verdict: Verdict,
+    problems: tuple[str, ...],
+    trace_id: str,
+    output: Json,
 ) -> dict[str, Any]:
     """The part of a `Result` that tells of the tool's run."""
     status = PROJECTIONS[verdict.outcome].tool_run or ToolRunStatus.ERROR
     stdout, stdout_facts = encoded(capture.stdout)
     stderr, stderr_facts = encoded(capture.stderr)
-    reason = verdict.error_reason or "; ".join(problems) or None
+    ended = told_by(adapter, capture).reason or verdict.error_reason
+    reason = ended or "; ".join(problems) or None
     if reason and verdict.outcome is not Outcome.OUTPUT_INVALID and output is not None:
         reason = f"{reason}; {output['error']['type']}: {output['error']['message']}"
     return {

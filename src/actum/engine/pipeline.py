@@ -13,13 +13,14 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Mapping
 
-from actum.adapters.kinds import build_call, check_supported
-from actum.capture.model import Enforced
+from actum.adapters.kinds import build_call
+from actum.capture.model import Capture, Enforced
 from actum.contract.call import Call, Check, EffectivePolicy, Plan
 from actum.contract.model import Contract, Determinism, Json
 from actum.engine import plan as planning
 from actum.engine.account import Account
 from actum.engine.approvals import ApprovalRequired
+from actum.engine.attempts import Ready, carry_out, prepared
 from actum.engine.determinism import look_again
 from actum.engine.plan import Judged
 from actum.engine.programs import Carry, with_program
@@ -50,28 +51,38 @@ def execute(
     """Carry out one contract, or say why not. Returns a Result for every outcome."""
     turn = turn or Queueing(rooms.places, cancel, rooms.wait_s)
     account = Account(contract, rooms, trace_id or str(uuid.uuid4()), parent_receipt)
+
+    def made_ready(asked: Contract) -> Ready:
+        return prepare(asked, rooms, account, _compiling(account, rooms, cancel))
+
+    def run(ready: Ready) -> Capture:
+        # The runner prepares, asks `account.open`, and starts the tool when it returns.
+        emit = account.trace.emit
+        capture = ready.runner.run(ready.plan, emit, on_output, cancel, account.open)
+        account.require_open(ready.runner)
+        return capture
+
     try:
         known = rooms.executions.get(contract.execution_id)
         if known is not None and known.may_have_run:
             return answer_again(
                 known, account.intent.identity_sha256, rooms.sessions, rooms.receipts
             )
-        ready = prepare(contract, rooms, account, _compiling(account, rooms, cancel))
+        ready = prepared(contract, account, made_ready)
         account.stage = Stage.WRITE_AHEAD
         with turn.place(contract) as got:
             if got is Got.AFTER_A_WAIT:  # what was judged may have changed meanwhile
-                ready = prepare(contract, rooms, account)
+                ready = prepared(contract, account, lambda asked: prepare(asked, rooms, account))
                 account.stage = Stage.WRITE_AHEAD
-            emit = account.trace.emit
             if got is Got.CANCELLED:
                 account.open()  # received and cancelled is on record too
                 capture = never_started(
-                    ready.plan, ready.runner.kind, emit, account.intent.foreseen
+                    ready.plan, ready.runner.kind, account.trace.emit, account.intent.foreseen
                 )
             else:
-                # The runner prepares, asks `account.open`, and starts the tool when it returns.
-                capture = ready.runner.run(ready.plan, emit, on_output, cancel, account.open)
-                account.require_open(ready.runner)
+                ready, capture = carry_out(
+                    contract, ready, account, run=run, prepare=made_ready, cancel=cancel
+                )
                 if contract.determinism is not Determinism.D0:
                     account.tell_determinism(
                         look_again(ready.plan, ready.runner, capture, cancel, contract.determinism)
@@ -174,7 +185,6 @@ def prepare(
     entry = rooms.registry.entry(contract.tool_id, contract.adapter_id, task=_task(contract))
     account.know(tool=entry.tool_ref, adapter=entry.adapter_ref)
     entry = with_program(contract, entry, rooms, carry)
-    _require_supported(entry)
     account.stage = Stage.VALIDATION
     call = build(contract, entry)
     judged = planning.judge(contract, entry, call, rooms.policy, granted)
@@ -195,7 +205,7 @@ def prepare(
         from actum.engine.mcp.through import ThroughServer  # few calls need it
 
         runner = ThroughServer(runner, contract, entry, rooms, account)
-    return Ready(plan, runner, entry.adapter)
+    return Ready(plan, runner, entry, call.operation)
 
 
 def _approved(
@@ -213,13 +223,6 @@ def _approved(
     return judged
 
 
-@value(kw_only=False)
-class Ready:
-    plan: Plan
-    runner: Runner
-    adapter: Adapter
-
-
 @value
 class Forecast:
     """The answer of `actum check`."""
@@ -234,9 +237,3 @@ class Forecast:
 def _task(contract: Contract) -> Task:
     """What the adapter must be able to do, if the contract leaves its choice to the registry."""
     return Task(operation=contract.inputs.command, parameters=tuple(contract.inputs.parameters))
-
-
-def _require_supported(entry: Entry) -> None:
-    violations = check_supported(entry.adapter)
-    if violations:
-        raise planning.refused(violations)

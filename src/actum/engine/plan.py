@@ -28,7 +28,7 @@ from actum.policy.inputs import Checked, check_inputs
 from actum.policy.secrets import check_secrets, descriptor_numbers
 from actum.registry.model import Entry
 from actum.registry.registry import Registry
-from actum.value import value
+from actum.value import replace, value
 
 #: How OpenSSL, curl, requests, Node and git are told whom to trust.
 _AUTHORITY_VARIABLES = (
@@ -173,6 +173,20 @@ def make_plan(
         secrets=call.secrets,
         steady=is_steady,
         label=contract.metadata.purpose,
+    )
+
+
+def again(plan: Plan, attempt: int, timeout_ms: int) -> Plan:
+    """The same plan for another attempt: never wider, and with no more time than is left."""
+    limits = plan.policy.limits
+    policy = replace(
+        plan.policy, limits=replace(limits, timeout_ms=min(limits.timeout_ms, timeout_ms))
+    )
+    return replace(
+        plan,
+        policy=policy,
+        proof=replace(plan.proof, policy_sha256=policy.sha256),
+        trace=replace(plan.trace, attempt=attempt),
     )
 
 

@@ -63,6 +63,30 @@ class StreamFacts:
 
 
 @value
+class Attempt:
+    """One attempt of several that were possible; what it said is here as digests only."""
+
+    attempt: int
+    adapter_id: str
+    outcome: str
+    code: int | None  #: exit code or HTTP status
+    transport_failure: bool
+    duration_ms: int
+    proof_sha256: str
+    output_digest: str
+    why: str  #: why it was, or was not, tried again; empty after a success
+
+
+@value
+class FellBack:
+    """That the condition for the other adapter held, and what came of it."""
+
+    adapter_id: str
+    condition: str
+    refused: tuple[str, ...] = ()  #: why it did not run after all; empty: it ran
+
+
+@value
 class Result:
     """One execution, as told to whoever asked for it."""
 
@@ -89,6 +113,8 @@ class Result:
     determinism: Mapping[str, Json] | None = None
     #: Writes that file; a receipt is in the store already, and most are never asked for as a file.
     export: Callable[[], object] | None = field(default=None, compare=False, repr=False)
+    history: tuple[Attempt, ...] = ()  #: where the adapter may try again or fall back
+    fallback: FellBack | None = None
 
     @property
     def receipt_path(self) -> str:
@@ -117,6 +143,8 @@ class Result:
             "adapter_id": self.adapter_id,
             "runner_type": self.runner_type,
             "attempts": self.attempts,
+            "history": [_plain(attempt) for attempt in self.history],
+            "fallback": _plain(self.fallback) if self.fallback else None,
             "replayed": self.replayed,
             "outcome": self.outcome.value,
             "reason_codes": list(self.reason_codes),
@@ -240,4 +268,12 @@ def result_from(document: Mapping[str, Json], stdout: bytes, stderr: bytes) -> R
         egress=tuple(Connection(**item) for item in document["egress"]),
         determinism=document.get("determinism"),
         replayed=True,
+        history=tuple(Attempt(**item) for item in document.get("history", ())),
+        fallback=_fell_back(document.get("fallback")),
     )
+
+
+def _fell_back(document: Mapping[str, Json] | None) -> FellBack | None:
+    if document is None:
+        return None
+    return FellBack(**{**document, "refused": tuple(document["refused"])})

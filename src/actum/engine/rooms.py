@@ -8,6 +8,7 @@ from datetime import datetime
 from actum.contract.model import RunnerKind
 from actum.engine.approvals import Approvals
 from actum.engine.mcp.kept import KeptServers
+from actum.engine.pace import Pace
 from actum.errors import Refused
 from actum.evidence.executions import Executions
 from actum.evidence.ledger import Ledger
@@ -20,6 +21,7 @@ from actum.secrets.given import Secrets
 from actum.store.session import SessionStore
 from actum.value import value
 
+_PACE = Pace()
 #: The one clock. Decisions see only the time a contract was created; records see when.
 Clock = Callable[[], datetime]
 
@@ -40,6 +42,7 @@ class Rooms:
     session: str  #: for contracts that name none
     clock: Clock
     secrets: Secrets
+    pace: Pace = _PACE
 
     def runner(self, kind: RunnerKind) -> Runner:
         """The runner the ToolSpec names, or a refusal: never another one in its place."""

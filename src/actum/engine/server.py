@@ -18,7 +18,8 @@ from actum.contract.limits import IDLE_S
 from actum.contract.model import Contract
 from actum.engine.account import Account
 from actum.engine.approvals import ApprovalRequired
-from actum.engine.pipeline import Ready, prepare
+from actum.engine.attempts import Ready
+from actum.engine.pipeline import prepare
 from actum.engine.result import Result
 from actum.engine.rooms import Rooms
 from actum.errors import Refused

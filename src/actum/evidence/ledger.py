@@ -65,11 +65,15 @@ class Ledger:
             page.append(Audit.allowed(intent).document())
             return _opened(page, intent, opening)
 
-    def another_attempt(self, intent: Intent) -> Opened:
+    def another_attempt(
+        self, intent: Intent, also: Callable[[sqlite3.Cursor], None] | None = None
+    ) -> Opened:
         """Record that a retry or fallback of an open execution is about to start."""
         opening = recovery.opening(intent)
         with self.log.page() as page:
             require_open(page.cursor, intent)
+            if also is not None:
+                also(page.cursor)
             return _opened(page, intent, opening)
 
     def seal(self, facts: ExecutionFacts, result: Mapping[str, Json] | None) -> Receipt:

@@ -14,6 +14,7 @@ from actum.contract.document import Document
 from actum.contract.model import Json
 from actum.contract.place import Path as Place
 from actum.errors import Problem
+from actum.registry.api_coherence import api_problems
 from actum.registry.digest import Snapshot, is_document
 from actum.registry.transforms import schema_fault, spec_problem
 
@@ -160,6 +161,8 @@ def adapter_problems(
                 permitted=tool.value["tool_id"],
             )
         yield from _fallback(document, {*owners, *known})
+        if document.value["type"] == "api":
+            yield from api_problems(document)
         yield from _transforms(document)
         yield from _dates(document, ("metadata", "created"), ("metadata", "updated"))
 

@@ -24,6 +24,7 @@ from actum.registry.model import (
     AdapterStatus,
     CliInterface,
     Fallback,
+    Operation,
     Permissions,
     Retry,
     SandboxOverride,
@@ -139,6 +140,9 @@ def tool_of(value: Mapping[str, Any], folder: Path) -> Tool:
         servers=value.get("servers", {}),
         packages_folder=value.get("packages", {}).get("folder", "lib"),
         packages_path=value.get("packages", {}).get("path"),
+        operations={
+            name: Operation(**declared) for name, declared in value.get("operations", {}).items()
+        },
     )
 
 

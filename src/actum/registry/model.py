@@ -63,6 +63,17 @@ class Permissions:
 
 
 @value
+class Operation:
+    """What is declared about doing one operation twice."""
+
+    idempotent: bool = False  #: twice is the same as once
+    key: str | None = None  #: a parameter that makes it so whenever it is given
+
+
+_ORDINARY = Operation()
+
+
+@value
 class Tool:
     tool_id: str
     name: str
@@ -83,6 +94,10 @@ class Tool:
     servers: Mapping[str, Json] = field(default_factory=dict)  #: MCP servers it may start or reach
     packages_folder: str = "lib"  #: of the tool's folder: code of its sdk adapters, pinned with it
     packages_path: str | None = None  #: instead: packages elsewhere, from the repo root
+    operations: Mapping[str, Operation] = field(default_factory=dict)  #: those that say something
+
+    def operation(self, name: str) -> Operation:
+        return self.operations.get(name, _ORDINARY)
 
 
 @value
@@ -120,6 +135,13 @@ class SandboxOverride:
     network_allow: tuple[str, ...] | None = None
 
 
+_MAPPINGS = {
+    AdapterKind.API: "endpoint_mapping",
+    AdapterKind.SDK: "function_mapping",
+    AdapterKind.MCP: "tool_mapping",
+}
+
+
 @value
 class Adapter:
     adapter_id: str
@@ -139,6 +161,12 @@ class Adapter:
     updated: str
     status: AdapterStatus
     sha256: str  #: of the file, as approved
+
+    @property
+    def operations(self) -> tuple[str, ...]:
+        """What an adapter that is no cli one can be asked to do."""
+        mapping = _MAPPINGS.get(self.kind)
+        return tuple(self.interface[mapping]) if mapping else ()
 
 
 @value

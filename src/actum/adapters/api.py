@@ -1,0 +1,295 @@
+"""API adapters: from a contract to one HTTP call, made by a driver inside the sandbox.
+
+The driver (`drivers/http_call.py`) is a provided file; what it is to do travels on its stdin as
+JSON, what came back is one JSON document on its stdout. Credentials are no part of either: the
+order only names the variable that tells the driver from which descriptor to read them.
+
+Of the parameters, those that the path names go there, percent-encoded; of the others a GET, HEAD,
+DELETE or OPTIONS makes a query, any other method a JSON object. Nothing is sent from this process.
+"""
+
+from __future__ import annotations
+
+import base64
+import http
+import json
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from urllib.parse import quote, urlencode, urlsplit
+
+from actum.adapters.output import Said
+from actum.adapters.parsers import OutputInvalid, parse_text
+from actum.adapters.schema import check_parameters
+from actum.adapters.told import Told
+from actum.capture.model import Capture, Exited
+from actum.contract.call import PROVIDED, Argument, Call, SecretUse, secrets_asked
+from actum.contract.model import SCRATCH, Contract, Json
+from actum.errors import Refused, Violation
+from actum.policy.allowlist import split_endpoint
+from actum.registry.model import Adapter, Entry, Tool
+
+_DRIVER = "http_call.py"
+_PROGRAM = "python3"
+#: Of a response; the driver's whole answer must fit into what is kept of stdout.
+MAX_BYTES = 1_000_000
+_IN_QUERY = frozenset({"GET", "HEAD", "DELETE", "OPTIONS"})
+_PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_.-]*)\}")
+_SHOWN = 80
+KEY_HEADER = "Idempotency-Key"
+
+
+def build_call(contract: Contract, entry: Entry) -> Call:
+    """The driver with its order; raises `Refused` with everything that is wrong at once."""
+    inputs, interface = contract.inputs, entry.adapter.interface
+    endpoint = interface["endpoint_mapping"].get(inputs.command)
+    if endpoint is None:
+        raise unknown_operation(inputs.command, interface["endpoint_mapping"], entry)
+    violations = [
+        *check_parameters(entry.tool.args_schema, inputs.parameters, ()),
+        *_not_taken(contract),
+    ]
+    method, template = split_endpoint(endpoint)
+    given = {name: value for name, value in inputs.parameters.items() if value is not None}
+    key = entry.tool.operation(inputs.command).key
+    headers = dict(interface.get("headers", {}))
+    try:
+        if key is not None and key in given:
+            headers[KEY_HEADER] = _line(f"inputs.parameters.{key}", given.pop(key))
+        path, rest = _path(template, given)
+        query, body = _rest(method, rest, inputs.stdin)
+    except _Unfit as error:
+        violations.append(error.violation)
+    if violations:
+        raise Refused(
+            "ARGS_INVALID",
+            f"{len(violations)} problem(s) in the inputs of {entry.tool.name}: "
+            + " ".join(violation.message for violation in violations),
+            violations=tuple(dict.fromkeys(violations)),
+        )
+    if body is not None and not any(name.lower() == "content-type" for name in headers):
+        headers["Content-Type"] = "application/json"
+    auth, secrets = _auth(interface, entry.tool)
+    order: dict[str, Json] = {
+        "method": method,
+        "url": interface["base_url"].rstrip("/") + path + query,
+        "headers": {"User-Agent": "actum", "Accept-Encoding": "identity", **headers},
+        "body": None if body is None else base64.b64encode(body).decode(),
+        "auth": auth,
+        "hosts": list(entry.adapter.override.network_allow or (_host(interface["base_url"]),)),
+        "max_bytes": MAX_BYTES,
+    }
+    return Call(
+        tool=entry.tool_ref,
+        adapter=entry.adapter_ref,
+        operation=inputs.command,
+        program=_PROGRAM,
+        arguments=tuple(
+            Argument(value=value, field="interface.api", fixed=True)
+            for value in ("-I", "-S", f"{PROVIDED}/{_DRIVER}")
+        ),
+        environment=inputs.environment,
+        stdin=json.dumps(order, sort_keys=True).encode(),
+        working_directory=SCRATCH,
+        input_files=(),
+        provided={_DRIVER: _driver()},
+        secrets=(*secrets, *secrets_asked(inputs)),
+    )
+
+
+@cache
+def _driver() -> bytes:
+    return (Path(__file__).parent / "drivers" / _DRIVER).read_bytes()
+
+
+def unknown_operation(asked: str, known: Mapping[str, Json], entry: Entry) -> Refused:
+    """An operation that the adapter does not map: nothing stands for it."""
+    violation = Violation(
+        code="IV-01",
+        field="inputs.command",
+        value=asked[:_SHOWN],
+        message=f"The adapter {entry.adapter.adapter_id} has no operation {asked[:_SHOWN]!r}; "
+        f"it has: {', '.join(sorted(known))}.",
+    )
+    return Refused("IV-01", violation.message, violations=(violation,))
+
+
+class _Unfit(Exception):
+    def __init__(self, field: str, message: str) -> None:
+        # Never the value: what is sent to a service may be anybody's.
+        self.violation = Violation(code="ARGS_INVALID", field=field, value="", message=message)
+
+
+def _not_taken(contract: Contract) -> Iterator[Violation]:
+    for name, given in (
+        ("arguments", contract.inputs.arguments),
+        ("input_files", contract.inputs.input_files),
+    ):
+        if given:
+            yield _Unfit(
+                f"inputs.{name}",
+                f"inputs.{name}: an api adapter takes parameters, or a body on stdin.",
+            ).violation
+
+
+def _path(template: str, given: Mapping[str, Json]) -> tuple[str, dict[str, Json]]:
+    """The path, and the parameters that it did not take."""
+    named = _PLACEHOLDER.findall(template)
+    missing = [name for name in named if name not in given]
+    if missing:
+        field = f"inputs.parameters.{missing[0]}"
+        raise _Unfit(field, f"The path {template} needs the parameter {missing[0]}.")
+    values = {name: _segment(f"inputs.parameters.{name}", given[name]) for name in named}
+    path = _PLACEHOLDER.sub(lambda found: values[found[1]], template)
+    return path, {name: value for name, value in given.items() if name not in values}
+
+
+def _segment(field: str, value: Json) -> str:
+    """One part of a path: encoded so that it cannot end there, and never a step up."""
+    text = _scalar(field, value)
+    if not text or any(part in (".", "..") for part in re.split(r"[/\\]", text)):
+        raise _Unfit(field, f"{field} is empty or a step in a path, which no name of a thing is.")
+    return quote(text, safe="")
+
+
+def _scalar(field: str, value: Json) -> str:
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            raise _Unfit(field, f"{field} holds a lone surrogate.") from error
+        if any(ord(character) < 32 or ord(character) == 127 for character in value):
+            raise _Unfit(field, f"{field} holds a control character.")
+        return value
+    if isinstance(value, (bool, int, float)):
+        return json.dumps(value)
+    raise _Unfit(field, f"{field} must be a string, number or boolean to be part of an address.")
+
+
+def _line(field: str, value: Json) -> str:
+    text = _scalar(field, value)
+    if not text or not text.isascii() or len(text) > 255:
+        raise _Unfit(field, f"{field} must be 1 to 255 plain characters to be a key.")
+    return text
+
+
+def _rest(method: str, rest: Mapping[str, Json], stdin: bytes | None) -> tuple[str, bytes | None]:
+    """(query, body) of what the path did not take."""
+    if method in _IN_QUERY:
+        if stdin:
+            raise _Unfit("inputs.stdin", f"inputs.stdin: a {method} has no body.")
+        pairs = [
+            (name, _scalar(f"inputs.parameters.{name}", item))
+            for name, value in rest.items()
+            for item in (value if isinstance(value, (list, tuple)) else (value,))
+        ]
+        return (f"?{urlencode(pairs)}" if pairs else ""), None
+    if stdin and rest:
+        names = ", ".join(rest)
+        raise _Unfit("inputs.stdin", f"inputs.stdin: the body is made of {names} already.")
+    return "", stdin or json.dumps(dict(rest), ensure_ascii=False).encode()
+
+
+def _auth(
+    interface: Mapping[str, Json], tool: Tool
+) -> tuple[dict[str, Json], tuple[SecretUse, ...]]:
+    """How the driver is to prove who asks, and the secret that it needs for that."""
+    kind, more = interface["auth_method"], interface.get("auth", {})
+    if kind == "none":
+        return {"kind": "none"}, ()
+    allowed = tool.permissions.secrets
+    name = more.get("secret") or (allowed[0] if len(allowed) == 1 else None)
+    if name is None:
+        listed = ", ".join(allowed) or "none"
+        raise Refused(
+            "AUTH_SECRET_UNNAMED",
+            f"interface.api.auth_method is {kind}, but which secret to use is not said: "
+            f"{tool.tool_id} is approved for {listed}.",
+            remedy="Name one in permissions.secrets.allowed of tool.yaml, or, of several, in "
+            "interface.api.auth.secret of the adapter; then approve the tool again.",
+        )
+    use = SecretUse(name=name, variable=f"ACTUM_FD_{name}", by_descriptor=True)
+    auth: dict[str, Json] = {"kind": kind, "descriptor": use.variable}
+    if kind == "api_key":
+        query = more.get("query")
+        auth |= {"query": query, "header": None if query else more.get("header", "X-API-Key")}
+    if kind == "oauth":
+        auth |= {
+            "token_url": more["token_url"],
+            "client_id": more["client_id"],
+            "scope": more.get("scope", ""),
+        }
+    return auth, (use,)
+
+
+def _host(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.hostname}:{parts.port}" if parts.port else parts.hostname or ""
+
+
+def _answer(capture: Capture) -> dict[str, Json]:
+    """What the driver said; empty if it did not come to say anything."""
+    if not isinstance(capture.ending, Exited) or capture.stdout.truncated:
+        return {}
+    try:
+        answer = json.loads(capture.stdout.kept)
+    except ValueError:
+        return {}
+    return answer if isinstance(answer, dict) else {}
+
+
+def said_by(adapter: Adapter, capture: Capture) -> Said:
+    """The body of the response: JSON if it says that it is, else text, else base64 of its bytes."""
+    answer = _answer(capture)
+    if "body" not in answer:
+        raise OutputInvalid("The driver gave no answer.")
+    body, kind = answer["body"], answer["headers"].get("content-type", "").lower()
+    if answer["encoding"] != "utf-8":
+        raw = base64.b64decode(body)
+        return Said(raw=raw, has_value=True, value={"encoding": "base64", "body": body})
+    raw = body.encode()
+    transforms = adapter.output_transforms
+    if transforms and transforms[0].type == "parse":
+        return Said(raw=raw)
+    media = kind.partition(";")[0].strip()
+    if not body.strip():
+        return Said(raw=raw, has_value=True)
+    if media == "application/json" or media.endswith("+json"):
+        return Said(raw=raw, has_value=True, value=parse_text("json", body, "the response"))
+    return Said(raw=raw, has_value=True, value=body)
+
+
+def told_by(capture: Capture) -> Told:
+    """Status, transport failure, and how long the service asks to be left alone."""
+    answer = _answer(capture)
+    status, error = answer.get("status"), answer.get("error") or {}
+    code = status if isinstance(status, int) else None
+    if error:
+        transport = error.get("kind") == "transport"
+        return Told(
+            code=None if transport else code,
+            transport_failure=transport,
+            untouched=transport and error.get("sent") is False,
+            reason=str(error.get("message", ""))[:300],
+        )
+    wait = answer.get("retry_after_s")
+    return Told(
+        code=code,
+        retry_after_s=float(wait) if isinstance(wait, (int, float)) else None,
+        reason="" if code is None or 200 <= code < 300 else _phrase(code),
+    )
+
+
+def _phrase(code: int) -> str:
+    """Our own words for a status; those of the other side are its output."""
+    try:
+        return f"HTTP {code} {http.HTTPStatus(code).phrase}"
+    except ValueError:
+        return f"HTTP {code}"
+
+
+def repeatable(adapter: Adapter, operation: str) -> bool:
+    """Whether doing it twice is by nature the same as doing it once."""
+    method, _ = split_endpoint(adapter.interface["endpoint_mapping"][operation])
+    return method in ("GET", "HEAD", "OPTIONS")
