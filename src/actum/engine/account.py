@@ -53,7 +53,7 @@ class Account:
         self.opened: Opened | None = None
         self.granted: tuple[Granted, ...] = ()
         self.determination: Determination | None = None
-        self._used = self.granted
+        self._used: tuple[Granted, ...] = self.granted
         self.history: tuple[Attempt, ...] = ()  #: of adapters that may try again or fall back
         self.fell_back: FellBack | None = None
         whole, identity = digests(contract)
