@@ -6,6 +6,7 @@ import json
 import shutil
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -327,6 +328,18 @@ def test_a_program_is_compiled_once_kept_and_verified_when_it_is_used(
     fresh.approve(name)
     assert fresh.call(f"{name}:words", text="a b").ok
     assert compilations() == before + 7
+
+
+def test_many_first_calls_at_once_compile_once(fresh: Project) -> None:
+    fresh.add(EXAMPLES / "stats-go")
+    fresh.approve("stats-go")
+    with ThreadPoolExecutor(4) as threads:
+        calls = [threads.submit(fresh.call, "stats-go:words", text="a b") for _ in range(4)]
+        assert {call.result().output["words"] for call in calls} == {2}
+    assert fresh.rt.database.row("SELECT count(*) FROM executions") == (5,)
+    (told,) = (fresh.root / ".actum/programs").glob("*.json")
+    compiled = fresh.rt.rooms.executions.get(json.loads(told.read_text())["execution_id"])
+    assert compiled is not None
 
 
 def _ask(name: str) -> Any:

@@ -23,7 +23,7 @@ from actum.engine.approvals import ApprovalRequired
 from actum.engine.attempts import Ready, carry_out, prepared
 from actum.engine.determinism import look_again
 from actum.engine.plan import Judged
-from actum.engine.programs import Carry, with_program
+from actum.engine.programs import Carry, not_now, with_program
 from actum.engine.replay import answer_again
 from actum.engine.result import Result
 from actum.engine.rooms import Rooms
@@ -150,7 +150,7 @@ def forecast(contract: Contract, rooms: Rooms) -> Forecast:
     account = Account(contract, rooms, str(uuid.uuid4()))
     refusal = None
     try:
-        prepare(contract, rooms, account)
+        prepare(contract, rooms, account, None)
     except Refused as error:
         refusal = error
     return Forecast(
@@ -172,7 +172,7 @@ def prepare(
     contract: Contract,
     rooms: Rooms,
     account: Account,
-    carry: Carry | None = None,
+    carry: Carry | None = not_now,
     *,
     build: Callable[[Contract, Entry], Call] = build_call,
     granted: tuple[Granted, ...] = (),

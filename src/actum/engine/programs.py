@@ -1,15 +1,17 @@
 """Programs that sdk adapters in Go and Rust are compiled to: made once, kept, verified when used.
 
 A program is kept in `.actum/programs/` under the digest of its sources, its driver and its
-compiler, beside the SHA-256 of what came out. A file that no longer has that SHA-256 is not used:
-it is made again.
+compiler, beside the SHA-256 of what came out and the execution that made it. A file that no
+longer has that SHA-256 is not used: it is made again.
 """
 
 from __future__ import annotations
 
 import json
+import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from actum.adapters.compiled import LANGUAGES, PROGRAM, program_key
@@ -33,9 +35,11 @@ from actum.registry.model import COMPILE, AdapterKind, Entry, Retry
 from actum.store.whole_file import write_whole
 from actum.value import replace
 
-#: Carries out a contract; ``None`` where nothing may be carried out.
+#: Carries out the contract that compiles; ``None`` where it is only foreseen.
 Carry = Callable[[Contract], Result]
 
+_guard = threading.Lock()
+_locks: dict[str, tuple[threading.Lock, int]] = {}
 _PACKAGES = {"go": "golang-go", "rust": "rustc"}
 _SHOWN = 1_500  #: characters of what a compiler says that a refusal repeats
 _MEMORY_MB, _TIMEOUT_S = 2_048, 300
@@ -58,13 +62,41 @@ def with_program(contract: Contract, entry: Entry, rooms: Rooms, carry: Carry | 
         return entry  # refused for that
     folder = Path(rooms.policy.home) / "programs"
     key = program_key(entry, _toolchain(entry, rooms))
-    program = _kept(folder, key)
-    if program is None and carry is None:
-        program = b""  # only foreseen: it would be compiled first
-    if program is None and carry is not None:
-        program = _compiled(carry(_contract(contract, entry)), entry, rooms)
-        _keep(folder, key, program)
-    return replace(entry, program=program)
+    with _one_at_a_time(str(folder / key)):
+        program = _kept(folder, key)
+        if program is None and carry is not None:
+            result = carry(_contract(contract, entry))
+            program = _compiled(result, entry, rooms)
+            _keep(folder, key, program, result.execution_id)
+    # Only foreseen, it would be compiled first: what it is made to does not matter then.
+    return replace(entry, program=program or b"")
+
+
+def not_now(contract: Contract) -> Result:
+    """Where no other execution can begin: a tool that was approved anew while a call waited."""
+    raise Refused(
+        "PROGRAM_MISSING",
+        f"The tool {contract.tool_id} has to be compiled first, and cannot be in this place.",
+        remedy="Ask again.",
+    )
+
+
+@contextmanager
+def _one_at_a_time(key: str) -> Iterator[None]:
+    """Whoever else needs the same program waits for it instead of making it as well."""
+    with _guard:
+        lock, waiting = _locks.get(key, (threading.Lock(), 0))
+        _locks[key] = (lock, waiting + 1)
+    try:
+        with lock:
+            yield
+    finally:
+        with _guard:
+            lock, waiting = _locks[key]
+            if waiting == 1:
+                del _locks[key]
+            else:
+                _locks[key] = (lock, waiting - 1)
 
 
 def _toolchain(entry: Entry, rooms: Rooms) -> Executable:
@@ -129,8 +161,8 @@ def _kept(folder: Path, key: str) -> bytes | None:
     return program if told.get("sha256") == sha256_bytes(program) else None
 
 
-def _keep(folder: Path, key: str, program: bytes) -> None:
+def _keep(folder: Path, key: str, program: bytes, execution_id: str) -> None:
     folder.mkdir(mode=0o700, exist_ok=True)
     write_whole(folder / key, program, synced=False)
-    told = {"sha256": sha256_bytes(program)}
+    told = {"sha256": sha256_bytes(program), "execution_id": execution_id}
     write_whole(folder / f"{key}.json", json.dumps(told).encode(), synced=False)
