@@ -9,8 +9,9 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import tempfile
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -19,15 +20,16 @@ from actum.agents.steps import load_agent
 from actum.contract.model import Contract, Json, RunnerKind
 from actum.engine.rooms import Rooms
 from actum.engine.work import process
-from actum.engine.work.carry import Shop, execute_again, execute_work_item
+from actum.engine.work.carry import Shop, execute_again, execute_trial, execute_work_item
 from actum.engine.work.hands import Agent
 from actum.engine.work.model import RunResult, WorkItem
 from actum.engine.work.records import KeptRun, WorkRecords
 from actum.engine.work.recover import recover_work
+from actum.engine.work.undo import Undoing, undo
 from actum.errors import Fault, Refused
 from actum.runners.base import Runner
 from actum.store.keys import Signer
-from actum.value import value
+from actum.value import replace, value
 from actum.workspace import commit, copying, files
 from actum.workspace.space import Space
 
@@ -53,9 +55,17 @@ class Workshop:
     clock: Callable[[], datetime]
 
     def run(
-        self, item: WorkItem | Mapping[str, Any] | str | bytes | Path, *, engine: str = "auto"
+        self,
+        item: WorkItem | Mapping[str, Any] | str | bytes | Path,
+        *,
+        engine: str = "auto",
+        hear: process.Hear | None = None,
     ) -> RunResult:
-        """Carry out one work item on the project. A result for every outcome of its work."""
+        """Carry out one work item on the project. A result for every outcome of its work.
+
+        `hear` is told when the run has frozen its base, after each call of a tool, and when it is
+        ready to commit; the run waits until it returns.
+        """
         parsed = item if isinstance(item, WorkItem) else WorkItem.parse(item)
         self.agent(parsed.agent_id)  # an agent that does not exist is a refusal, not a failed run
         run_id = str(uuid.uuid4())
@@ -67,7 +77,7 @@ class Workshop:
             "engine": engine,
         }
         try:
-            return RunResult.read(process.ask(order)["result"])
+            return RunResult.read(process.ask(order, hear)["result"])
         except process.Died as death:
             # Whatever it had decided is carried through; otherwise it is closed as a failure.
             self.recover()
@@ -79,14 +89,16 @@ class Workshop:
                 ) from death
             return kept.result
 
-    def here(self, order: Mapping[str, Any]) -> dict[str, Json]:
+    def here(self, order: Mapping[str, Any], tell: process.Hear) -> dict[str, Json]:
         """Carry out one order, in the process that was started for it."""
         item = WorkItem.parse(order["item"])
         agent = self.agent(item.agent_id)
+        if order["do"] == "trial":
+            return execute_trial(item, agent, self._shop(Path(order["base"]), order["engine"]))
         if order["do"] == "again":
             base = Path(order["base"])
             return {"state": execute_again(item, agent, self._shop(base, order["engine"]))}
-        shop = self._shop(self.root, order["engine"])
+        shop = replace(self._shop(self.root, order["engine"]), tell=tell)
         return {"result": execute_work_item(item, agent, shop, order["run_id"]).document()}
 
     def agent(self, agent_id: str) -> Agent:
@@ -148,6 +160,44 @@ class Workshop:
                 remedy="It stands in the receipt, as `run_id`.",
             )
         return kept
+
+    def rehearse(self, items: Sequence[WorkItem]) -> Iterator[tuple[WorkItem, dict[str, Json]]]:
+        """Each item in turn on a copy of the project: what it would change. Commits nothing."""
+        with tempfile.TemporaryDirectory(prefix="actum-rehearsal-") as name:
+            base = Path(name).resolve() / self.root.name
+            space = Space(self.home, self.root)
+            with space.held(alone=False), _opened(self.root) as source:
+                base.mkdir(mode=0o700)
+                with _opened(base) as there:
+                    copying.copy_tree(source, there, space.skip)
+            try:
+                for item in items:
+                    order: dict[str, Json] = {
+                        **self._place(),
+                        "do": "trial",
+                        "item": item.document(),
+                        "base": str(base),
+                        "engine": "auto",
+                    }
+                    yield item, process.ask(order)
+            except process.Died as death:
+                raise WorkLost(
+                    f"The rehearsal's process ended without an answer ({death}).",
+                    remedy="Run it again; the project was not touched.",
+                ) from death
+            finally:
+                shutil.rmtree(Space(self.home, base).folder, ignore_errors=True)
+
+    def undo(self, name: str) -> RunResult:
+        """Take back the run of a receipt, or of a run's own id."""
+        kept = self.find(self.records.of_receipt(name) or name)
+        tools = Undoing(
+            space=Space(self.home, kept.workspace),
+            records=self.records,
+            signer=self.signer,
+            clock=self.clock,
+        )
+        return undo(kept, tools)
 
     def recover(self) -> None:
         recover_work(self.home, self.records, self.signer, self.clock)

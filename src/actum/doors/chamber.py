@@ -10,10 +10,14 @@ import json
 import os
 import signal
 import sys
+import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from actum import kernel
+
+_TELLING = threading.Lock()
 
 
 def main() -> None:
@@ -22,7 +26,7 @@ def main() -> None:
     kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
-    order: dict[str, Any] = json.loads(sys.stdin.buffer.read())
+    order: dict[str, Any] = json.loads(sys.stdin.buffer.readline())
     from actum.workspace import namespace
 
     try:
@@ -38,9 +42,17 @@ def main() -> None:
     from actum.wiring import Runtime
 
     with Runtime.open(order["root"], home=Path(order["home"]), pool=False) as runtime:
-        _answer(runtime.workshop.here(order))
+        _answer(runtime.workshop.here(order, _tell))
 
 
-def _answer(document: dict[str, Any]) -> None:
-    sys.stdout.write(json.dumps(document))
+def _tell(word: Mapping[str, Any]) -> None:
+    """Say what it has come to, and wait for the nod."""
+    with _TELLING:  # tools are called by several threads
+        _answer(word)
+        if not sys.stdin.buffer.readline():
+            os._exit(1)  # whoever asked is gone
+
+
+def _answer(document: Mapping[str, Any]) -> None:
+    sys.stdout.write(json.dumps(document) + "\n")
     sys.stdout.flush()

@@ -12,6 +12,12 @@ from actum.doors.cli import exit_codes, say, words
 if TYPE_CHECKING:
     from actum.engine.work.model import RunResult
 
+CODES = {
+    "success": exit_codes.SUCCESS,
+    "failure": exit_codes.FAILED,
+    "denied": exit_codes.REFUSED,
+    "timeout": exit_codes.TIMED_OUT,
+}
 _FOLDER = click.Path(file_okay=False, path_type=Path)
 
 
@@ -38,8 +44,8 @@ def run_item(file: Path, engine: str) -> int:
     if words.wants_json():
         say.document(result.document())
     else:
-        _tell(result)
-    return _code(result)
+        tell_result(result)
+    return CODES[result.status.value]
 
 
 @command.command("hash")
@@ -82,7 +88,7 @@ def do_again(run_id: str, folder: Path) -> int:
     return exit_codes.SUCCESS
 
 
-def _tell(result: RunResult) -> None:
+def tell_result(result: RunResult) -> None:
     mark = "✅ Work item complete" if result.status == "success" else "❌ Work item failed"
     reason = result.error or result.denial_reason
     say.line(f"{mark}: {result.receipt_id if reason is None else reason}")
@@ -97,12 +103,3 @@ def _tell(result: RunResult) -> None:
     say.line(f"Receipt: {result.receipt_path}")
     if result.proof_script is not None:
         say.line(f"Replay: {result.proof_script}")
-
-
-def _code(result: RunResult) -> int:
-    return {
-        "success": exit_codes.SUCCESS,
-        "failure": exit_codes.FAILED,
-        "denied": exit_codes.REFUSED,
-        "timeout": exit_codes.TIMED_OUT,
-    }[result.status.value]

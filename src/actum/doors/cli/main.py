@@ -26,6 +26,8 @@ COMMANDS = {
     "adapters": (f"{_HERE}.adapters", "How tools are spoken to, told level by level."),
     "approvals": (f"{_HERE}.approvals", "What waits for a person's decision."),
     "executors": (f"{_HERE}.executors", "Pure functions: list, review, call, new."),
+    "work": (f"{_HERE}.work", "A graph of work items, level by level."),
+    "undo": (f"{_HERE}.undo", "Take a committed work item back."),
     "item": (f"{_HERE}.item", "One work item: an agent's work, all of it or nothing."),
     "receipts": (f"{_HERE}.receipts", "Signed records of what was done."),
     "verify": (f"{_HERE}.verify", "Check receipts and all that hangs on them."),

@@ -14,7 +14,7 @@ from actum.contract.canonical import canonical
 from actum.contract.model import Json
 from actum.engine.work.model import Constraints, WorkItem
 from actum.value import value
-from actum.workspace.tree import Action, Change, Delta, Kind, parent_of, shown
+from actum.workspace.tree import Action, Change, Delta, Entry, Kind, parent_of, shown
 
 
 @value
@@ -159,7 +159,11 @@ def make_capsule(delta: Delta, trace: tuple[ToolOp, ...], outputs: Container[str
 
 
 def _told(change: Change, *, before: bool) -> str | None:
-    entry = change.before if before else change.after
+    return told_of(change.before if before else change.after)
+
+
+def told_of(entry: Entry | None) -> str | None:
+    """An entry as receipts tell it."""
     if entry is None:
         return None
     held = entry.digest.hex() if entry.kind in (Kind.FILE, Kind.LINK) else ""

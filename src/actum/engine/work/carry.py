@@ -18,11 +18,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from actum.contract.model import Contract, RunnerKind
+from actum.contract.model import Contract, Json, RunnerKind
 from actum.contract.outcome import Outcome
 from actum.engine.pipeline import execute
 from actum.engine.rooms import Rooms
-from actum.engine.work import replay
+from actum.engine.work import diff, replay
 from actum.engine.work.admission import (
     RunCapsule,
     check_admission,
@@ -32,6 +32,7 @@ from actum.engine.work.admission import (
 from actum.engine.work.counting import count_tests
 from actum.engine.work.hands import Agent, Ended, Hands
 from actum.engine.work.model import Metrics, RunResult, Status, WorkItem, path_of
+from actum.engine.work.process import Hear
 from actum.engine.work.receipt import FILE_NAME, After, Before, folder_of, make_receipt
 from actum.engine.work.records import WorkRecords, nothing_done
 from actum.runners.base import Runner
@@ -47,6 +48,7 @@ from actum.workspace.tree import Delta, Kind, shown
 
 _TEST_OUTPUT_BYTES = 65_536
 _ROOM_FOR_TESTS = {"processes": {"max_children": 64}}
+CHANGED_MEANWHILE = " was changed by another work item that ran at the same time."
 _MOVED = "The workspace was changed by someone else while the work item ran."
 
 
@@ -65,6 +67,7 @@ class Shop:
     cap_bytes: int
     engine: str = "auto"  #: or ``overlay``, or ``copy``
     test_tool: str = "TL-010"
+    tell: Hear | None = None  #: told how far a run has come, and may make it wait
 
 
 @value(frozen=False, kw_only=False)
@@ -112,6 +115,7 @@ def execute_work_item(item: WorkItem, agent: Agent, shop: Shop, run_id: str) -> 
                 _require_outputs(run, shop)
                 commit.stage(run.delta, engine, run.room)
             _test(run, engine, shop)
+        _tell(run, shop, "ready")
         return _committed(run, shop)
     except Ended as end:
         return _thawed(run, shop, end.status, end.reason)
@@ -130,6 +134,32 @@ def execute_again(item: WorkItem, agent: Agent, shop: Shop) -> str:
     with _frozen(run, shop) as engine, engine.show():
         _perform(run, agent, engine, shop)
         commit.stage(run.delta, engine, run.room)
+    return _apply(run, shop)
+
+
+def execute_trial(item: WorkItem, agent: Agent, shop: Shop) -> dict[str, Json]:
+    """Carry out an item on a copy of the workspace: all rules and tests, and no record of a run."""
+    run = _begun(item, agent, shop, str(uuid.uuid4()))
+    try:
+        with _frozen(run, shop) as engine:
+            with engine.show():
+                _perform(run, agent, engine, shop)
+                _admit(run, shop)
+                _require_outputs(run, shop)
+                commit.stage(run.delta, engine, run.room)
+            _test(run, engine, shop)
+    except Ended as end:
+        shop.space.drop(run.room)
+        return {"status": end.status.value, "reason": end.reason, "changes": []}
+    changes: list[Json] = [
+        change.document() for change in diff.changes(run.delta, shop.space.base, run.room / "new")
+    ]
+    _apply(run, shop)
+    return {"status": Status.SUCCESS.value, "reason": None, "changes": changes}
+
+
+def _apply(run: _Run, shop: Shop) -> str:
+    """Bring a staged delta into a folder that is nobody's project; the hash it leads to."""
     with shop.space.held(alone=True), shop.space.index() as index:
         after = index.preview(run.delta)
         staged = commit.keep(run.delta, shop.space.base, run.room)
@@ -172,6 +202,9 @@ def _frozen(run: _Run, shop: Shop) -> Iterator[Engine]:
             _require_inputs(run, shop)
             space.room(run.room.name)
             engine = _engine(run, shop, strangers=scanned.strangers)
+            _tell(run, shop, "frozen")
+            # Its own time begins here: waiting for those who start with it is not its work.
+            run.deadline = time.monotonic() + run.item.constraints.timeout_ms / 1000
             try:
                 yield engine
             finally:
@@ -213,6 +246,7 @@ def _perform(run: _Run, agent: Agent, engine: Engine, shop: Shop) -> None:
             trace_id=run.before.run_id,
             census=engine.census,
             touched=lambda: _touched(engine, shop),
+            after_call=lambda op: _tell(run, shop, "called", tool=op.tool_id, outcome=op.outcome),
         )
         try:
             agent.perform(run.item, hands)
@@ -223,6 +257,12 @@ def _perform(run: _Run, agent: Agent, engine: Engine, shop: Shop) -> None:
         if not hands.time_left_ms():
             raise Ended(Status.TIMEOUT, _too_late(run))
     _look(run, engine, shop)
+
+
+def _tell(run: _Run, shop: Shop, at: str, **more: str) -> None:
+    if shop.tell is not None:
+        elapsed_ms = int((time.monotonic() - run.began) * 1000)
+        shop.tell({"at": at, "item": run.item.id, "elapsed_ms": elapsed_ms, **more})
 
 
 def _look(run: _Run, engine: Engine, shop: Shop) -> None:
@@ -338,7 +378,7 @@ def _require_mergeable(run: _Run, index: Index, by_work_item: bool) -> None:
         if not same and not (found and found.same_state(wanted)):
             raise Ended(
                 Status.FAILURE,
-                f"{shown(change.path)} was changed by another work item that ran at the same time.",
+                f"{shown(change.path)}{CHANGED_MEANWHILE}",
             )
 
 

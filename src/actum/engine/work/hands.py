@@ -63,7 +63,9 @@ class Hands:
         trace_id: str,
         census: Callable[[], Census],
         touched: Callable[[], tuple[int, int]],
+        after_call: Callable[[ToolOp], None] = lambda _op: None,
     ) -> None:
+        self._after_call = after_call
         self._item = item
         self._rooms = rooms
         self._contract = contract
@@ -109,6 +111,7 @@ class Hands:
                 receipt_id=result.receipt_id,
                 duration_ms=result.result.duration_ms if result.result else 0,
             )
+        self._after_call(self._ops[op])
         if self._ended is None and result.outcome is Outcome.TIMED_OUT and not self.time_left_ms():
             self._end(Status.TIMEOUT, self._too_late())
         if self._ended is not None:

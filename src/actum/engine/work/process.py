@@ -10,8 +10,9 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
-from typing import Any
+import tempfile
+from collections.abc import Callable, Mapping
+from typing import IO, Any
 
 from actum.contract.model import Json
 from actum.errors import SandboxUnavailable
@@ -19,29 +20,63 @@ from actum.errors import SandboxUnavailable
 _BOOT = "import sys; sys.path[:0] = sys.argv[1:]; from actum.doors.chamber import main; main()"
 
 
+#: Told what a run has come to. It goes on when this returns.
+Hear = Callable[[Mapping[str, Any]], None]
+
+
 class Died(Exception):
     """It ended without an answer."""
 
 
-def ask(order: Mapping[str, Json]) -> dict[str, Any]:
-    """Have one order carried out; raises `Died` if its process did not live to answer."""
+def ask(order: Mapping[str, Json], hear: Hear | None = None) -> dict[str, Any]:
+    """Have one order carried out; raises `Died` if its process did not live to answer.
+
+    One line each way: the order; then, as often as there is something to say, a word and a nod;
+    then the answer.
+    """
     source = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(__file__))))
-    process = subprocess.Popen(
-        [sys.executable, "-c", _BOOT, source],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,  # Ctrl-C is the asker's to handle
-    )
+    with tempfile.TemporaryFile() as complaints:  # a pipe would fill while nobody reads it
+        process = subprocess.Popen(
+            [sys.executable, "-c", _BOOT, source],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=complaints,
+            start_new_session=True,  # Ctrl-C is the asker's to handle
+        )
+        try:
+            with process:
+                answer = _talk(process, order, hear)
+        except BaseException:
+            process.kill()
+            process.wait()
+            raise
+        if process.returncode != 0 or answer is None:
+            complaints.seek(0)
+            said = complaints.read().decode(errors="replace").strip()[-2000:]
+            raise Died(f"exit {process.returncode}: {said}")
+    if "fault" in answer:
+        raise SandboxUnavailable(answer["fault"], remedy=answer["remedy"])
+    return answer
+
+
+def _talk(
+    process: subprocess.Popen[bytes], order: Mapping[str, Json], hear: Hear | None
+) -> dict[str, Any] | None:
+    assert process.stdin is not None and process.stdout is not None  # noqa: S101 -- both are pipes
     try:
-        answer, said = process.communicate(json.dumps(order).encode())
-    except BaseException:
-        process.kill()
-        process.wait()
-        raise
-    if process.returncode != 0 or not answer:
-        raise Died(f"exit {process.returncode}: {said.decode(errors='replace').strip()[-2000:]}")
-    decoded: dict[str, Any] = json.loads(answer)
-    if "fault" in decoded:
-        raise SandboxUnavailable(decoded["fault"], remedy=decoded["remedy"])
-    return decoded
+        _say(process.stdin, order)
+        for line in process.stdout:
+            said: dict[str, Any] = json.loads(line)
+            if "at" not in said:
+                return said
+            if hear is not None:
+                hear(said)
+            _say(process.stdin, {})
+    except BrokenPipeError:
+        pass  # it died; how is seen by the one who waits for it
+    return None
+
+
+def _say(pipe: IO[bytes], document: Mapping[str, Json]) -> None:
+    pipe.write(json.dumps(document).encode() + b"\n")
+    pipe.flush()

@@ -131,10 +131,21 @@ class WorkRecords:
     def in_history(self, run_hash: str) -> bool:
         return (
             self._database.row(
-                "SELECT 1 FROM work_runs WHERE run_hash = ? AND status = 'success'", (run_hash,)
+                # What was taken back since may be done again.
+                "SELECT 1 FROM work_runs AS run WHERE run_hash = ? AND status = 'success'"
+                " AND NOT EXISTS (SELECT 1 FROM work_runs AS later WHERE later.status = 'success'"
+                " AND later.item_id = 'undo:' || run.run_id)",
+                (run_hash,),
             )
             is not None
         )
+
+    def of_receipt(self, receipt_id: str) -> str | None:
+        """The run that a receipt is about."""
+        row = self._database.row(
+            "SELECT run_id FROM work_receipts WHERE receipt_id = ?", (receipt_id,)
+        )
+        return None if row is None else str(row[0])
 
     def last_success(self, workspace: Path) -> tuple[str, str] | None:
         """(after hash, digest of the receipt) of the newest committed run on a workspace."""

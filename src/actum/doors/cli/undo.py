@@ -1,0 +1,21 @@
+"""`actum undo`: what was there before a work item, brought back."""
+
+from __future__ import annotations
+
+import click
+
+from actum.doors.cli import exit_codes, say, words
+from actum.doors.cli.item import tell_result
+
+
+@click.command("undo")
+@click.argument("receipt", metavar="RECEIPT")
+def command(receipt: str) -> int:
+    """Bring back what was there before a work item, if nothing newer rests on it."""
+    with words.open_runtime() as runtime:
+        result = runtime.workshop.undo(receipt)
+    if words.wants_json():
+        say.document(result.document())
+    else:
+        tell_result(result)
+    return exit_codes.SUCCESS

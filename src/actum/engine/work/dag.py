@@ -1,0 +1,126 @@
+"""Which work items come when: levels of a graph without cycles, in an order that never varies.
+
+Pure: it reads a work file and sorts it, and refuses what cannot be sorted before anything runs.
+An item of agent-0, the reconciler, depends on every item of the other agents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from actum.contract.document import check, document_of, load_document
+from actum.contract.model import Json
+from actum.engine.work.model import SCHEMA as ITEM
+from actum.engine.work.model import WorkItem
+from actum.errors import ContractInvalid, Refused, Violation
+
+RECONCILER = "agent-0"
+SCHEMA: Mapping[str, Json] = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["items"],
+    "properties": {
+        "description": {"type": "string"},
+        "items": {"type": "array", "minItems": 1, "maxItems": 10_000, "items": dict(ITEM)},
+    },
+}
+
+
+def read_work(source: Mapping[str, Any] | str | bytes | Path) -> tuple[WorkItem, ...]:
+    """A work file, strictly; raises `ContractInvalid` naming every problem."""
+    if isinstance(source, Path):
+        document = load_document(source.read_bytes(), file=str(source))
+    elif isinstance(source, Mapping):
+        document = document_of(source)
+    else:
+        document = load_document(source)
+    problems = check(document, SCHEMA)
+    if problems:
+        raise ContractInvalid(problems)
+    return tuple(WorkItem.parse(item) for item in document.value["items"])
+
+
+def resolve_dependencies(items: Iterable[WorkItem]) -> tuple[tuple[WorkItem, ...], ...]:
+    """The levels: what an item depends on lies in earlier ones. Sorted by id within a level, so
+    that the order in which items were written down decides nothing."""
+    by_id = _by_id(tuple(items))
+    waiting = {name: set(_needs(item, by_id)) for name, item in by_id.items()}
+    levels: list[tuple[WorkItem, ...]] = []
+    while waiting:
+        ready = sorted(name for name, needs in waiting.items() if not needs)
+        if not ready:
+            raise _cycle(waiting)
+        levels.append(tuple(by_id[name] for name in ready))
+        for name in ready:
+            del waiting[name]
+        for needs in waiting.values():
+            needs.difference_update(ready)
+    return tuple(levels)
+
+
+def needs_of(item: WorkItem, items: Iterable[WorkItem]) -> tuple[str, ...]:
+    """Ids of everything that must have succeeded before `item`."""
+    return _needs(item, {each.id: each for each in items})
+
+
+def _by_id(items: Sequence[WorkItem]) -> dict[str, WorkItem]:
+    by_id = {item.id: item for item in items}
+    twice = sorted({item.id for item in items if by_id[item.id] is not item})
+    unknown = [(item, name) for item in items for name in item.dependencies if name not in by_id]
+    violations = [
+        *(
+            Violation(
+                code="WORK_ITEM_TWICE",
+                field="items.id",
+                value=name,
+                message=f"{name}: several items have this id; give each its own.",
+            )
+            for name in twice
+        ),
+        *(
+            Violation(
+                code="WORK_DEPENDENCY_UNKNOWN",
+                field=f"items.{item.id}.dependencies",
+                value=name,
+                message=f"{item.id} depends on {name}, which is no item of this file.",
+            )
+            for item, name in unknown
+        ),
+    ]
+    if violations:
+        raise Refused(
+            violations[0].code,
+            " ".join(each.message for each in violations),
+            remedy="Nothing ran. Mend the file and run it again.",
+            violations=tuple(violations),
+        )
+    return by_id
+
+
+def _needs(item: WorkItem, by_id: Mapping[str, WorkItem]) -> tuple[str, ...]:
+    needs = dict.fromkeys(item.dependencies)
+    if item.agent_id == RECONCILER:
+        needs |= dict.fromkeys(
+            name for name, other in by_id.items() if other.agent_id != RECONCILER
+        )
+    return tuple(needs)
+
+
+def _cycle(waiting: Mapping[str, set[str]]) -> Refused:
+    """Walk along what is needed until something comes again: that is the cycle."""
+    path = [min(waiting)]
+    while True:
+        following = min(waiting[path[-1]])
+        if following in path:
+            circle = [*path[path.index(following) :], following]
+            break
+        path.append(following)
+    shown = " -> ".join(circle)
+    return Refused(
+        "WORK_CYCLE",
+        f"items.dependencies: each of these needs the next one first: {shown}.",
+        remedy="Nothing ran. Take one of these dependencies out; items of agent-0 come after all"
+        " others, so no other item may depend on one.",
+    )

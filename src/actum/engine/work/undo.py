@@ -1,0 +1,160 @@
+"""Taking a committed work item back: a change like any other, with a receipt of its own.
+
+Only if every path it changed is still as it left it. What was kept when it was committed is put
+back under the same intent that commits use, so a crash leaves all of it or nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+import uuid
+from collections.abc import Callable, Mapping
+from datetime import datetime
+
+from actum.contract.model import Json
+from actum.engine.work.admission import make_capsule, told_of
+from actum.engine.work.model import Metrics, RunResult, Status, WorkItem
+from actum.engine.work.receipt import FILE_NAME, After, Before, folder_of, make_receipt
+from actum.engine.work.records import KeptRun, WorkRecords
+from actum.errors import Refused
+from actum.store.keys import Signer
+from actum.value import value
+from actum.workspace import commit
+from actum.workspace.commit import Step
+from actum.workspace.index import Index
+from actum.workspace.space import Space
+from actum.workspace.tree import Change, Delta, Entry, shown
+
+
+@value
+class Undoing:
+    """What taking back works with."""
+
+    space: Space
+    records: WorkRecords
+    signer: Signer
+    clock: Callable[[], datetime]
+
+
+def undo(kept: KeptRun, with_: Undoing) -> RunResult:
+    """Bring back what was there before a run; raises `Refused` if that would undo more."""
+    space, records = with_.space, with_.records
+    if kept.result is None or kept.status is not Status.SUCCESS:
+        raise Refused(
+            "WORK_NOT_COMMITTED",
+            f"The run {kept.run_id} changed nothing: it is {kept.status or 'not over'}.",
+            remedy="Only a run that succeeded can be undone.",
+        )
+    before = Before(
+        run_id=str(uuid.uuid4()),
+        item=_item(kept),
+        agent_sha256="",
+        workspace=space.base,
+        started_at=with_.clock(),
+    )
+    with space.held(alone=True):
+        space.recover(records.close)
+        with space.index() as index:
+            state = index.scan(space.base, space.skip).state.hash
+            steps, old = space.backward(kept.run_id)
+            _require_untouched(kept, steps, index, records)
+            delta = _delta(steps, index)
+            records.open(before)
+            room = space.room(before.run_id)
+            shutil.copytree(old, room / "new", symlinks=True)
+            after = index.preview(delta)
+            last = records.last_success(space.base)
+            facts = After(
+                before_hash=state,
+                base_hash=state,
+                capsule=make_capsule(delta, (), ()),
+                run_hash="",  # no duplicate of anything
+                engine="undo",
+                cap_bytes=0,
+                previous_receipt=last[1] if last else None,
+                ended_at=with_.clock(),
+            )
+            result = _result(facts, after.state.hash, space)
+            receipt = make_receipt(before, facts, result, with_.signer)
+            staged = commit.keep(delta, space.base, room)
+            forward = commit.Staged(forward=steps, backward=staged.backward)
+            record = records.record(before, facts, result, receipt, None)
+            space.change(room, forward, record, records.close)
+            index.accept(after)
+    return result
+
+
+def _item(kept: KeptRun) -> WorkItem:
+    return WorkItem(
+        id=f"undo:{kept.run_id}",
+        agent_id=kept.item.agent_id,
+        description=f"Take back the run {kept.run_id} of {kept.item.id}",
+    )
+
+
+def _require_untouched(
+    kept: KeptRun, steps: tuple[Step, ...], index: Index, records: WorkRecords
+) -> None:
+    left = _left_by(kept, records)
+    changed = [
+        shown(step.path) or "."
+        for step in steps
+        if (shown(step.path) or ".") in left
+        and told_of(index.entry(step.path)) != left[shown(step.path) or "."]
+    ]
+    if changed:
+        listed = ", ".join(changed[:5]) + (" …" if len(changed) > 5 else "")
+        raise Refused(
+            "UNDO_STALE",
+            f"Changed since that run: {listed}.",
+            remedy="Undo the newer runs first, newest first; edits by hand have to be taken back"
+            " by hand.",
+        )
+
+
+def _left_by(kept: KeptRun, records: WorkRecords) -> Mapping[str, Json]:
+    """What a run left where, as its receipt tells it."""
+    result = kept.result
+    envelope = records.envelope(result.receipt_id) if result else None
+    if envelope is None:
+        return {}
+    predicate = json.loads(base64.b64decode(envelope["payload"]))["predicate"]
+    deltas = predicate["capsule"]["deltas"]
+    return {target: after for part in deltas.values() for _, target, _, after in part}
+
+
+def _delta(steps: tuple[Step, ...], index: Index) -> Delta:
+    return tuple(
+        sorted(
+            (Change(step.path, index.entry(step.path), _entry(step)) for step in steps),
+            key=lambda change: change.path,
+        )
+    )
+
+
+def _entry(step: Step) -> Entry | None:
+    if step.kind is None:
+        return None
+    return Entry(step.kind, step.mode, bytes.fromhex(step.digest))
+
+
+def _result(facts: After, state: str, space: Space) -> RunResult:
+    receipt_id = str(uuid.uuid4())
+    named: dict[str, list[str]] = {"create": [], "edit": [], "delete": []}
+    for artifact in facts.capsule.artifacts:
+        named[artifact.type].append(f"{space.base}/{artifact.path}")
+    return RunResult(
+        status=Status.SUCCESS,
+        receipt_id=receipt_id,
+        receipt_path=str(folder_of(space.home, receipt_id) / FILE_NAME),
+        modified_files=tuple(named["edit"]),
+        created_files=tuple(named["create"]),
+        deleted_files=tuple(named["delete"]),
+        output_hash=state,
+        artifact_hashes={},
+        metrics=Metrics(
+            delta_size=facts.capsule.delta_size, files_touched=len(facts.capsule.files)
+        ),
+    )

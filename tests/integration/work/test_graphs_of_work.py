@@ -1,0 +1,179 @@
+"""A graph of work items: levels, one base, turns, conflicts, blocked ones; rehearsed and undone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from actum import Runtime
+from actum.agents.foreman import Foreman, WorkDone
+from actum.engine.work.dag import read_work
+from actum.errors import Refused
+
+from .shop import add_agent, item, make_project, opened
+
+pytestmark = pytest.mark.sandbox
+
+
+def _carry_out(
+    rt: Runtime, *items: dict[str, Any], at_once: int = 4
+) -> tuple[WorkDone, list[dict[str, Any]]]:
+    events: list[dict[str, Any]] = []
+    foreman = Foreman(rt.workshop, lambda event: events.append(dict(event)), at_once=at_once)
+    return foreman.carry_out(read_work({"items": list(items)})), events
+
+
+@pytest.mark.req("002-74", "002-75", "002-76", "002-87")
+def test_levels_side_by_side_and_what_rests_on_a_failure_is_blocked(tmp_path: Path) -> None:
+    project = make_project(tmp_path / "p", {"seen.txt": "base"})
+    add_agent(project, "echo one > one.txt; ls > one.seen", number=1)
+    add_agent(project, "echo two > two.txt; ls > two.seen", number=2)
+    add_agent(project, "exit 3", number=3)
+    add_agent(project, "cat one.txt two.txt > both.txt", number=4)
+    add_agent(project, "echo never > never.txt", number=5)
+    add_agent(project, "echo reconciled > all.txt", number=0)
+    with opened(project) as rt:
+        done, events = _carry_out(
+            rt,
+            item(id="r", agent_id="agent-0"),
+            item(id="b", agent_id="agent-2"),
+            item(id="a", agent_id="agent-1"),
+            item(id="broken", agent_id="agent-3"),
+            item(id="later", agent_id="agent-4", dependencies=["a", "b"]),
+            item(id="stuck", agent_id="agent-5", dependencies=["broken"]),
+        )
+        state = rt.state_hash()
+    assert done.levels == (("a", "b", "broken"), ("later", "stuck"), ("r",))
+    status = {name: result.status.value for name, result in done.results.items()}
+    assert status == {"a": "success", "b": "success", "broken": "failure", "later": "success"}
+    # Neither failed nor executed: they wait, and it is said for what.
+    assert done.blocked == {"stuck": ("broken",), "r": ("broken", "stuck")}
+    assert not (project / "never.txt").exists()
+    assert not (project / "all.txt").exists()
+    assert (project / "both.txt").read_text() == "one\ntwo\n"
+    # Both of the first level saw the same base, though one was committed before the other.
+    assert "two.txt" not in (project / "one.seen").read_text()
+    assert "one.txt" not in (project / "two.seen").read_text()
+    assert done.results["later"].output_hash == state
+    assert {"blocked", "level", "called", "ended"} <= {event["at"] for event in events}
+    order = [event["item"] for event in events if event["at"] == "ended"]
+    assert order.index("a") < order.index("later")
+
+
+@pytest.mark.req("002-75")
+def test_two_that_change_one_file_are_merged_in_the_order_of_their_ids(tmp_path: Path) -> None:
+    texts = []
+    for number, names in enumerate((("a", "b"), ("b", "a"))):
+        project = make_project(tmp_path / f"p{number}", {"log.txt": "start\n"})
+        # The first in order is the slower one: speed must not decide.
+        add_agent(project, "sleep 0.5; echo from-a >> log.txt", number=1)
+        add_agent(project, "echo from-b >> log.txt", number=2)
+        agents = {"a": "agent-1", "b": "agent-2"}
+        with opened(project) as rt:
+            done, events = _carry_out(rt, *(item(id=name, agent_id=agents[name]) for name in names))
+        assert done.ok
+        assert done.again == ("b",)
+        assert [event["item"] for event in events if event["at"] == "conflict"] == ["b"]
+        texts.append((project / "log.txt").read_text())
+    assert texts == ["start\nfrom-a\nfrom-b\n"] * 2
+
+
+def test_nothing_runs_of_a_graph_that_is_none(tmp_path: Path) -> None:
+    project = make_project(tmp_path / "p")
+    add_agent(project, "echo x > x.txt")
+    with opened(project) as rt:
+        before = rt.state_hash()
+        for items, code in (
+            ([item(id="a"), item(id="b", dependencies=["ghost"])], "WORK_DEPENDENCY_UNKNOWN"),
+            ([item(id="a"), item(id="b", agent_id="agent-9")], "AGENT_UNKNOWN"),
+            ([item(id="a", dependencies=["b"]), item(id="b", dependencies=["a"])], "WORK_CYCLE"),
+        ):
+            with pytest.raises(Refused) as refusal:
+                _carry_out(rt, *items)
+            assert refusal.value.code == code
+        assert rt.state_hash() == before
+
+
+def test_twenty_items_at_once_on_one_workspace(tmp_path: Path) -> None:
+    project = make_project(tmp_path / "p")
+    for number in range(1, 10):
+        script = f"for i in 1 2 3; do echo {number}.$i > out-{number}-$i; done"
+        add_agent(project, script, number=number)
+    items = [
+        item(id=f"item-{number:02}", agent_id=f"agent-{number % 9 + 1}", description=f"{number}")
+        for number in range(20)
+    ]
+    with opened(project) as rt:
+        done, _events = _carry_out(rt, *items)
+        assert len(done.results) == 20
+        assert done.results["item-19"].output_hash == rt.state_hash()
+    assert done.ok, {name: result.error for name, result in done.results.items()}
+    assert len(list(project.glob("out-*"))) == 27
+
+
+def test_a_rehearsal_shows_every_change_and_makes_none(tmp_path: Path) -> None:
+    project = make_project(tmp_path / "p", {"a.txt": "old\n"})
+    add_agent(project, "echo new > a.txt; echo more > b.txt", number=1)
+    add_agent(project, "cat b.txt >> a.txt; rm b.txt", number=2)
+    add_agent(project, "for i in 1 2 3; do echo > f$i; done", number=3)
+    items = read_work(
+        {
+            "items": [
+                item(id="a"),
+                item(id="b", agent_id="agent-2", dependencies=["a"]),
+                item(id="c", agent_id="agent-3", constraints={"max_files": 2}),
+            ]
+        }
+    )
+    with opened(project) as rt:
+        before = rt.state_hash()
+        told = {each.id: answer for each, answer in rt.workshop.rehearse(items)}
+        assert rt.state_hash() == before
+        rows = rt.database.rows("SELECT count(*) FROM work_runs")
+    assert rows == [(0,)]
+    assert told["a"]["status"] == told["b"]["status"] == "success"
+    changes = {change["path"]: change for change in told["a"]["changes"]}
+    assert changes["a.txt"]["action"] == "modified"
+    assert "-old\n+new\n" in changes["a.txt"]["diff"]
+    assert changes["b.txt"]["action"] == "created"
+    assert [change["path"] for change in told["b"]["changes"]] == ["a.txt", "b.txt"]
+    assert told["c"]["status"] == "denied"
+    assert "Exceeded max files: 3 > 2" in told["c"]["reason"]
+
+
+def test_undo_brings_back_what_was_there_and_refuses_what_newer_work_rests_on(
+    tmp_path: Path,
+) -> None:
+    project = make_project(tmp_path / "p", {"a.txt": "1\n", "sub/gone.txt": "g\n"})
+    (project / "a.txt").chmod(0o640)
+    add_agent(
+        project, "echo 2 > a.txt; chmod 644 a.txt; rm -r sub; mkdir n; echo n > n/n", number=1
+    )
+    add_agent(project, "echo 3 >> a.txt", number=2)
+    with opened(project) as rt:
+        before = rt.state_hash()
+        first = rt.work(item())
+        between = rt.state_hash()
+        second = rt.work(item(id="b", agent_id="agent-2"))
+        with pytest.raises(Refused, match=r"a\.txt") as refusal:
+            rt.workshop.undo(first.receipt_id)
+        assert refusal.value.code == "UNDO_STALE"
+        undone = rt.workshop.undo(second.receipt_id)
+        assert undone.output_hash == between == rt.state_hash()
+        rt.workshop.undo(first.receipt_id)
+        assert rt.state_hash() == before
+        assert (project / "sub/gone.txt").read_text() == "g\n"
+        # An undo is a change like any other: undone itself, the work is there again.
+        again = rt.work(item())
+        assert again.status == "success", again
+        assert rt.state_hash() == between
+        (project / "n" / "n").write_text("edited by hand\n")
+        with pytest.raises(Refused, match="n/n"):
+            rt.workshop.undo(again.receipt_id)
+        with pytest.raises(Refused) as refusal:
+            rt.workshop.undo("nothing")
+        assert refusal.value.code == "WORK_RUN_UNKNOWN"
+    assert json.loads(Path(undone.receipt_path).read_text())["payload"]
