@@ -6,7 +6,7 @@ import random
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from actum.engine.work.dag import read_work, resolve_dependencies
@@ -67,6 +67,7 @@ def test_an_unknown_dependency_and_a_double_id_are_named_together() -> None:
 
 
 @pytest.mark.req("002-73")
+@settings(deadline=None)
 @given(some.integers(1, 25), some.randoms(use_true_random=False))
 def test_dependencies_lie_in_earlier_levels_in_whatever_order_they_are_written(
     count: int, chance: random.Random

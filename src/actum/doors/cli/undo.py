@@ -8,7 +8,7 @@ from actum.doors.cli import exit_codes, say, words
 from actum.doors.cli.item import tell_result
 
 
-@click.command("undo")
+@click.command("undo", cls=words.Command, short_help="Take a committed work item back.")
 @click.argument("receipt", metavar="RECEIPT")
 def command(receipt: str) -> int:
     """Bring back what was there before a work item, if nothing newer rests on it."""

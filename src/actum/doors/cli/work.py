@@ -21,7 +21,7 @@ _MARKS = {"success": "✅", "failure": "❌", "denied": "⛔", "timeout": "⏱"}
 _WORST = ("failure", "timeout", "denied", "success")
 
 
-@click.command("work")
+@click.command("work", cls=words.Command, short_help="A graph of work items.")
 @click.argument("file", metavar="WORK.yaml", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--dry-run", is_flag=True, help="Show what each item would change; commit nothing.")
 @click.option(
