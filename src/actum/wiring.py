@@ -40,6 +40,7 @@ from actum.secrets.given import Secrets
 from actum.settings import Settings
 from actum.store.blobs import BlobStore
 from actum.store.database import Database
+from actum.store.golden import GoldenOutputs
 from actum.store.keys import Keyring
 from actum.store.session import SessionStore
 from actum.store.session_memory import ProcessSessions
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from actum.engine.work.model import RunResult, WorkItem
     from actum.executors.model import ActionRequest, ActionResult
     from actum.executors.plane import Executors
+    from actum.store.golden import Golden
 
 #: A contract in any form a caller may have it.
 AnyContract = Contract | Draft | Mapping[str, Any] | str | bytes | Path
@@ -106,6 +108,7 @@ class Runtime:
             ),
             runners=_runners(settings, secrets, pool=pool) if runners is None else runners,
             secrets=secrets,
+            golden=GoldenOutputs(home),
             ledger=ledger,
             approvals=self.approvals,
             executions=Executions(self.database),
@@ -319,6 +322,18 @@ class Runtime:
             stop = None if cancel is None else (lambda: cancel.requested)
             if not self.approvals.wait(requests, until, stop):
                 return result
+
+    def record_golden(
+        self, contract: AnyContract, *, by: str, why: str, replace: bool = False
+    ) -> tuple[Result, Golden | None]:
+        """Carry out `contract` at level D2 and keep what it says as what is expected.
+
+        Raises `Refused` if it may not run, was not the same twice, or another one is kept.
+        """
+        from actum.engine.golden_record import record
+
+        asked = self.contract(contract)
+        return record(asked, self.rooms, self.execute, by=by, why=why, replace=replace)
 
     def check(self, contract: AnyContract) -> Forecast:
         """Everything up to the start, unrecorded: would it run, and what would hold it?"""

@@ -21,6 +21,7 @@ from actum.contract.wire import digests
 from actum.engine import plan as planning
 from actum.engine.approvals import ApprovalRequired
 from actum.engine.determinism import Determination
+from actum.engine.golden import differences
 from actum.engine.interpretation import interpreted, output_digest, told
 from actum.engine.result import Attempt, FellBack, Result
 from actum.engine.rooms import Rooms
@@ -30,6 +31,7 @@ from actum.evidence.trace import EventType, Trace, TraceEvent
 from actum.policy.gates import Granted
 from actum.registry.model import Adapter
 from actum.runners.base import Runner
+from actum.store.golden import Golden
 from actum.value import fields, replace, value
 
 
@@ -56,6 +58,7 @@ class Account:
         self._used: tuple[Granted, ...] = self.granted
         self.history: tuple[Attempt, ...] = ()  #: of adapters that may try again or fall back
         self.fell_back: FellBack | None = None
+        self.golden: Golden | None = None  #: what the output is compared with
         whole, identity = digests(contract)
         self._learnt: dict[str, object] = {}
         self._intent = Intent(
@@ -237,6 +240,8 @@ class Account:
         """Interpret what came back and close the record; only then is there a result."""
         contract = self.intent.contract
         output, problems = interpreted(contract, adapter, capture)
+        if self.golden is not None:
+            problems += tuple(differences(contract.outputs, self.golden, capture))
         verdict = conclude(contract.outputs, capture, problems)
         result = self._result(
             verdict.outcome,

@@ -22,6 +22,7 @@ from actum.engine.account import Account
 from actum.engine.approvals import ApprovalRequired
 from actum.engine.attempts import Ready, carry_out, prepared
 from actum.engine.determinism import look_again
+from actum.engine.golden import expected_of
 from actum.engine.plan import Judged
 from actum.engine.programs import Carry, not_now, with_program
 from actum.engine.replay import answer_again
@@ -191,6 +192,13 @@ def prepare(
     account.know(policy=judged.policy, checks=judged.checks)
     judged.require_permissible()
     account.know(input_digest=planning.input_digest(contract, judged.checked.call))
+    account.golden = expected_of(
+        contract.outputs,
+        rooms.golden,
+        entry.tool_ref,
+        entry.adapter_ref,
+        account.intent.input_digest,
+    )
     account.stage = Stage.POLICY
     if judged.needed:
         judged = _approved(judged, contract, entry, call, rooms, account)

@@ -16,7 +16,7 @@ from actum.contract.call import (
     call_sha256,
 )
 from actum.contract.canonical import sha256_bytes, sha256_file, sha256_json
-from actum.contract.model import Contract, Determinism, Json, StreamMode
+from actum.contract.model import Contract, Determinism, Json
 from actum.engine.approvals import binding
 from actum.engine.determinism import objections as objections_to_level
 from actum.engine.determinism import steady
@@ -91,28 +91,12 @@ def judge(
         checked=checked,
         violations=(
             *objections,
-            *_golden(contract),
             *objections_to_level(contract, policy),
             *check_secrets(call, entry),
             *checked.violations,
         ),
         needed=needed,
         wished=wished,
-    )
-
-
-def _golden(contract: Contract) -> tuple[Violation, ...]:
-    """`expected` compares with a stored golden output, and none can be stored yet."""
-    streams = {"stdout": contract.outputs.stdout, "stderr": contract.outputs.stderr}
-    return tuple(
-        Violation(
-            code="GOLDEN_MISSING",
-            field=f"outputs.{name}",
-            value=mode.value,
-            message=f"outputs.{name}: there is no golden output to compare with; use `captured`.",
-        )
-        for name, mode in streams.items()
-        if mode is StreamMode.EXPECTED
     )
 
 

@@ -18,6 +18,7 @@ from actum.registry.registry import Registry
 from actum.runners.base import Runner
 from actum.runners.places import Places
 from actum.secrets.given import Secrets
+from actum.store.golden import GoldenOutputs
 from actum.store.session import SessionStore
 from actum.value import value
 
@@ -42,6 +43,7 @@ class Rooms:
     session: str  #: for contracts that name none
     clock: Clock
     secrets: Secrets
+    golden: GoldenOutputs
     pace: Pace = _PACE
 
     def runner(self, kind: RunnerKind) -> Runner:

@@ -29,6 +29,7 @@ COMMANDS = {
     "work": (f"{_HERE}.work", "A graph of work items, level by level."),
     "undo": (f"{_HERE}.undo", "Take a committed work item back."),
     "item": (f"{_HERE}.item", "One work item: an agent's work, all of it or nothing."),
+    "golden": (f"{_HERE}.golden", "Outputs that are expected: record, list, show, remove."),
     "receipts": (f"{_HERE}.receipts", "Signed records of what was done."),
     "verify": (f"{_HERE}.verify", "Check receipts and all that hangs on them."),
     "trace": (f"{_HERE}.trace", "The events of one execution."),
