@@ -22,9 +22,9 @@ from actum.engine.approvals import Approvals
 from actum.engine.ask import Ask, contract_document
 from actum.engine.mcp.kept import KeptServers
 from actum.engine.mcp.pins import ServerPins
-from actum.engine.pipeline import Forecast, execute, forecast, keep
+from actum.engine.pipeline import Forecast, execute, forecast
 from actum.engine.recover import close_lost
-from actum.engine.result import NotSucceeded, Result
+from actum.engine.result import Result
 from actum.engine.rooms import Clock, Rooms
 from actum.errors import ContractInvalid
 from actum.evidence.executions import Executions
@@ -245,10 +245,11 @@ class Runtime:
         """One interpreter for many snippets: `with rt.python_session() as s: s.run("x = 1")`.
 
         `timeout` is for each call, `idle_s` between two, `lifetime` for all of it. Other words as
-        for `python`; they hold for the session and for each of its calls. Raises `NotSucceeded` if
-        it may not start.
+        for `python`; they hold for the session and for each of its calls. Raises `Refused` if it
+        may not start; that has a receipt, too.
         """
         from actum.engine import session, snippet
+        from actum.engine.server import open_server
 
         arguments, fields = snippet.words(preload, None if venv is None else Path(venv))
         fields |= words.pop("set", {})
@@ -265,11 +266,8 @@ class Runtime:
             return self.contract(self.draft(ask))
 
         self._look_after()
-        kept = keep(contract_of(None, lifetime), self.rooms, idle_s=idle_s)
-        if isinstance(kept, Result):
-            raise NotSucceeded(kept)
         opened = session.PythonSession(
-            kept,
+            open_server(contract_of(None, lifetime), self.rooms, idle_s=idle_s),
             self.rooms,
             contract_of,
             self.with_value,

@@ -17,8 +17,7 @@ from typing import Any
 
 import pytest
 
-from actum import Outcome, Result, Runtime
-from actum.engine.result import NotSucceeded
+from actum import Outcome, Refused, Result, Runtime
 from actum.evidence.verify import Verifier
 from actum.runners.base import Cancel
 
@@ -274,20 +273,22 @@ def test_two_sessions_share_nothing(rt: Runtime) -> None:
         assert one.run("x").output == 1
 
 
-def test_what_may_not_start_raises_with_its_result(rt: Runtime) -> None:
-    with pytest.raises(NotSucceeded) as caught:
+def test_what_may_not_start_is_refused_with_a_receipt(rt: Runtime) -> None:
+    before = len(rt.rooms.receipts.latest(10_000))
+    with pytest.raises(Refused) as caught:
         rt.python_session(set={"sandbox.filesystem.read": ["/etc"]})
-    assert caught.value.result.outcome is Outcome.REJECTED
-    assert Path(caught.value.result.receipt_path).exists()
+    assert caught.value.violations
+    kept = rt.rooms.receipts.latest(10_000)
+    assert len(kept) == before + 1
+    assert statement(rt, kept[0].receipt_id)["predicate"]["outcome"] == "REJECTED"
 
 
 def test_no_more_are_kept_than_may_be(rt: Runtime) -> None:
-    settings = dataclasses.replace(rt.settings, max_sessions=1)
-    with Runtime(settings) as small:
+    with Runtime(dataclasses.replace(rt.settings, max_sessions=1)) as small:
         with small.python_session():
-            with pytest.raises(NotSucceeded) as caught:
+            with pytest.raises(Refused) as caught:
                 small.python_session()
-            assert caught.value.result.reason_codes == ("SESSIONS_FULL",)
+            assert caught.value.code == "SESSIONS_FULL"
         with small.python_session() as s:
             assert s.run("1").output == 1
 

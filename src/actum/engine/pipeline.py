@@ -11,12 +11,12 @@ no result is handed out before its receipt is.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from actum.adapters.kinds import build_call
 from actum.capture.model import Capture, Enforced
 from actum.contract.call import Call, Check, EffectivePolicy, Plan
-from actum.contract.model import Contract, Determinism, Json
+from actum.contract.model import Contract, Determinism
 from actum.engine import plan as planning
 from actum.engine.account import Account
 from actum.engine.approvals import ApprovalRequired
@@ -33,10 +33,10 @@ from actum.evidence.facts import Stage
 from actum.policy.gates import Granted
 from actum.registry.model import Adapter, AdapterKind, Entry
 from actum.registry.selection import Task
-from actum.runners.base import Cancel, Channel, OnOutput, Runner
+from actum.runners.base import Cancel, OnOutput, Runner
 from actum.runners.lifecycle import never_started
 from actum.runners.places import Got, Queueing, Turn
-from actum.value import replace, value
+from actum.value import value
 
 
 def execute(
@@ -97,53 +97,6 @@ def execute(
         account.seal_error(error)
         raise
     return account.seal(ready.plan, ready.adapter, capture)
-
-
-def keep(contract: Contract, rooms: Rooms, *, idle_s: float) -> Kept | Result:
-    """Start a tool that is to be spoken with; a Result if it may not start.
-
-    It takes no place among those that run: a tool that waits does not work. Whoever has it calls
-    `Kept.seal` in the end.
-    """
-    account = Account(contract, rooms, str(uuid.uuid4()))
-    try:
-        ready = prepare(contract, rooms, account)
-        account.stage = Stage.WRITE_AHEAD
-        channel = ready.runner.open(
-            ready.plan, account.trace.emit, None, account.open, idle_s=idle_s
-        )
-        account.require_open(ready.runner)
-    except ApprovalRequired as refusal:
-        return account.seal_refusal(account.ask_for_approval(refusal))
-    except Refused as refusal:
-        return account.seal_refusal(refusal)
-    except BaseException as error:
-        account.seal_error(error)
-        raise
-    return Kept(account, ready.plan, ready.runner, ready.adapter, channel)
-
-
-@value(kw_only=False)
-class Kept:
-    """An execution that goes on: a tool kept running, and the account of it."""
-
-    account: Account
-    plan: Plan
-    runner: Runner
-    adapter: Adapter
-    channel: Channel
-
-    def seal(self, totals: Mapping[str, Json]) -> Result:
-        """End the tool if it has not ended, and close the record."""
-        try:
-            capture = self.channel.close()
-        except BaseException as error:
-            self.account.seal_error(error)
-            raise
-        self.account.tell_session(totals)
-        # What was said is in the calls, where secrets are taken out of it as a whole.
-        said = replace(capture.stdout, kept=b"")
-        return self.account.seal(self.plan, self.adapter, replace(capture, stdout=said))
 
 
 def forecast(contract: Contract, rooms: Rooms) -> Forecast:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from actum.adapters.kinds import build_call
 from actum.capture.model import Capture
 from actum.contract.call import Call
 from actum.contract.limits import IDLE_S
-from actum.contract.model import Contract
+from actum.contract.model import Contract, Json
 from actum.engine.account import Account
 from actum.engine.approvals import ApprovalRequired
 from actum.engine.attempts import Ready
@@ -37,18 +37,27 @@ class Server:
 
     def __init__(self, account: Account, ready: Ready, channel: Channel) -> None:
         self.channel = channel
+        self.plan = ready.plan
+        self.runner = ready.runner
         self.execution_id = account.intent.execution_id
+        self.trace_id = account.intent.trace_id
         self.receipt_id = account.intent.receipt_id
         self._account = account
         self._ready = ready
         self._closing = threading.Lock()
         self._closed: tuple[Result, Capture] | None = None
 
-    def close(self) -> tuple[Result, Capture]:
-        """End it, and seal what it was. What it said is no output, so nothing is made of it."""
+    def close(self, totals: Mapping[str, Json] | None = None) -> tuple[Result, Capture]:
+        """End it, and seal what it was. What it said is no output, so nothing is made of it.
+
+        With `totals`, what it was used for is on record, and what it said is in its calls alone.
+        """
         with self._closing:
             if self._closed is None:
                 capture = _or_sealed(self._account, self.channel.close)
+                if totals is not None:
+                    self._account.tell_session(totals)
+                    capture = replace(capture, stdout=replace(capture.stdout, kept=b""))
                 adapter = replace(self._ready.adapter, output_transforms=())
                 result = self._account.seal(self._ready.plan, adapter, capture)
                 self._closed = result, capture

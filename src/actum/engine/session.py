@@ -14,9 +14,10 @@ from typing import Any, Self
 
 from actum.contract.model import Contract, Json
 from actum.engine import snippet
-from actum.engine.pipeline import Kept, execute
+from actum.engine.pipeline import execute
 from actum.engine.result import Result
 from actum.engine.rooms import Rooms
+from actum.engine.server import Server
 from actum.runners.base import Cancel, OnOutput
 from actum.runners.places import Queueing, Turn
 from actum.runners.session import SessionRunner
@@ -31,16 +32,16 @@ class PythonSession:
 
     def __init__(
         self,
-        kept: Kept,
+        server: Server,
         rooms: Rooms,
         contract_of: Callable[..., Contract],
         finish: Callable[[Result], Result],
         first: Mapping[str, Any],
         on_close: Callable[[PythonSession], None],
     ) -> None:
-        self._kept = kept
-        self._runner = SessionRunner(kept.runner, kept.plan, kept.channel)
-        self._rooms = replace(rooms, runners={**rooms.runners, kept.runner.kind: self._runner})
+        self._server = server
+        self._runner = SessionRunner(server.runner, server.plan, server.channel)
+        self._rooms = replace(rooms, runners={**rooms.runners, server.runner.kind: self._runner})
         self._contract_of = contract_of
         self._finish = finish
         self._first: Mapping[str, Any] = first  #: params and files that no call has brought yet
@@ -51,11 +52,11 @@ class PythonSession:
     @property
     def receipt_id(self) -> str:
         """The parent of every call's receipt; sealed when the session is closed."""
-        return self._kept.account.intent.receipt_id
+        return self._server.receipt_id
 
     @property
     def execution_id(self) -> str:
-        return self._kept.account.intent.execution_id
+        return self._server.execution_id
 
     @property
     def ended(self) -> str:
@@ -101,7 +102,7 @@ class PythonSession:
                 self._rooms,
                 on_output=on_output,
                 cancel=cancel,
-                trace_id=self._kept.account.intent.trace_id,
+                trace_id=self._server.trace_id,
                 turn=turn,
                 parent_receipt=self.receipt_id,
             )
@@ -114,7 +115,7 @@ class PythonSession:
         with self._turns:
             if self._result is None:
                 self._runner.end("it was closed")
-                self._result = self._kept.seal(
+                self._result, _capture = self._server.close(
                     {
                         "calls": self._runner.calls,
                         "failed": self._runner.failed,
