@@ -267,7 +267,9 @@ class Runtime:
 
         self._look_after()
         opened = session.PythonSession(
-            open_server(contract_of(None, lifetime), self.rooms, idle_s=idle_s),
+            open_server(
+                contract_of(None, lifetime), self.rooms, build=session.build, idle_s=idle_s
+            ),
             self.rooms,
             contract_of,
             self.with_value,

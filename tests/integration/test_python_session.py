@@ -273,11 +273,21 @@ def test_two_sessions_share_nothing(rt: Runtime) -> None:
         assert one.run("x").output == 1
 
 
-def test_what_may_not_start_is_refused_with_a_receipt(rt: Runtime) -> None:
+@pytest.mark.parametrize(
+    ("field", "value", "code"),
+    [
+        ("sandbox.filesystem.read", ["/etc"], "SCOPE_EXCEEDED"),
+        ("sandbox.processes.allow_fork", False, "SESSION_NEEDS_CHILD"),
+        ("sandbox.processes.max_children", 0, "SESSION_NEEDS_CHILD"),
+    ],
+)
+def test_what_may_not_start_is_refused_with_a_receipt(
+    rt: Runtime, field: str, value: object, code: str
+) -> None:
     before = len(rt.rooms.receipts.latest(10_000))
     with pytest.raises(Refused) as caught:
-        rt.python_session(set={"sandbox.filesystem.read": ["/etc"]})
-    assert caught.value.violations
+        rt.python_session(set={field: value})
+    assert code in [violation.code for violation in caught.value.violations]
     kept = rt.rooms.receipts.latest(10_000)
     assert len(kept) == before + 1
     assert statement(rt, kept[0].receipt_id)["predicate"]["outcome"] == "REJECTED"

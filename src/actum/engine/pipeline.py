@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from actum.adapters.kinds import build_call
 from actum.capture.model import Capture, Enforced
-from actum.contract.call import Call, Check, EffectivePolicy, Plan
+from actum.contract.call import Call, Check, EffectivePolicy
 from actum.contract.model import Contract, Determinism
 from actum.engine import plan as planning
 from actum.engine.account import Account
@@ -31,9 +31,9 @@ from actum.engine.rooms import Rooms
 from actum.errors import Refused, Violation
 from actum.evidence.facts import Stage
 from actum.policy.gates import Granted
-from actum.registry.model import Adapter, AdapterKind, Entry
+from actum.registry.model import AdapterKind, Entry
 from actum.registry.selection import Task
-from actum.runners.base import Cancel, OnOutput, Runner
+from actum.runners.base import Cancel, OnOutput
 from actum.runners.lifecycle import never_started
 from actum.runners.places import Got, Queueing, Turn
 from actum.value import value

@@ -12,12 +12,16 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
+from actum.adapters.kinds import build_call
+from actum.contract.call import Call
 from actum.contract.model import Contract, Json
 from actum.engine import snippet
 from actum.engine.pipeline import execute
 from actum.engine.result import Result
 from actum.engine.rooms import Rooms
 from actum.engine.server import Server
+from actum.errors import Refused
+from actum.registry.model import Entry
 from actum.runners.base import Cancel, OnOutput
 from actum.runners.places import Queueing, Turn
 from actum.runners.session import SessionRunner
@@ -25,6 +29,18 @@ from actum.value import replace
 
 #: The first argument of the snippet program that keeps its interpreter.
 KEEP = "session:"
+
+
+def build(contract: Contract, entry: Entry) -> Call:
+    """The session's own call; what could never answer is refused before it starts."""
+    processes = contract.sandbox.processes
+    if processes.allow_fork is False or processes.max_children == 0:
+        raise Refused(
+            "SESSION_NEEDS_CHILD",
+            "sandbox.processes: a session's interpreter is a child of the process that guards it.",
+            remedy="Permit at least one child, or use `Runtime.python` for each snippet.",
+        )
+    return build_call(contract, entry)
 
 
 class PythonSession:
