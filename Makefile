@@ -7,7 +7,7 @@ READY := .venv/.ready
 
 setup: $(READY)
 
-$(READY): requirements/dev.txt pyproject.toml scripts/setup scripts/debian-packages
+$(READY): requirements/dev.txt pyproject.toml scripts/setup scripts/debian-packages scripts/npm-servers tests/servers/package-lock.json
 	scripts/setup
 	touch $@
 

@@ -100,11 +100,10 @@ _BUILDERS: Mapping[AdapterKind, Callable[[Contract, Entry], Call]] = {
 _SPEAKERS: Mapping[AdapterKind, Callable[[Adapter, Capture], Said]] = {
     AdapterKind.API: _api_answer,
     AdapterKind.SDK: lambda _, capture: sdk.said(capture),
+    AdapterKind.MCP: lambda _, capture: mcp.said(capture),
 }
 _TELLERS: Mapping[AdapterKind, Callable[[Capture], Told]] = {
     AdapterKind.API: _api_status,
     # An answer that says "error" is an answer, and has no code to try again for.
-    AdapterKind.MCP: lambda capture: Told(
-        code=None, transport_failure=mcp.lost_on_the_way(capture)
-    ),
+    AdapterKind.MCP: mcp.told,
 }

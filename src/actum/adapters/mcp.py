@@ -14,7 +14,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from actum.adapters.output import Said
+from actum.adapters.parsers import decode, parse_text
 from actum.adapters.schema import Marks, check_parameters, marks_of
+from actum.adapters.told import Told
 from actum.capture.model import Capture, Failed
 from actum.contract.call import PROVIDED, Argument, Call, Plan, secrets_asked
 from actum.contract.canonical import NotCanonical, canonical
@@ -167,9 +170,20 @@ def server_call(contract: Contract, entry: Entry) -> Call:
     )
 
 
-def lost_on_the_way(capture: Capture) -> bool:
-    """Whether no answer came because the server was gone: asking another one makes sense."""
-    return isinstance(capture.ending, Failed) and capture.ending.transport
+def said(capture: Capture) -> Said:
+    """The server's answer as a value; `encoded` of the engine wrote it."""
+    stdout = capture.stdout
+    if stdout.truncated or not stdout.kept:
+        return Said(raw=stdout.kept, truncated=stdout.truncated)
+    return Said(raw=stdout.kept, has_value=True, value=parse_text("json", decode(stdout.kept), ""))
+
+
+def told(capture: Capture) -> Told:
+    """That no answer came, and whether the question had been asked by then."""
+    ending = capture.ending
+    if not isinstance(ending, Failed):
+        return Told(code=None)
+    return Told(code=None, transport_failure=ending.transport, untouched=ending.untouched)
 
 
 def _of_command(index: int, text: str, contract: Contract, entry: Entry) -> Argument:

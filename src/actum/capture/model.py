@@ -62,6 +62,7 @@ class Failed:
 
     reason: str
     transport: bool = False  #: no answer came: whether the call was carried out is not known
+    untouched: bool = False  #: or known after all: it was gone before anything was asked of it
 
 
 Ending: TypeAlias = (

@@ -77,12 +77,19 @@ def adapter(operations: Sequence[str] = OPERATIONS, **more: Any) -> dict[str, An
     }
 
 
-def small(root: Path, *, when: str = "well", settings: str = "", **server: Any) -> Runtime:
+def small(
+    root: Path,
+    *,
+    when: str = "well",
+    settings: str = "",
+    errors: dict[str, Any] | None = None,
+    **server: Any,
+) -> Runtime:
     """An open project whose tool `small` is approved; the work is done in `root`/work."""
     create(root, RunnerKind.LOCAL, by="user:test", date="2026-11-15")
     command = ["python3", "-I", "-S", "{tool}/server.py", when]
     servers = {"small-server": server if "url" in server else {"command": command, **server}}
-    write(root, tool(servers=servers), adapter())
+    write(root, tool(servers=servers), adapter(**({"errors": errors} if errors else {})))
     if settings:
         toml = root / "actum.toml"
         toml.write_text(toml.read_text() + settings)

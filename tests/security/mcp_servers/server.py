@@ -1,6 +1,7 @@
 """An MCP server without any library, as small as one can be; and as bad, when asked to be.
 
-Its first argument is when it misbehaves: ``start`` (instead of answering anything), or never.
+Its first argument is when it misbehaves: ``well`` never, ``once`` at its first
+start only, anything else at every start and in that way.
 """
 
 from __future__ import annotations
@@ -149,6 +150,11 @@ def serve() -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1 and sys.argv[1] != "well":
+    if sys.argv[1:] == ["once"]:
+        with open("starts", "a") as starts:
+            starts.write("x")
+        if os.path.getsize("starts") == 1:
+            os._exit(3)
+    elif len(sys.argv) > 1 and sys.argv[1] != "well":
         misbehave(sys.argv[1], {"id": 1})
     serve()

@@ -290,6 +290,7 @@ class _Call:
         self.talk: Talk | None = None
         self.answer: Answer | None = None
         self.failure: NoAnswer | None = None
+        self.asked = False  #: whether the server may have heard the question
 
     def lacks_time(self, place: KeptServer) -> bool:
         """Whether a kept server would reach its own end in the middle of this call."""
@@ -298,6 +299,7 @@ class _Call:
     def ask(self) -> None:
         if self.failure is not None or self.talk is None:
             return
+        self.asked = True
         try:
             self.answer = self.talk.call(*adapter.request_of(self.plan))
             self.talk.ask_ahead()
@@ -347,7 +349,11 @@ class _Call:
         if isinstance(own, (LimitKilled, PolicyBroken, DeadlinePassed)):
             return own
         how = "it ended" if own is None else _how(own)
-        return Failed(f"the server was gone before it answered ({how})", transport=True)
+        return Failed(
+            f"the server was gone before it answered ({how})",
+            transport=True,
+            untouched=not self.asked,
+        )
 
 
 def _how(ending: Ending) -> str:
