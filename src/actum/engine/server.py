@@ -25,7 +25,7 @@ from actum.engine.rooms import Rooms
 from actum.errors import Refused
 from actum.evidence.facts import Stage
 from actum.policy.gates import Granted
-from actum.registry.model import Entry
+from actum.registry.model import AdapterKind, Entry
 from actum.runners.base import Cancel, Channel
 from actum.value import replace
 
@@ -58,7 +58,8 @@ class Server:
                 if totals is not None:
                     self._account.tell_session(totals)
                     capture = replace(capture, stdout=replace(capture.stdout, kept=b""))
-                adapter = replace(self._ready.adapter, output_transforms=())
+                # Bytes of a program, whatever the adapter makes of the answers in them.
+                adapter = replace(self._ready.adapter, kind=AdapterKind.CLI, output_transforms=())
                 result = self._account.seal(self._ready.plan, adapter, capture)
                 self._closed = result, capture
         return self._closed
