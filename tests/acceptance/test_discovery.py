@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from itertools import pairwise
 
 import pytest
@@ -86,3 +88,21 @@ def test_a_refresh_reads_the_tools_again(fresh: Terminal) -> None:
     assert fresh.json("adapters", "refresh").json == {"adapters": len(before)}
     names = [each["name"] for each in fresh.json("adapters", "list").json["adapters"]]
     assert "an-old-name" not in names and "ripgrep-search" in names
+
+
+@pytest.mark.sandbox
+@pytest.mark.req("000-157", "000-168")
+def test_a_second_execution_in_another_process_parses_no_document(fresh: Terminal) -> None:
+    words = ("exec", "ripgrep", "-p", "pattern=x", "--set", "outputs.exit_code=1")
+    assert fresh.actum(*words).code == 0
+    program = (
+        "import sys; from actum.doors.cli.main import main\n"
+        f"sys.argv = {['actum', *words]}\n"
+        "try: main()\n"
+        "finally: print('yaml' in sys.modules, 'actum.registry.registry' in sys.modules)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=fresh.folder, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "False True"

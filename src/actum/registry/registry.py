@@ -127,6 +127,17 @@ class Registry:
         executable = document["interface"]["cli"]["executable"]
         return Recalled(tool_id=card.tool_id, executable=executable)
 
+    def recall_schema(self, id_or_name: str) -> Mapping[str, Any] | None:
+        """The args_schema of a tool that is pinned, if it was kept; as for `recall`."""
+        try:
+            pin = self.lock().pin(id_or_name)
+        except Refused:
+            return None
+        sha256 = pin.files.get(_TOOL, "").removesuffix("+x") if pin is not None else ""
+        document = self.kept.document(sha256, None) if sha256 else None
+        schema: Mapping[str, Any] | None = None if document is None else document["args_schema"]
+        return schema
+
     def adapters(self, tool: Tool) -> tuple[Adapter, ...]:
         return self._load(Path(tool.folder)).adapters
 

@@ -76,6 +76,26 @@ def test_a_warm_request_loads_level_0_from_what_was_kept_and_reads_no_document(
     assert parsed == []
 
 
+def test_what_a_command_line_needs_to_know_is_recalled_and_only_for_what_is_pinned(
+    open_registry: Any, pinned: Any, edit: Any, parsed: list[str]
+) -> None:
+    assert open_registry().recall("ripgrep") is None  # nothing was kept yet
+    open_registry().entry("ripgrep", None)
+    parsed.clear()
+    registry = open_registry()
+    recalled = registry.recall("ripgrep")
+    assert recalled is not None
+    assert (recalled.tool_id, recalled.executable) == ("TL-003", "rg")
+    schema = registry.recall_schema("TL-003")
+    assert schema is not None and schema["required"] == ["pattern"]
+    assert parsed == []
+    edit("ripgrep/tool.yaml", "name: ripgrep", "name: ripgrep # changed")
+    pinned.approve("TL-003")
+    assert open_registry().recall("ripgrep") is None
+    assert open_registry().recall_schema("ripgrep") is None
+    assert open_registry().recall("nothing") is None
+
+
 @pytest.mark.req("000-157")
 def test_listing_discloses_level_0_and_loads_no_other(open_registry: Any) -> None:
     registry = open_registry()

@@ -121,7 +121,7 @@ def _ask(
     return Ask(
         tool=tool,
         arguments=arguments,
-        parameters=_typed(_pairs("-p", parameters), _schema(runtime, tool.partition(":")[0])),
+        parameters=_parameters(runtime, tool.partition(":")[0], _pairs("-p", parameters)),
         stdin=None if stdin is None else _content(stdin),
         env=_once("--env", _pairs("--env", env)),
         secrets=_once(
@@ -171,11 +171,17 @@ def _content(source: str) -> bytes:
         raise click.UsageError(f"--stdin {source}: {error.strerror}.") from error
 
 
+def _parameters(runtime: Runtime, tool: str, pairs: Sequence[tuple[str, str]]) -> dict[str, Json]:
+    return _typed(pairs, _schema(runtime, tool)) if pairs else {}
+
+
 def _schema(runtime: Runtime, tool: str) -> Mapping[str, Json]:
     from actum.errors import ContractInvalid, Refused
 
+    registry = runtime.rooms.registry
     try:
-        properties = runtime.rooms.registry.find_tool(tool).args_schema.get("properties", {})
+        schema = registry.recall_schema(tool) or registry.find_tool(tool).args_schema
+        properties = schema.get("properties", {})
     except (Refused, ContractInvalid):
         return {}  # whatever is wrong with the tool, the pipeline says it, on record
     return properties if isinstance(properties, dict) else {}
