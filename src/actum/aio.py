@@ -192,7 +192,7 @@ class _Call:
         self._cancel = Cancel()
         self._contract: Contract | None = None  #: once it has passed the desk
         self._waiting: Waiting | None = None
-        self._holds = False
+        self.holds = False
         self._expired = False
         self._guard = threading.Lock()  #: of what happens to it while it waits
         self.done: Future[Result] = Future()
@@ -202,7 +202,7 @@ class _Call:
             self._runtime._live.add(self)
         timer = asyncio.get_running_loop().call_later(self._patience_s, self._expire)
         if self._places.try_take():
-            self._holds = True
+            self.holds = True
             self._runtime._floor.submit(self._work)
         else:
             self._runtime._desk.submit(self._work)
@@ -229,7 +229,7 @@ class _Call:
 
     def _expire(self) -> None:
         with self._guard:
-            if self._holds:
+            if self.holds:
                 return
             self._expired = True
             left = self._waiting is not None and self._places.leave(self._waiting)
@@ -239,8 +239,8 @@ class _Call:
     def _awake(self) -> None:
         """No longer in the queue: to the floor with a place, or pushed out."""
         with self._guard:
-            self._holds = self._waiting is not None and self._waiting.holds
-        (self._runtime._floor if self._holds else self._runtime._desk).submit(self._work)
+            self.holds = self._waiting is not None and self._waiting.holds
+        (self._runtime._floor if self.holds else self._runtime._desk).submit(self._work)
 
     def _work(self) -> None:
         try:
@@ -261,13 +261,13 @@ class _Call:
             self.done.set_result(result)
 
     def _give_back(self) -> None:
-        if self._holds:
-            self._holds = False
+        if self.holds:
+            self.holds = False
             self._places.give_back()
 
     @contextmanager
     def place(self, contract: Contract) -> Iterator[Got]:
-        if not self._holds:
+        if not self.holds:
             self._join_queue(contract)
         try:
             # Whoever has a place was judged on the floor, so after the wait.

@@ -188,6 +188,14 @@ def test_memory_is_limited_for_the_session_and_proven_by_the_kernel(rt: Runtime)
     assert s.close().outcome is Outcome.RESOURCE_KILLED
 
 
+def test_an_attempt_to_break_out_ends_the_call_and_the_session(rt: Runtime) -> None:
+    code = "import ctypes\nctypes.CDLL(None).mount(b'none', b'/tmp', b'tmpfs', 0, 0)"
+    with rt.python_session() as s:
+        assert s.run("1").ok
+        assert s.run(code).outcome is Outcome.POLICY_VIOLATION
+        assert s.run("1").reason_codes == ("SESSION_ENDED",)
+
+
 @pytest.mark.parametrize(
     ("code", "how"),
     [

@@ -95,6 +95,18 @@ async def awaited(runtime: Runtime) -> list[Result]:
     )
 
 
+def kept(runtime: Runtime) -> None:
+    with runtime.python_session(params={"n": 1}, idle_s=5, timeout="2s", memory="128M") as session:
+        assert_type(session.run("x = n", files={"a": b"b"}), Result)
+        assert_type(session.ended, str)
+    assert_type(session.close(), Result)
+
+
+async def kept_awaited(runtime: Runtime) -> Result:
+    async with runtime.aio.python_session(preload=["json"]) as session:
+        return await session.run("1", timeout="1s", queue_s=0.5)
+
+
 def live(runtime: Runtime) -> None:
     from actum.runners.base import Cancel
 

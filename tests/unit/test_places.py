@@ -15,7 +15,7 @@ import pytest
 from actum.contract.model import Contract
 from actum.errors import Refused
 from actum.runners.base import Cancel
-from actum.runners.places import Got, Places, Queueing, Waiting
+from actum.runners.places import Got, Places, Queueing, Sharing, Waiting
 
 
 def asked_by(caller: str) -> Contract:
@@ -270,6 +270,18 @@ def test_whatever_happens_in_whatever_order_no_place_is_lost() -> None:
         for _ in range(held):
             places.give_back()
         assert (places.free, places.waiting) == (3, 0)
+
+
+def test_what_runs_in_anothers_place_needs_none_of_its_own() -> None:
+    places = Places(1, queued=0)
+    turn = Queueing(places, None, 0)
+    assert not turn.holds
+    with turn.place(asked_by("a")):
+        assert turn.holds
+        with Sharing().place(asked_by("a")) as got:
+            assert got is Got.AT_ONCE
+        assert places.free == 0
+    assert (turn.holds, places.free) == (False, 1)
 
 
 def test_a_cancel_can_be_polled_whenever_it_was_asked_for() -> None:

@@ -35,7 +35,7 @@ from actum.registry.model import AdapterKind, Entry
 from actum.registry.selection import Task
 from actum.runners.base import Cancel, OnOutput
 from actum.runners.lifecycle import never_started
-from actum.runners.places import Got, Queueing, Turn
+from actum.runners.places import Got, Queueing, Sharing, Turn
 from actum.value import value
 
 
@@ -54,7 +54,7 @@ def execute(
     account = Account(contract, rooms, trace_id or str(uuid.uuid4()), parent_receipt)
 
     def made_ready(asked: Contract) -> Ready:
-        return prepare(asked, rooms, account, _compiling(account, rooms, cancel))
+        return prepare(asked, rooms, account, _compiling(account, rooms, cancel, turn))
 
     def run(ready: Ready) -> Capture:
         # The runner prepares, asks `account.open`, and starts the tool when it returns.
@@ -116,10 +116,15 @@ def forecast(contract: Contract, rooms: Rooms) -> Forecast:
     )
 
 
-def _compiling(account: Account, rooms: Rooms, cancel: Cancel | None) -> Carry:
+def _compiling(account: Account, rooms: Rooms, cancel: Cancel | None, turn: Turn) -> Carry:
     """How an adapter that has to be compiled first is: by an execution of its own."""
     trace_id = account.intent.trace_id
-    return lambda contract: execute(contract, rooms, cancel=cancel, trace_id=trace_id)
+
+    def carry(contract: Contract) -> Result:
+        shared = Sharing() if turn.holds else None
+        return execute(contract, rooms, cancel=cancel, trace_id=trace_id, turn=shared)
+
+    return carry
 
 
 def prepare(

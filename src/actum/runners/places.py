@@ -38,6 +38,11 @@ class Got(Enum):
 class Turn(Protocol):
     """One request's way to a place. Raises `Refused` if it cannot wait for one."""
 
+    @property
+    def holds(self) -> bool:
+        """Whether it has one now."""
+        ...
+
     def place(self, contract: Contract) -> AbstractContextManager[Got]:
         """Hold a place inside the block."""
         ...
@@ -157,14 +162,17 @@ class Queueing:
         self._places = places
         self._cancel = cancel
         self._wait_s = wait_s
+        self.holds = False
 
     @contextmanager
     def place(self, contract: Contract) -> Iterator[Got]:
         got = self._take(contract.metadata.requested_by)
+        self.holds = got is not Got.CANCELLED
         try:
             yield got
         finally:
-            if got is not Got.CANCELLED:
+            if self.holds:
+                self.holds = False
                 self._places.give_back()
 
     def _take(self, caller: str) -> Got:
@@ -202,6 +210,19 @@ class Queueing:
         if cancel is not None and cancel.requested:
             return Got.CANCELLED
         raise queue_timeout(self._wait_s)
+
+
+class Sharing:
+    """The turn of an execution that another one waits for, in whose place it runs.
+
+    One more place for it would never be free if all were held by such as wait.
+    """
+
+    holds = True
+
+    @contextmanager
+    def place(self, contract: Contract) -> Iterator[Got]:  # noqa: ARG002 -- whoever asks, it is there
+        yield Got.AT_ONCE
 
 
 def _sleep(woken: SimpleQueue[None], waiting: Waiting, cancel: Cancel | None, until: float) -> None:
