@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 from actum import settings as project
 from actum.contract.complete import Fill, complete
 from actum.contract.encoder import hasten
+from actum.contract.ids import new_id
 from actum.contract.limits import IDLE_S
 from actum.contract.model import Contract, Json, RunnerKind
 from actum.contract.parse import Draft, parse_contract
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from actum.engine.work.model import RunResult, WorkItem
     from actum.executors.model import ActionRequest, ActionResult
     from actum.executors.plane import Executors
+    from actum.runners.early import Spawner
     from actum.store.golden import Golden
 
 #: A contract in any form a caller may have it.
@@ -77,12 +78,13 @@ class Runtime:
         session: str | None = None,
         clock: Clock = now,
         pool: bool = True,
+        spawner: Spawner | None = None,
     ) -> None:
         self.settings = settings
         self._own_session = session is None
         self._temporary: Path | None = None
         home = settings.home
-        own = f"s-{uuid.uuid4()}"
+        own = f"s-{new_id()}"
         self.keyring = Keyring.open(home, trust=settings.trusted_keys)
         self.database = Database.open(home)
         self.blobs = BlobStore(home, self.database)
@@ -106,7 +108,9 @@ class Runtime:
                 resolve=settings.resolve,
                 own_authorities=settings.ca_file is not None,
             ),
-            runners=_runners(settings, secrets, pool=pool) if runners is None else runners,
+            runners=_runners(settings, secrets, pool=pool, spawner=spawner)
+            if runners is None
+            else runners,
             secrets=secrets,
             golden=GoldenOutputs(home),
             ledger=ledger,
@@ -357,7 +361,7 @@ class Runtime:
         return complete(
             draft,
             Fill(
-                execution_id=str(uuid.uuid4()),
+                execution_id=new_id(),
                 requested_at=self.rooms.clock(),
                 requested_by=f"user:{self.settings.login}",
                 purpose=f"actum exec {tool}",
@@ -482,7 +486,9 @@ class Runtime:
         self.close()
 
 
-def _runners(settings: Settings, secrets: Secrets, *, pool: bool) -> dict[RunnerKind, Runner]:
+def _runners(
+    settings: Settings, secrets: Secrets, *, pool: bool, spawner: Spawner | None = None
+) -> dict[RunnerKind, Runner]:
     """Only what actum.toml enables; every other kind is refused by name when a tool asks for it."""
     runners: dict[RunnerKind, Runner] = {}
     if RunnerKind.LOCAL in settings.runners:
@@ -494,6 +500,7 @@ def _runners(settings: Settings, secrets: Secrets, *, pool: bool) -> dict[Runner
             max_kept=settings.max_sessions,
             secrets=secrets,
             pool=pool,
+            spawner=spawner,
         )
     return runners
 

@@ -27,7 +27,6 @@ import sqlite3
 import struct
 import subprocess
 import sys
-import tempfile
 import time
 import traceback
 from collections import Counter
@@ -75,7 +74,7 @@ class House:
         shutil.copytree(folder / "template", self.project, symlinks=True)
         self.temporary = folder / "tmp"
         self.temporary.mkdir(exist_ok=True)
-        tempfile.tempdir = str(self.temporary)
+        os.environ["TMPDIR"] = str(self.temporary)
         self.mounts = _mounts()
 
     def leftovers(self, struck: list[int]) -> list[str]:

@@ -73,6 +73,7 @@ def _world() -> dict[str, object]:
 def test_nothing_is_left_after(
     own_jail: Jail, outcome: Outcome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # other processes use the common one
     own_jail.sh("true").check()  # the spawner stays for the next one
     before = _world()

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 import actum
 from actum.contract.model import RunnerKind
 from actum.contract.outcome import PROJECTIONS, Outcome
-from actum.doors.cli.main import cli
+from actum.doors.cli.group import cli
 from actum.engine.project import create
 from actum.executors.reasons import Reason
 from actum.runners.attend import _REFUSALS

@@ -6,7 +6,6 @@ raw output is kept and the execution ends as OUTPUT_INVALID.
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 import math
@@ -80,6 +79,8 @@ def _finite(text: str) -> float:
 
 def _csv(text: str, where: str) -> Json:
     """One object per row, keyed by the first row."""
+    import csv
+
     rows = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
         header = next(rows, [])

@@ -10,13 +10,13 @@ import contextlib
 import os
 import shutil
 import tempfile
-import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from actum.agents.steps import load_agent
+from actum.contract.ids import new_id
 from actum.contract.model import Contract, Json, RunnerKind
 from actum.engine.rooms import Rooms
 from actum.engine.work import process
@@ -68,7 +68,7 @@ class Workshop:
         """
         parsed = item if isinstance(item, WorkItem) else WorkItem.parse(item)
         self.agent(parsed.agent_id)  # an agent that does not exist is a refusal, not a failed run
-        run_id = str(uuid.uuid4())
+        run_id = new_id()
         order: dict[str, Json] = {
             **self._place(),
             "do": "run",

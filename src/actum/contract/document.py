@@ -11,18 +11,28 @@ from collections.abc import Mapping
 from typing import Any
 
 from actum.contract.model import Json
-from actum.contract.place import MOST_PROBLEMS, Document, Path, dotted, in_reading_order
-from actum.contract.schema_check import check
-from actum.contract.yaml12 import (
+from actum.contract.place import (
     DOCUMENT_BYTES,
     DOCUMENT_DEPTH,
     DOCUMENT_NODES,
+    MOST_PROBLEMS,
     SAFE_INTEGER,
-    load_document,
+    Document,
+    Path,
+    dotted,
+    in_reading_order,
 )
+from actum.contract.schema_check import check
 from actum.errors import ContractInvalid, Problem
 
 __all__ = ["DOCUMENT_BYTES", "DOCUMENT_DEPTH", "Document", "check", "document_of", "load_document"]
+
+
+def load_document(text: str | bytes, *, file: str = "") -> Document:
+    """Read one document of YAML or JSON; raises `ContractInvalid` with every problem found."""
+    from actum.contract import yaml12
+
+    return yaml12.load_document(text, file=file)
 
 
 def document_of(value: Mapping[str, Any]) -> Document:

@@ -16,6 +16,12 @@ Path = tuple[str | int, ...]
 #: A document that is wrong in more places than this is not a document with mistakes in it.
 MOST_PROBLEMS = 100
 
+#: What one document may hold.
+DOCUMENT_BYTES = 1_048_576
+DOCUMENT_DEPTH = 64
+DOCUMENT_NODES = 100_000
+SAFE_INTEGER = 2**53
+
 _SHOWN = 80
 _BARE_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 

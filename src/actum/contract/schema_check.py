@@ -9,7 +9,6 @@ accepts, ``x-permitted-keys`` says it for the keys of a mapping.
 
 from __future__ import annotations
 
-import difflib
 import itertools
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -148,6 +147,8 @@ def _unknown_key(document: Document, part: Mapping[str, Json], path: Path, key: 
     under = (*path, key)
     if "patternProperties" in part:
         return _bad_name(document, under, part.get("x-permitted-keys", ""))
+    import difflib
+
     known = sorted(part.get("properties", {}))
     close = difflib.get_close_matches(key, known, n=1)
     hint = f"did you mean {shown(close[0])}?" if close else "remove it."

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import json
-from importlib import resources
+from pathlib import Path
 
 from actum.contract.canonical import sha256_json
 from actum.contract.model import (
@@ -34,7 +34,7 @@ def schema(name: str) -> dict[str, Json]:
             f"There is no schema {name!r}.",
             remedy=f"Choose one of: {', '.join(SCHEMAS)}.",
         )
-    text = resources.files("actum.contract").joinpath("schemas", f"{name}.json").read_text("utf-8")
+    text = (Path(__file__).parent / "schemas" / f"{name}.json").read_text("utf-8")
     loaded: dict[str, Json] = json.loads(text)
     return loaded
 

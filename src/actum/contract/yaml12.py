@@ -17,13 +17,19 @@ import re
 from typing import Any
 
 from actum.contract.model import Json
-from actum.contract.place import MOST_PROBLEMS, Document, Path, dotted, in_reading_order, shown
+from actum.contract.place import (
+    DOCUMENT_BYTES,
+    DOCUMENT_DEPTH,
+    DOCUMENT_NODES,
+    MOST_PROBLEMS,
+    SAFE_INTEGER,
+    Document,
+    Path,
+    dotted,
+    in_reading_order,
+    shown,
+)
 from actum.errors import ContractInvalid, Problem
-
-DOCUMENT_BYTES = 1_048_576
-DOCUMENT_DEPTH = 64
-DOCUMENT_NODES = 100_000
-SAFE_INTEGER = 2**53
 
 _CORE = "tag:yaml.org,2002:"
 _NULLS = {"", "~", "null", "Null", "NULL"}

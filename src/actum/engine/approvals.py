@@ -15,13 +15,13 @@ import json
 import re
 import sqlite3
 import time
-import uuid
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from enum import StrEnum
 
 from actum.contract.call import EffectivePolicy
 from actum.contract.canonical import sha256_bytes, sha256_json
+from actum.contract.ids import new_id
 from actum.contract.model import Contract, Json
 from actum.contract.wire import contract_document
 from actum.errors import Refused, Violation
@@ -264,7 +264,7 @@ class Approvals:
         at: datetime,
         state: State,
     ) -> str:
-        request_id = str(uuid.uuid4())
+        request_id = new_id()
         document = {
             "requested_by": contract.metadata.requested_by,
             "execution_id": contract.execution_id,

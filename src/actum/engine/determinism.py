@@ -16,7 +16,7 @@ import struct
 from collections.abc import Iterator
 from enum import StrEnum
 from functools import cache
-from importlib import resources
+from pathlib import Path
 
 from actum.capture.model import Cancelled, Capture, Exited
 from actum.contract.call import PROVIDED, EffectivePolicy, Executable, Plan
@@ -93,7 +93,7 @@ def steady(executable: Executable) -> tuple[dict[str, bytes], dict[str, str]]:
 
 @cache
 def _library() -> bytes:
-    return resources.files("actum.engine").joinpath("steady-x86_64.so").read_bytes()
+    return (Path(__file__).parent / "steady-x86_64.so").read_bytes()
 
 
 def _is_static(path: str) -> bool:

@@ -10,12 +10,12 @@ no result is handed out before its receipt is.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable
 
 from actum.adapters.kinds import build_call
 from actum.capture.model import Capture, Enforced
 from actum.contract.call import Call, Check, EffectivePolicy
+from actum.contract.ids import new_id
 from actum.contract.model import Contract, Determinism
 from actum.engine import plan as planning
 from actum.engine.account import Account
@@ -51,7 +51,7 @@ def execute(
 ) -> Result:
     """Carry out one contract, or say why not. Returns a Result for every outcome."""
     turn = turn or Queueing(rooms.places, cancel, rooms.wait_s)
-    account = Account(contract, rooms, trace_id or str(uuid.uuid4()), parent_receipt)
+    account = Account(contract, rooms, trace_id or new_id(), parent_receipt)
 
     def made_ready(asked: Contract) -> Ready:
         return prepare(asked, rooms, account, _compiling(account, rooms, cancel, turn))
@@ -101,7 +101,7 @@ def execute(
 
 def forecast(contract: Contract, rooms: Rooms) -> Forecast:
     """Everything up to the start, and nothing of it recorded: would this run, and held by what?"""
-    account = Account(contract, rooms, str(uuid.uuid4()))
+    account = Account(contract, rooms, new_id())
     refusal = None
     try:
         prepare(contract, rooms, account, None)

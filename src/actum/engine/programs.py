@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import threading
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +16,7 @@ from pathlib import Path
 from actum.adapters.compiled import LANGUAGES, PROGRAM, program_key
 from actum.contract.call import Executable
 from actum.contract.canonical import sha256_bytes
+from actum.contract.ids import new_id
 from actum.contract.limits import CPU_CORES, MAX_CHILDREN, MEMORY_MB, TIMEOUT_MS
 from actum.contract.model import (
     SCRATCH,
@@ -117,7 +117,7 @@ def _contract(asked: Contract, entry: Entry) -> Contract:
     """Compiling, asked for by whoever asked for the call; within what the tool may ever use."""
     ceiling = entry.tool.permissions
     return Contract(
-        execution_id=str(uuid.uuid4()),
+        execution_id=new_id(),
         tool_id=entry.tool.tool_id,
         adapter_id=entry.adapter.adapter_id,
         inputs=Inputs(command=COMPILE, working_directory=SCRATCH),

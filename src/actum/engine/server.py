@@ -7,13 +7,13 @@ Nothing here understands what is said over the channel.
 from __future__ import annotations
 
 import threading
-import uuid
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from actum.adapters.kinds import build_call
 from actum.capture.model import Capture
 from actum.contract.call import Call
+from actum.contract.ids import new_id
 from actum.contract.limits import IDLE_S
 from actum.contract.model import Contract, Json
 from actum.engine.account import Account
@@ -76,7 +76,7 @@ def open_server(
     idle_s: float = IDLE_S,
 ) -> Server:
     """Start what `contract` asks for and keep it. A refusal is sealed, and raised as well."""
-    account = Account(contract, rooms, trace_id or str(uuid.uuid4()))
+    account = Account(contract, rooms, trace_id or new_id())
 
     def start() -> Server:
         ready = prepare(contract, rooms, account, build=build, granted=granted)

@@ -8,13 +8,13 @@ shows how far it came. Nothing here decides or writes anything.
 from __future__ import annotations
 
 import sys
-import uuid
 from datetime import datetime
 from enum import IntEnum
 from functools import lru_cache
 
 from actum.capture.model import Capture, Enforced
 from actum.contract.call import AdapterRef, Check, EffectivePolicy, Plan, ToolRef, ValidationProof
+from actum.contract.ids import new_id
 from actum.contract.model import Contract
 from actum.contract.outcome import PROJECTIONS, Outcome
 from actum.errors import Violation
@@ -45,7 +45,7 @@ class Opened:
 
 
 def _new_id() -> str:
-    return str(uuid.uuid4())
+    return new_id()
 
 
 @lru_cache(maxsize=256)

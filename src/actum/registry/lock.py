@@ -13,7 +13,6 @@ from __future__ import annotations
 import base64
 import json
 import os
-import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -99,7 +98,7 @@ def write_lock(root: Path, lock: Lock, signer: Signer) -> None:
     path = root / FILE_NAME
     # A name that nobody can guess, and new: a tool may write here, and whatever it had put in that
     # place (a pipe, a file of which it keeps another name) would become the lock.
-    pending = root / f".{FILE_NAME}.{secrets.token_hex(8)}.new"
+    pending = root / f".{FILE_NAME}.{os.urandom(8).hex()}.new"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     with os.fdopen(os.open(pending, flags, 0o644), "wb") as file:
         file.write(text.encode())

@@ -7,7 +7,6 @@ parsed from the very bytes that were compared. It executes nothing and reads no 
 
 from __future__ import annotations
 
-import difflib
 import os
 import threading
 from collections import Counter
@@ -391,6 +390,8 @@ class Registry:
 
     def _unknown(self, tool: str) -> Refused:
         known = [word for each in self.tools() for word in (each.name, each.tool_id)]
+        import difflib
+
         close = difflib.get_close_matches(tool, known, n=3)
         hint = f"Did you mean {' or '.join(close)}? " if close else ""
         return Refused(

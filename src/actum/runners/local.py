@@ -88,13 +88,14 @@ class LocalRunner:
         secrets: Secrets | None = None,
         relay: Relay | None = None,
         pool: bool = False,
+        spawner: Spawner | None = None,
     ) -> None:
         self._secrets = secrets or Secrets({})
         self._kept = Places(max_kept, queued=0)
         self._resolve = resolve or {}
         self._relay = relay  #: ``None``: one is made when the first execution needs it
         self._ca_file = ca_file
-        self._spawner = Spawner(pool_size=_POOL_SIZE if pool else 0)
+        self._spawner = spawner or Spawner(pool_size=_POOL_SIZE if pool else 0)
         self._warm = WarmInterpreters() if pool else None
         self._host: probe.Host | None = None
         self._guard = threading.Lock()

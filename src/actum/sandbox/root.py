@@ -11,7 +11,6 @@ from __future__ import annotations
 import binascii
 import contextlib
 import os
-import shutil
 import stat
 
 from actum import kernel
@@ -93,14 +92,14 @@ def write_template(folder: str, uid: int, gid: int) -> None:
         with open(f"{etc}/{name}", "w") as file:
             file.write(text)
     if os.path.exists("/usr/share/zoneinfo/UTC"):
-        shutil.copyfile("/usr/share/zoneinfo/UTC", f"{etc}/localtime")
+        _copy("/usr/share/zoneinfo/UTC", f"{etc}/localtime")
     for name in _ETC_FILES:
         if os.path.isfile(f"/etc/{name}"):
-            shutil.copyfile(f"/etc/{name}", f"{etc}/{name}")
+            _copy(f"/etc/{name}", f"{etc}/{name}")
     os.mkdir(f"{etc}/actum")
     for program in ("snippet.py", "session.py"):
         beside = os.path.join(os.path.dirname(__file__), program)
-        shutil.copyfile(beside, f"{etc}/actum/{program}")
+        _copy(beside, f"{etc}/actum/{program}")
     for name in _ETC_FOLDERS:
         if os.path.isdir(f"/etc/{name}") and not os.path.islink(f"/etc/{name}"):
             os.mkdir(f"{etc}/{name}")
@@ -270,7 +269,7 @@ def _own_etc(root: str, template: str) -> None:
             os.mkdir(f"{target}/{name}")
             _attach(_tree_of(f"{source}/{name}", _READ_ONLY), f"{target}/{name}")
         else:
-            shutil.copyfile(f"{source}/{name}", f"{target}/{name}")
+            _copy(f"{source}/{name}", f"{target}/{name}")
 
 
 def _close_etc(root: str) -> None:
@@ -374,3 +373,9 @@ def enter(root: str, working_directory: str) -> None:
     kernel.mount_setattr(top, _READ_ONLY, recursive=False)
     os.close(top)
     os.chdir(working_directory)
+
+
+def _copy(source: str, target: str) -> None:
+    """A small file. The standard `shutil` brings three compressors along, at every start."""
+    with open(source, "rb") as whole, open(target, "wb") as copy:
+        copy.write(whole.read())

@@ -13,9 +13,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import secrets
 import stat
-import tempfile
 from pathlib import Path
 
 from actum.errors import Refused
@@ -29,7 +27,7 @@ _MARK = re.compile(r"([0-9a-f]{8})-([0-9]+)-([0-9]+)-([0-9]+)-[0-9a-f]{16}")
 def marked_name() -> str:
     """A fresh name that tells which process it belongs to: boot, pid namespace, pid, start."""
     boot, namespace, pid, start = current_owner().split(" ")
-    return f"{boot[:8]}-{_number(namespace)}-{pid}-{start}-{secrets.token_hex(8)}"
+    return f"{boot[:8]}-{_number(namespace)}-{pid}-{start}-{os.urandom(8).hex()}"
 
 
 def make_home() -> Path:
@@ -92,7 +90,7 @@ def _remove_tree(top: Path) -> None:
 
 def _empty(anchor: int) -> None:
     """Folders within folders are moved up before they are emptied: none is ever deep."""
-    mark = secrets.token_hex(8)
+    mark = os.urandom(8).hex()
     waiting = os.listdir(anchor)
     moved = 0
     while waiting:
@@ -141,7 +139,16 @@ def _group_parents() -> list[str]:
 
 
 def _homes() -> Path:
-    return Path(tempfile.gettempdir(), f"actum-{os.geteuid()}")
+    return Path(_temporary(), f"actum-{os.geteuid()}")
+
+
+def _temporary() -> str:
+    """As the standard `tempfile` chooses, without writing a file to try each place."""
+    named = [os.environ.get(name) for name in ("TMPDIR", "TEMP", "TMP")]
+    for folder in (*named, "/tmp", "/var/tmp", "/usr/tmp"):
+        if folder and os.access(folder, os.W_OK | os.X_OK) and os.path.isdir(folder):
+            return os.path.abspath(folder)
+    return os.getcwd()
 
 
 def _is_ours(folder: Path) -> bool:

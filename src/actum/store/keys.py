@@ -16,6 +16,7 @@ When a key may be switched is for `evidence.rotation` to say; here is only how.
 
 from __future__ import annotations
 
+import binascii
 import fcntl
 import hashlib
 import os
@@ -37,6 +38,10 @@ if TYPE_CHECKING:
 
 _KEY_FILE_BYTES = 16_384  # a PEM of an Ed25519 key has about 120
 
+#: What stands before the 32 bytes of an Ed25519 key (RFC 8410), public and private.
+_PUBLIC = bytes.fromhex("302a300506032b6570032100")
+_PRIVATE = bytes.fromhex("302e020100300506032b657004220420")
+
 
 @value
 class PublicKey:
@@ -52,6 +57,9 @@ class PublicKey:
     @classmethod
     def from_pem(cls, pem: str, *, where: str) -> PublicKey:
         """Read a PEM public key; `where` names its file or setting in the refusal."""
+        plain = _plain_key(pem.encode(), "PUBLIC", _PUBLIC)
+        if plain is not None:
+            return cls.from_raw(plain)
         from cryptography.exceptions import InternalError, UnsupportedAlgorithm
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
         from cryptography.hazmat.primitives.serialization import load_pem_public_key
@@ -80,6 +88,22 @@ class PublicKey:
         except InvalidSignature:
             return False
         return True
+
+
+def _plain_key(pem: bytes, kind: str, prefix: bytes) -> bytes | None:
+    """The key in a file exactly as we write it; any other form is left to `serialization`.
+
+    That module knows every format there is, which costs more to import than to sign with.
+    """
+    begin, end = f"-----BEGIN {kind} KEY-----\n".encode(), f"\n-----END {kind} KEY-----\n".encode()
+    if not pem.startswith(begin) or not pem.endswith(end):
+        return None
+    try:
+        der = binascii.a2b_base64(pem[len(begin) : -len(end)], strict_mode=True)
+    except binascii.Error:
+        return None
+    key = der.removeprefix(prefix)
+    return key if len(key) == 32 and len(der) == len(prefix) + 32 else None
 
 
 @lru_cache(maxsize=64)
@@ -197,8 +221,12 @@ def _signer_of(path: Path, keyid: str | None = None) -> Signer:
 
 
 def _parse_private(pem: bytes, path: Path) -> Ed25519PrivateKey:
-    from cryptography.exceptions import InternalError, UnsupportedAlgorithm
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    plain = _plain_key(pem, "PRIVATE", _PRIVATE)
+    if plain is not None:
+        return Ed25519PrivateKey.from_private_bytes(plain)
+    from cryptography.exceptions import InternalError, UnsupportedAlgorithm
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
     try:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from pathlib import Path
 
 from actum.errors import EvidenceUnavailable, Refused
@@ -51,6 +50,10 @@ class SessionStore:
     def end(self, session: str) -> None:
         """Remove everything the session kept. Ending a session twice is fine."""
         directory = self.root / _checked("session", session)
+        if not directory.exists():
+            return
+        import shutil
+
         try:
             shutil.rmtree(directory)
         except FileNotFoundError:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
 from pathlib import Path
 
 _UNSUPPORTED = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL)
@@ -69,4 +68,4 @@ def _write_named(folder: int, name: str, content: bytes, *, synced: bool) -> Non
 
 
 def _passing_name(name: str) -> str:
-    return f".{name}.{secrets.token_hex(8)}.new"
+    return f".{name}.{os.urandom(8).hex()}.new"

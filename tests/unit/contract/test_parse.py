@@ -157,7 +157,7 @@ def ask(text):
         return
     raise SystemExit("accepted")
 
-ask("inputs: 5")  # first use loads libraries and the schema
+ask("inputs: {comand: 5}")  # first use loads libraries and the schema
 seen = []
 sys.addaudithook(lambda event, arguments: seen.append(event))
 ask("tool_id: T\\ninputs: {command: rg}\\nsandbox: {timeout_ms: 999, shell: true}\\n")

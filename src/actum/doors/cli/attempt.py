@@ -7,7 +7,7 @@ import sys
 import click
 
 from actum.doors.cli import exit_codes, reply, say, words
-from actum.doors.cli.execute import cancelled_by_signals
+from actum.doors.cli.carry_out import cancelled_by_signals
 from actum.doors.cli.live import passing_through
 
 

@@ -9,7 +9,8 @@ import click
 from actum.contract.model import Json
 from actum.contract.parse import parse_contract
 from actum.doors.cli import exit_codes, reply, say, words
-from actum.doors.cli.asking import asked, asking_options, require_sense
+from actum.doors.cli.asked import asked, require_sense
+from actum.doors.cli.asking import asking_options
 
 if TYPE_CHECKING:
     from actum.engine.pipeline import Forecast

@@ -21,7 +21,7 @@ def command(shell: str) -> int:
     """
     from click.shell_completion import get_completion_class
 
-    from actum.doors.cli.main import cli
+    from actum.doors.cli.group import cli
 
     kind = get_completion_class(shell)
     assert kind is not None  # noqa: S101 -- the choices above are click's own

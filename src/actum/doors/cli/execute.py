@@ -1,24 +1,14 @@
-"""`actum exec`: one execution, live on the terminal or as one JSON document."""
+"""`actum exec`: its options. What it does is in `carry_out`."""
 
 from __future__ import annotations
 
-import re
-import signal
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from actum.doors.cli import exit_codes, reply, say, words
-from actum.doors.cli.asking import asked, asking_options, require_sense
-from actum.doors.cli.live import passing_through
-
-if TYPE_CHECKING:
-    from actum.engine.result import Result
-    from actum.runners.base import Cancel
+from actum.doors.cli import words
+from actum.doors.cli.asking import asking_options
 
 
 @click.command("exec", cls=words.Command, short_help="Carry out one execution.")
@@ -52,86 +42,14 @@ def command(*, save: Path | None, whose_code: str, wait: str | None, **given: An
     actum exec git:log -- --oneline
     actum exec -f contract.yaml
     """
-    require_sense(**given)
-    wait_s = None if wait is None else _seconds(wait)
-    with words.open_runtime() as runtime:
-        contract = asked(runtime, **given)
-        if save is not None:
-            from actum.doors.cli.save import save_contract
+    from actum.doors.cli.carry_out import carry_out
 
-            save_contract(contract, save)
-            return exit_codes.SUCCESS
-        with cancelled_by_signals() as cancel, passing_through(cancel) as live:
-            on_output = None if words.wants_json() else live
-            result = runtime.execute(
-                contract,
-                on_output=on_output,
-                cancel=cancel,
-                wait_s=wait_s,
-                on_waiting=_say_what_is_waited_for,
-            )
-    live.drain()
-    show(result)
-    if whose_code == "tool" and result.result is not None and result.result.exit_code is not None:
-        return result.result.exit_code
-    return exit_codes.OF_OUTCOME[result.outcome]
-
-
-def _seconds(text: str) -> float:
-    match = re.fullmatch(r"(\d+)(s|m|h)", text)
-    if match is None:
-        raise click.UsageError(
-            f"--wait {text}: write the time as --wait=30s, --wait=10m or --wait=1h, or put --wait"
-            " behind the TOOL."
-        )
-    return int(match[1]) * {"s": 1, "m": 60, "h": 3_600}[match[2]]
-
-
-def _say_what_is_waited_for(result: Result) -> None:
-    say.aside("actum: waiting for a decision.")
-    for violation in result.violations:
-        say.aside(reply.violation_line(violation))
-
-
-def show(result: Result) -> None:
-    if words.wants_json():
-        say.document(result.document())
-        return
-    _ = result.receipt_path  # asking for it writes it: whoever types looks for the file
-    if result.replayed and result.result is not None:
-        _repeat(result)
-    for text in reply.summary_lines(result):
-        say.aside(text)
-
-
-def _repeat(result: Result) -> None:
-    """Nothing ran live, so the recorded output is shown in its place."""
-    import base64
-
-    assert result.result is not None  # noqa: S101 -- the caller looked
-    texts = {"stdout": result.result.stdout, "stderr": result.result.stderr}
-    for name, facts in (result.streams or {}).items():
-        text = texts[name]
-        content = base64.b64decode(text) if facts.encoding == "base64" else text.encode()
-        stream = sys.stdout if name == "stdout" else sys.stderr
-        stream.buffer.write(content)
-        stream.flush()
-
-
-@contextmanager
-def cancelled_by_signals() -> Iterator[Cancel]:
-    """Ctrl-C and a polite kill end the tool, not the record of it."""
-    from actum.runners.base import Cancel
-
-    cancel = Cancel()
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.getsignal(number) for number in numbers}
-    for number in numbers:
-        if number != signal.SIGHUP or before[number] is not signal.SIG_IGN:  # nohup stays nohup
-            signal.signal(number, lambda *_: cancel.cancel())
-    try:
-        yield cancel
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        cancel.close()
+    return carry_out(
+        home=words.given_home(),
+        session=words.given_session(),
+        as_json=words.wants_json(),
+        save=save,
+        whose_code=whose_code,
+        wait=wait,
+        **given,
+    )

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from actum.doors.cli import exit_codes, say, words
-from actum.doors.cli.asking import asked, asking_options, require_sense
+from actum.doors.cli.asked import asked, require_sense
+from actum.doors.cli.asking import asking_options
 
 if TYPE_CHECKING:
     from actum.store.golden import Golden
@@ -28,14 +29,14 @@ def record(*, by: str, why: str, replace: bool, **given: Any) -> int:
 
     Asks for level D2 by itself; only a run that succeeded and was the same twice is kept.
     """
-    from actum.doors.cli.execute import show
+    from actum.doors.cli.carry_out import show
 
     require_sense(**given)
     with words.open_runtime() as runtime:
         contract = asked(runtime, **given)
         result, golden = runtime.record_golden(contract, by=by, why=why, replace=replace)
     if golden is None:
-        show(result)
+        show(result, as_json=words.wants_json())
         return exit_codes.OF_OUTCOME[result.outcome]
     _show(golden)
     return exit_codes.SUCCESS

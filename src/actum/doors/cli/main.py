@@ -8,11 +8,10 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-import click
-
-from actum import __version__
-from actum.doors.cli import words
+if TYPE_CHECKING:
+    import click
 
 _HERE = "actum.doors.cli"
 COMMANDS = {
@@ -44,18 +43,6 @@ COMMANDS = {
 }
 
 
-@click.command(
-    cls=words.LazyGroup,
-    lazy=COMMANDS,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Exit codes: 0 success, 1 failed, 2 usage or malformed, 3 refused, 4 timed out, 5 killed"
-    " by a limit, 130 cancelled, 70 our fault.",
-)
-@click.version_option(__version__, "--version", message="actum %(version)s")
-def cli() -> None:
-    """Run tools for agents under a written contract, and prove what was done."""
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """The entry point: always exits."""
     given = list(sys.argv[1:] if arguments is None else arguments)
@@ -66,15 +53,11 @@ def _run(arguments: list[str]) -> int:
     from actum.errors import ActumError
 
     try:
-        code = cli.main(arguments, prog_name="actum", standalone_mode=False)
+        code = _carried_out(arguments)
         sys.stdout.flush()
-    except click.exceptions.Exit as ended:
-        return ended.exit_code
-    except click.ClickException as error:
-        return _usage(error, arguments)
     except ActumError as error:
         return _ours(error, arguments)
-    except (KeyboardInterrupt, click.Abort):
+    except KeyboardInterrupt:
         return _failed(arguments, "CANCELLED", "Cancelled.", 130)
     except BrokenPipeError:
         # The reader left. Python would complain once more when it flushes at exit.
@@ -86,6 +69,37 @@ def _run(arguments: list[str]) -> int:
             raise
         text = f"Actum failed: {type(error).__name__}: {error}. ACTUM_DEBUG=1 shows where."
         return _failed(arguments, "FAULT", text, 70)
+    return code
+
+
+def _carried_out(arguments: list[str]) -> int:
+    from actum.doors.cli.plain import understood
+
+    asked = understood(arguments)
+    if asked is not None:
+        from actum.doors.cli.asked import Usage
+        from actum.doors.cli.carry_out import carry_out
+
+        try:
+            return carry_out(**asked)
+        except Usage:
+            pass  # the same words again: the library says it with the usage of the command
+    return _by_click(arguments)
+
+
+def _by_click(arguments: list[str]) -> int:
+    import click
+
+    from actum.doors.cli.group import cli
+
+    try:
+        code = cli.main(arguments, prog_name="actum", standalone_mode=False)
+    except click.exceptions.Exit as ended:
+        return ended.exit_code
+    except click.ClickException as error:
+        return _usage(error, arguments)
+    except click.Abort:
+        raise KeyboardInterrupt from None
     return code if isinstance(code, int) else 0
 
 

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from actum.doors.cli.asked import Usage
+
 if TYPE_CHECKING:
     from actum.wiring import Runtime
 
@@ -62,12 +64,16 @@ def given_home() -> Path | None:
     return home
 
 
+def given_session() -> str | None:
+    session: str | None = click.get_current_context().meta.get(f"{_PREFIX}session")
+    return session
+
+
 def open_runtime() -> Runtime:
     """The project that the options or the working directory name."""
     from actum.wiring import Runtime
 
-    meta = click.get_current_context().meta
-    return Runtime.open(home=given_home(), session=meta.get(f"{_PREFIX}session"), pool=False)
+    return Runtime.open(home=given_home(), session=given_session(), pool=False)
 
 
 class Command(click.Command):
@@ -76,6 +82,12 @@ class Command(click.Command):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.params += common_options()
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except Usage as wrong:
+            raise click.UsageError(str(wrong), ctx) from wrong
 
 
 class Group(click.Group):

@@ -8,7 +8,6 @@ data; that it did not answer, answered rubbish or died is an ending like any oth
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -28,6 +27,7 @@ from actum.capture.model import (
 from actum.capture.streams import StreamKeeper
 from actum.contract.call import EffectivePolicy, Plan
 from actum.contract.canonical import sha256_json
+from actum.contract.ids import new_id
 from actum.contract.limits import IDLE_S, MESSAGE_BYTES, STDOUT_BYTES
 from actum.contract.model import Contract, ExpectedOutputs, Inputs, Json, RunnerKind
 from actum.engine.account import Account
@@ -229,7 +229,7 @@ class ThroughServer:
                 output_files=asked.outputs.output_files, artifacts=asked.outputs.artifacts
             )
         contract = Contract(
-            execution_id=str(uuid.uuid4()),
+            execution_id=new_id(),
             tool_id=asked.tool_id,
             adapter_id=self._entry.adapter.adapter_id,
             inputs=inputs,

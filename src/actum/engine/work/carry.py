@@ -12,12 +12,12 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-import uuid
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from actum.contract.ids import new_id
 from actum.contract.model import Contract, Json, RunnerKind
 from actum.contract.outcome import Outcome
 from actum.engine.pipeline import execute
@@ -130,7 +130,7 @@ def execute_again(item: WorkItem, agent: Agent, shop: Shop) -> str:
 
     Neither admitted nor recorded as a run: this is verification.
     """
-    run = _begun(item, agent, shop, str(uuid.uuid4()))
+    run = _begun(item, agent, shop, new_id())
     with _frozen(run, shop) as engine, engine.show():
         _perform(run, agent, engine, shop)
         commit.stage(run.delta, engine, run.room)
@@ -139,7 +139,7 @@ def execute_again(item: WorkItem, agent: Agent, shop: Shop) -> str:
 
 def execute_trial(item: WorkItem, agent: Agent, shop: Shop) -> dict[str, Json]:
     """Carry out an item on a copy of the workspace: all rules and tests, and no record of a run."""
-    run = _begun(item, agent, shop, str(uuid.uuid4()))
+    run = _begun(item, agent, shop, new_id())
     try:
         with _frozen(run, shop) as engine:
             with engine.show():
@@ -383,7 +383,7 @@ def _require_mergeable(run: _Run, index: Index, by_work_item: bool) -> None:
 
 
 def _success(run: _Run, shop: Shop, state: str) -> RunResult:
-    receipt_id = str(uuid.uuid4())
+    receipt_id = new_id()
     folder = folder_of(shop.space.home, receipt_id)
     base = str(shop.space.base)
     named = {"create": [], "edit": [], "delete": []}  # type: dict[str, list[str]]

@@ -7,12 +7,12 @@ whose process is gone closes it: as a success if its commit was decided, else as
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from actum.contract.ids import new_id
 from actum.contract.model import Json
 from actum.engine.work import receipt as receipts
 from actum.engine.work.admission import RunCapsule
@@ -220,7 +220,7 @@ def nothing_done(
     test_output: str | None = None,
 ) -> RunResult:
     """The result of a run that left the state as it was."""
-    receipt_id = str(uuid.uuid4())
+    receipt_id = new_id()
     denied = status is Status.DENIED
     return RunResult(
         status=status,

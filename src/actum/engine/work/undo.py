@@ -9,10 +9,10 @@ from __future__ import annotations
 import base64
 import json
 import shutil
-import uuid
 from collections.abc import Callable, Mapping
 from datetime import datetime
 
+from actum.contract.ids import new_id
 from actum.contract.model import Json
 from actum.engine.work.admission import make_capsule, told_of
 from actum.engine.work.model import Metrics, RunResult, Status, WorkItem
@@ -48,7 +48,7 @@ def undo(kept: KeptRun, with_: Undoing) -> RunResult:
             remedy="Only a run that succeeded can be undone.",
         )
     before = Before(
-        run_id=str(uuid.uuid4()),
+        run_id=new_id(),
         item=_item(kept),
         agent_sha256="",
         workspace=space.base,
@@ -141,7 +141,7 @@ def _entry(step: Step) -> Entry | None:
 
 
 def _result(facts: After, state: str, space: Space) -> RunResult:
-    receipt_id = str(uuid.uuid4())
+    receipt_id = new_id()
     named: dict[str, list[str]] = {"create": [], "edit": [], "delete": []}
     for artifact in facts.capsule.artifacts:
         named[artifact.type].append(f"{space.base}/{artifact.path}")
