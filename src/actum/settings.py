@@ -29,7 +29,13 @@ _KEYS: Mapping[str, Mapping[str, type]] = {
     "trust": {"keys": list},
     "filesystem": {"dependencies": list},
     "network": {"registries": list, "apis": list},
-    "egress": {"ca_file": str, "resolve": dict},
+    "egress": {
+        "ca_file": str,
+        "resolve": dict,
+        "max_connections": int,
+        "max_at_once": int,
+        "max_mb": int,
+    },
     "mcp": {"websocket": bool},
     "limits": {"max_concurrent": int, "max_queued": int, "max_wait_s": int, "max_sessions": int},
     "secrets": {},  # names of the project's own, each with its source
@@ -40,6 +46,9 @@ _RANGES: Mapping[str, tuple[int, int]] = {
     "limits.max_queued": (0, 100_000),
     "limits.max_wait_s": (0, 86_400),
     "limits.max_sessions": (0, 1_000),
+    "egress.max_connections": (1, 1_000_000),
+    "egress.max_at_once": (1, 30_000),
+    "egress.max_mb": (1, 1_048_576),
 }
 
 
@@ -63,6 +72,9 @@ class Settings:
     max_queued: int  #: requests that may wait for one; more are refused
     max_wait_s: float  #: and for how long
     max_sessions: int  #: sandboxes kept open between calls
+    egress_connections: int  #: of one execution, in all
+    egress_at_once: int
+    egress_mb: int  #: of one execution, both directions together
     secrets: Mapping[str, Source]  #: where each comes from; no value is ever in the settings
 
 
@@ -144,6 +156,9 @@ def load(home: Path, environment: Mapping[str, str]) -> Settings:
         max_queued=limits.get("max_queued", 4_000),
         max_wait_s=limits.get("max_wait_s", 600),
         max_sessions=limits.get("max_sessions", 32),
+        egress_connections=values.get("egress", {}).get("max_connections", 10_000),
+        egress_at_once=values.get("egress", {}).get("max_at_once", 2_000),
+        egress_mb=values.get("egress", {}).get("max_mb", 8_192),
         secrets={
             name: source_of(value, project=str(root), user_home=environment.get("HOME", "/root"))
             for name, value in values.get("secrets", {}).items()

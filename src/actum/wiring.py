@@ -498,6 +498,11 @@ def _runners(
             resolve=settings.resolve,
             ca_file=settings.ca_file,
             max_kept=settings.max_sessions,
+            egress={
+                "connections": settings.egress_connections,
+                "at_once": settings.egress_at_once,
+                "bytes": settings.egress_mb << 20,
+            },
             secrets=secrets,
             pool=pool,
             spawner=spawner,

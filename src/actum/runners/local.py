@@ -85,6 +85,7 @@ class LocalRunner:
         resolve: Mapping[str, str] | None = None,
         ca_file: str | None = None,
         max_kept: int = _MAX_KEPT,
+        egress: Mapping[str, int] | None = None,
         secrets: Secrets | None = None,
         relay: Relay | None = None,
         pool: bool = False,
@@ -93,6 +94,7 @@ class LocalRunner:
         self._secrets = secrets or Secrets({})
         self._kept = Places(max_kept, queued=0)
         self._resolve = resolve or {}
+        self._egress = egress or {}  #: of `egress.bounds.Bounds`, those that are set
         self._relay = relay  #: ``None``: one is made when the first execution needs it
         self._ca_file = ca_file
         self._spawner = spawner or Spawner(pool_size=_POOL_SIZE if pool else 0)
@@ -399,9 +401,10 @@ class LocalRunner:
     def _open_relay(self) -> Relay:
         with self._guard:
             if self._relay is None:
+                from actum.sandbox.egress.bounds import Bounds
                 from actum.sandbox.egress.relay import Relay  # an event loop, for few executions
 
-                self._relay = Relay(self._resolve)
+                self._relay = Relay(self._resolve, Bounds(**self._egress))
             return self._relay
 
 
