@@ -25,6 +25,7 @@ from actum.engine.mcp.pins import ServerPins
 from actum.engine.pipeline import Forecast, execute, forecast
 from actum.engine.recover import close_lost
 from actum.engine.result import Result
+from actum.engine.results import ResultCache
 from actum.engine.rooms import Clock, Rooms
 from actum.errors import ContractInvalid
 from actum.evidence.executions import Executions
@@ -113,6 +114,7 @@ class Runtime:
             else runners,
             secrets=secrets,
             golden=GoldenOutputs(home),
+            results=ResultCache(home, own),
             ledger=ledger,
             approvals=self.approvals,
             executions=Executions(self.database),

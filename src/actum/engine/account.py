@@ -24,13 +24,14 @@ from actum.engine.determinism import Determination
 from actum.engine.golden import differences
 from actum.engine.interpretation import interpreted, output_digest, told
 from actum.engine.result import Attempt, FellBack, Result
+from actum.engine.results import Kept, answered, is_fit, key_of
 from actum.engine.rooms import Rooms
 from actum.errors import EvidenceUnavailable, Fault, Refused, SandboxUnavailable
 from actum.evidence.facts import ExecutionFacts, Intent, Opened, Stage
 from actum.evidence.trace import EventType, Trace, TraceEvent
 from actum.policy.gates import Granted
 from actum.registry.model import Adapter
-from actum.runners.base import Runner
+from actum.runners.base import OnOutput, Runner
 from actum.store.golden import Golden
 from actum.value import fields, replace, value
 
@@ -59,6 +60,8 @@ class Account:
         self.history: tuple[Attempt, ...] = ()  #: of adapters that may try again or fall back
         self.fell_back: FellBack | None = None
         self.golden: Golden | None = None  #: what the output is compared with
+        self.cached: Kept | None = None  #: what the answer is taken from
+        self._cache_key: str | None = None
         whole, identity = digests(contract)
         self._learnt: dict[str, object] = {}
         self._intent = Intent(
@@ -178,7 +181,8 @@ class Account:
             tool_id=intent.contract.tool_id,
             adapter_id=intent.adapter.adapter_id if intent.adapter else intent.contract.adapter_id,
             runner_type=intent.policy.runner.value if intent.policy else None,
-            attempts=self.intent.attempt if self.stage is Stage.RUNNER else 0,
+            attempts=intent.attempt if self.stage is Stage.RUNNER and not self.cached else 0,
+            cached=self.cached.execution_id if self.cached else None,
             history=self.history,
             fallback=self.fell_back,
             outcome=outcome,
@@ -231,6 +235,39 @@ class Account:
         elapsed_ms = int((time.monotonic() - self.began) * 1000)
         self.trace.emit(self._event(EventType.DETERMINISM, found.document(), elapsed_ms))
 
+    def find_cached(self, plan: Plan) -> bool:
+        """Whether the same was carried out in this session, in a way that it would repeat."""
+        intent = self.intent
+        self._cache_key = key_of(plan, intent.input_digest, intent.contract.determinism)
+        if self._cache_key is not None:
+            self.cached = self.rooms.results.get(intent.session, self._cache_key)
+        return self.cached is not None
+
+    def answer_cached(self, on_output: OnOutput | None) -> Capture:
+        """What came back then. It is put on record as any other; only no tool runs."""
+        kept = self.cached
+        assert kept is not None  # noqa: S101 -- it was found
+        self.open()
+        source = {"execution_id": kept.execution_id, "receipt_id": kept.receipt_id}
+        self.trace.emit(self._event(EventType.CACHED, source))
+        self.tell_determinism(kept.determination)
+        for name, stream in (("stdout", kept.capture.stdout), ("stderr", kept.capture.stderr)):
+            if on_output is not None and stream.kept:
+                on_output(name, stream.kept)
+        return answered(kept)
+
+    def _keep_for_later(self, capture: Capture) -> None:
+        found, key, intent = self.determination, self._cache_key, self.intent
+        if key is None or found is None or self.cached is not None or not is_fit(capture, found):
+            return
+        kept = Kept(
+            capture=capture,
+            execution_id=intent.execution_id,
+            receipt_id=intent.receipt_id,
+            determination=found,
+        )
+        self.rooms.results.put(intent.session, key, kept)
+
     def tell_session(self, totals: Mapping[str, Json]) -> None:
         """What a tool that was kept running was used for, in numbers."""
         elapsed_ms = int((time.monotonic() - self.began) * 1000)
@@ -263,6 +300,8 @@ class Account:
             self.intent.session, contract.execution_id, capture.stdout.kept, capture.stderr.kept
         )
         result = self._sealed(facts, result)
+        if verdict.outcome is Outcome.SUCCEEDED:
+            self._keep_for_later(capture)
         if verdict.outcome is Outcome.PERMISSION_DENIED:
             self.rooms.approvals.escalate(contract, self.intent.session, facts.ended_at)
         return result

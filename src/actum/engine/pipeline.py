@@ -57,6 +57,8 @@ def execute(
         return prepare(asked, rooms, account, _compiling(account, rooms, cancel, turn))
 
     def run(ready: Ready) -> Capture:
+        if account.find_cached(ready.plan):
+            return account.answer_cached(on_output)
         # The runner prepares, asks `account.open`, and starts the tool when it returns.
         emit = account.trace.emit
         capture = ready.runner.run(ready.plan, emit, on_output, cancel, account.open)
@@ -84,7 +86,7 @@ def execute(
                 ready, capture = carry_out(
                     contract, ready, account, run=run, prepare=made_ready, cancel=cancel
                 )
-                if contract.determinism is not Determinism.D0:
+                if contract.determinism is not Determinism.D0 and account.cached is None:
                     account.tell_determinism(
                         look_again(ready.plan, ready.runner, capture, cancel, contract.determinism)
                     )

@@ -109,6 +109,7 @@ class Result:
     receipt_id: str = ""
     receipt_at: str = ""  #: where the receipt's file is, or will be
     replayed: bool = False
+    cached: str | None = None  #: the execution that this is the answer of; no tool ran
     #: The level asked for and ``verified: MATCH | DIFF | NOT_RUN``; ``None`` at D0.
     determinism: Mapping[str, Json] | None = None
     #: Writes that file; a receipt is in the store already, and most are never asked for as a file.
@@ -155,6 +156,7 @@ class Result:
             "enforcement": [_plain(row) for row in self.enforcement],
             "denials": [_plain(denial) for denial in self.denials],
             "egress": [_plain(connection) for connection in self.egress],
+            "cached": self.cached,
             "determinism": self.determinism,
             "receipt_id": self.receipt_id,
             "receipt_path": self.receipt_path,
@@ -266,6 +268,7 @@ def result_from(document: Mapping[str, Json], stdout: bytes, stderr: bytes) -> R
         enforcement=tuple(Enforced(**row) for row in document["enforcement"]),
         denials=tuple(Denial(**item) for item in document["denials"]),
         egress=tuple(Connection(**item) for item in document["egress"]),
+        cached=document.get("cached"),
         determinism=document.get("determinism"),
         replayed=True,
         history=tuple(Attempt(**item) for item in document.get("history", ())),

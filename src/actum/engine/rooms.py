@@ -9,6 +9,7 @@ from actum.contract.model import RunnerKind
 from actum.engine.approvals import Approvals
 from actum.engine.mcp.kept import KeptServers
 from actum.engine.pace import Pace
+from actum.engine.results import ResultCache
 from actum.errors import Refused
 from actum.evidence.executions import Executions
 from actum.evidence.ledger import Ledger
@@ -44,6 +45,7 @@ class Rooms:
     clock: Clock
     secrets: Secrets
     golden: GoldenOutputs
+    results: ResultCache
     pace: Pace = _PACE
 
     def runner(self, kind: RunnerKind) -> Runner:

@@ -23,6 +23,7 @@ class EventType(StrEnum):
     EGRESS = "egress"
     APPROVAL = "approval"
     SESSION = "session"  #: what a tool that was kept running was used for
+    CACHED = "cached"  #: answered from another execution of the session; no tool ran
     DETERMINISM = "determinism"  #: the level claimed, and what a second run said of it
     REDACTION = "redaction"  #: how often which secret was taken out of what came back
     SECRET_SUSPECTED = "secret_suspected"  # noqa: S105 -- a note that something looks like one
@@ -121,6 +122,8 @@ class Trace:
 def missing_events(events: tuple[Recorded, ...], attempts: int) -> tuple[str, ...]:
     """Which lifecycle events of which attempt never came; empty for a whole trace."""
     seen = {(kept.event.attempt, kept.event.event_type) for kept in events}
+    if any(kind is EventType.CACHED for _, kind in seen):
+        return ()  # no tool ran, so there was no lifecycle
     return tuple(
         f"{kind.value} of attempt {attempt}"
         for attempt in range(1, attempts + 1)
