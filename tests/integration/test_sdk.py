@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import time
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from actum import Outcome, Runtime
+from actum.engine.programs import remove_unused
 from actum.engine.result import Result
 from actum.registry.change import approve
 
@@ -330,6 +332,22 @@ def test_a_program_is_compiled_once_kept_and_verified_when_it_is_used(
     assert compilations() == before + 7
 
 
+def test_a_program_that_nobody_uses_is_removed_and_made_again(fresh: Project) -> None:
+    fresh.add(EXAMPLES / "stats-rust")
+    fresh.approve("stats-rust")
+    assert fresh.call("stats-rust:words", text="a").ok
+    home = fresh.root / ".actum"
+    assert remove_unused(home) == (0, 0)
+    (program,) = [path for path in (home / "programs").iterdir() if not path.suffix]
+    os.utime(program, (0, 0))
+    assert fresh.call("stats-rust:words", text="a").ok
+    assert remove_unused(home) == (0, 0)  # control: it was used just now
+    os.utime(program, (0, 0))
+    assert remove_unused(home)[0] == 2
+    assert list((home / "programs").iterdir()) == []
+    assert fresh.call("stats-rust:words", text="a").ok
+
+
 def test_many_first_calls_at_once_compile_once(fresh: Project) -> None:
     fresh.add(EXAMPLES / "stats-go")
     fresh.approve("stats-go")
@@ -354,7 +372,9 @@ def test_sources_that_do_not_compile_are_refused_with_what_the_compiler_said(
 ) -> None:
     name = f"stats-{language}"
     folder = fresh.add(EXAMPLES / name)
-    edited(folder, f"adapters/{name}.yaml", "      longest: ", "      longest: Un")
+    wrong = {"go": "longest: Unlongest", "rust": "longest: unlongest"}[language]
+    right = {"go": "longest: Longest", "rust": "longest: longest"}[language]
+    edited(folder, f"adapters/{name}.yaml", right, wrong)
     fresh.approve(name)
     result = fresh.call(f"{name}:words", text="a")
     assert result.reason_codes == ("COMPILE_FAILED",)

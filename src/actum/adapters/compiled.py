@@ -8,7 +8,6 @@ own; its one artifact is the program, which is kept by the digest of everything 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -24,10 +23,6 @@ LANGUAGES: Mapping[str, str] = {"go": "go", "rust": "rustc"}  #: language -> its
 PROGRAM = "program"  #: the artifact of a compilation
 
 _FIELD = "interface.sdk"
-_GO_PATH = re.compile(r"[A-Za-z0-9._~-]+(/[A-Za-z0-9._~-]+)*")
-_GO_FUNCTION = re.compile(r"[A-Z][A-Za-z0-9_]*")
-_RUST_CRATE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_RUST_PATH = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(::[A-Za-z_][A-Za-z0-9_]*)*")
 
 
 def compiling(entry: Entry) -> tuple[str, tuple[Argument, ...], dict[str, bytes]]:
@@ -69,21 +64,14 @@ def _ingredients(entry: Entry) -> dict[str, bytes]:
             remedy="Put them there: they are approved with the tool.",
         )
     provided = {f"source/{path}": content for path, content in sources.items()}
+    # Their names were judged by the language's own rules when the adapter was loaded.
     mapping: Mapping[str, str] = sdk["function_mapping"]
     if sdk["language"] == "go":
-        _require(entry, "import_path", sdk["import_path"], _GO_PATH, "a Go import path")
-        _require(entry, "package", sdk["package"], _GO_PATH, "a Go module path")
-        for function in mapping.values():
-            _require(entry, "function_mapping", function, _GO_FUNCTION, "an exported Go function")
         lines = "".join(f"\t{_quoted(op)}: wrap(tool.{name}),\n" for op, name in mapping.items())
         main = _text("sdk_go.txt").replace("@IMPORT@", _quoted(sdk["import_path"]))
         provided["main.go"] = main.replace("@OPERATIONS@", lines).encode()
         provided["compile.sh"] = _text("compile_go.sh").encode()
         return provided
-    _require(entry, "package", sdk["package"], _RUST_CRATE, "the name of a crate")
-    _require(entry, "import_path", sdk["import_path"], _RUST_PATH, "a Rust path such as a::b")
-    for function in mapping.values():
-        _require(entry, "function_mapping", function, _RUST_PATH, "a Rust function")
     lines = "".join(
         f"        {_quoted(op)} => call({sdk['import_path']}::{name}, parameters),\n"
         for op, name in mapping.items()
@@ -92,15 +80,6 @@ def _ingredients(entry: Entry) -> dict[str, bytes]:
     provided["json.rs"] = _text("sdk_rust_json.txt").encode()
     provided["compile.sh"] = _text("compile_rust.sh").encode()
     return provided
-
-
-def _require(entry: Entry, key: str, value: str, form: re.Pattern[str], what: str) -> None:
-    if form.fullmatch(value) is None:
-        raise Refused(
-            "INTERFACE_INVALID",
-            f"interface.sdk.{key} of {entry.adapter.adapter_id} is {value!r}, not {what}.",
-            remedy="Mend the adapter and have the tool approved again.",
-        )
 
 
 def _quoted(text: Json) -> str:

@@ -8,7 +8,9 @@ longer has that SHA-256 is not used: it is made again.
 from __future__ import annotations
 
 import json
+import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -41,6 +43,7 @@ Carry = Callable[[Contract], Result]
 _guard = threading.Lock()
 _locks: dict[str, tuple[threading.Lock, int]] = {}
 _PACKAGES = {"go": "golang-go", "rust": "rustc"}
+UNUSED_S = 30 * 86_400.0
 _SHOWN = 1_500  #: characters of what a compiler says that a refusal repeats
 _MEMORY_MB, _TIMEOUT_S = 2_048, 300
 
@@ -156,9 +159,24 @@ def _kept(folder: Path, key: str) -> bytes | None:
     try:
         told = json.loads((folder / f"{key}.json").read_bytes())
         program = (folder / key).read_bytes()
+        os.utime(folder / key)  # when it was last used, for `remove_unused`
     except (OSError, ValueError):
         return None
     return program if told.get("sha256") == sha256_bytes(program) else None
+
+
+def remove_unused(home: Path, *, unused_s: float = UNUSED_S) -> tuple[int, int]:
+    """(files, bytes) removed of programs that nobody used for so long: they can be made again."""
+    files = freed = 0
+    before = time.time() - unused_s
+    for told in (home / "programs").glob("*.json"):
+        program = told.with_suffix("")
+        if not program.exists() or program.stat().st_mtime < before:
+            for path in (program, told):
+                if path.exists():
+                    files, freed = files + 1, freed + path.stat().st_size
+                    path.unlink(missing_ok=True)
+    return files, freed
 
 
 def _keep(folder: Path, key: str, program: bytes, execution_id: str) -> None:

@@ -16,6 +16,7 @@ from actum.contract.place import Path as Place
 from actum.errors import Problem
 from actum.registry.api_coherence import api_problems
 from actum.registry.digest import Snapshot, is_document
+from actum.registry.sdk_names import sdk_problems
 from actum.registry.transforms import schema_fault, spec_problem
 
 MARK = "x-actum"
@@ -163,6 +164,8 @@ def adapter_problems(
         yield from _fallback(document, {*owners, *known})
         if document.value["type"] == "api":
             yield from api_problems(document)
+        elif document.value["type"] == "sdk":
+            yield from sdk_problems(document)
         yield from _transforms(document)
         yield from _dates(document, ("metadata", "created"), ("metadata", "updated"))
 

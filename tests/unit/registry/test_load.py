@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -456,3 +457,52 @@ def test_a_folder_without_a_tool_yaml_is_refused(repository: Any) -> None:
     (repository.folder("ripgrep") / "tool.yaml").unlink()
     with pytest.raises(ContractInvalid, match="actum new tool"):
         load_tool(repository.folder("ripgrep"))
+
+
+@pytest.mark.req("000-104", "000-105", "000-106")
+@pytest.mark.parametrize(
+    ("language", "place", "wrong"),
+    [
+        ("python", "package", "../up"),
+        ("python", "import_path", "os;x"),
+        ("python", "function_mapping.add", "add()"),
+        ("node", "package", "Upper/x/y"),
+        ("node", "import_path", "./../../x.js"),
+        ("node", "function_mapping.add", "a-b"),
+        ("go", "package", 'x"'),
+        ("go", "import_path", 'x"; import "os'),
+        ("go", "function_mapping.add", "notExported"),
+        ("rust", "package", "a-b"),
+        ("rust", "import_path", "a.b"),
+        ("rust", "function_mapping.add", "f(); evil"),
+    ],
+)
+def test_a_name_that_is_none_of_the_language_is_refused_when_it_is_loaded(
+    repository: Any, edit: Edit, language: str, place: str, wrong: str
+) -> None:
+    right = {
+        "python": ("example", "example.api", "Client.add"),
+        "node": ("@scope/example", "@scope/example/api.mjs", "client.add"),
+        "go": ("example.org/example", "example.org/example/api", "Add"),
+        "rust": ("example", "example::api", "add"),
+    }[language]
+    names = dict(zip(("package", "import_path", "function_mapping.add"), right, strict=True))
+    block = "  sdk:\n    language: {}\n    package: {}\n    import_path: {}\n"
+    block += "    function_mapping:\n      add: {}\n"
+
+    def written(values: dict[str, str]) -> str:
+        return "interface:\n" + block.format(language, *map(json.dumps, values.values()))
+
+    edit(ADP_001, "interface:\n", written(names))
+    edit(ADP_001, "type: cli", "type: sdk")
+    folder = repository.folder("ripgrep")
+    text = (folder / "adapters/ripgrep-search.yaml").read_text()
+    rest = text.partition("transforms:")[2]
+    assert rest
+    edit(ADP_001, "transforms:" + rest.split("errors:")[0], "")
+    (adapter,) = load_adapters(folder)  # control: the right names are fine
+    assert adapter.interface["package"] == names["package"]
+    edit(ADP_001, written(names), written({**names, place: wrong}))
+    assert [problem.field for problem in repository.problems("ripgrep")] == [
+        f"interface.sdk.{place}"
+    ]

@@ -9,16 +9,20 @@ from actum.doors.cli import exit_codes, say, words
 
 @click.command("gc", cls=words.Command, short_help="Remove what nothing refers to.")
 def command() -> int:
-    """Remove files that no record names and raw output that no session owns any more.
+    """Remove files that no record names, raw output that no session owns any more, and compiled
+    programs that nobody used for 30 days.
 
     Records, receipts and everything they name stay.
     """
+    from actum.engine.programs import remove_unused
     from actum.evidence.garbage import collect
 
     with words.open_runtime() as runtime:  # opening already ends what crashed processes left
         removed = collect(runtime.database, runtime.blobs)
+        programs, freed = remove_unused(runtime.settings.home)
+    files, size = removed.files + programs, removed.bytes + freed
     if words.wants_json():
-        say.document({"files": removed.files, "bytes": removed.bytes})
+        say.document({"files": files, "bytes": size})
     else:
-        say.line(f"{removed.files} files removed, {removed.bytes} bytes.")
+        say.line(f"{files} files removed, {size} bytes.")
     return exit_codes.SUCCESS
