@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import base64
 import json
+import shutil
+import socket
+import ssl
+import subprocess
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
 from actum import Outcome
+from actum.adapters.drivers import http_call
 
 from .service import TOKEN, Project, Reply, Request, Service, said
 
@@ -244,3 +250,30 @@ def test_a_body_of_another_form_comes_from_stdin(changed: Changed, service: Serv
     result = changed(change).call("create_resource", stdin=b"a,b\n1,2\n").check()
     assert result.output == [{"a": "1", "b": "2"}]
     assert service.seen[0].headers["content-type"] == "text/csv"
+
+
+def test_authorities_that_are_filed_one_by_one_are_found(
+    trust: Any, service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """How the driver trusts where the project has no authorities of its own."""
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+    monkeypatch.setattr(http_call, "_AUTHORITIES", str(tmp_path))
+    ca_file, _ = trust
+    asked = ["openssl", "x509", "-noout", "-subject_hash", "-in", str(ca_file)]
+    done = subprocess.run(asked, capture_output=True, text=True, check=True)
+    shutil.copyfile(ca_file, tmp_path / f"{done.stdout.strip()}.0")
+
+    def greeted(name: str) -> str:
+        with (
+            socket.create_connection(("127.0.0.1", service.server_port)) as plain,
+            http_call._verifying().wrap_socket(plain, server_hostname=name) as made,
+        ):
+            return made.version() or ""
+
+    assert greeted("api.example.com").startswith("TLS")
+    with pytest.raises(ssl.SSLCertVerificationError):
+        greeted("not.example.com")
+    (other,) = tmp_path.glob("*.0")
+    other.rename(tmp_path / "00000000.0")
+    with pytest.raises(ssl.SSLCertVerificationError):
+        greeted("api.example.com")
