@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import shutil
 import subprocess
@@ -10,7 +11,7 @@ from uuid import uuid4
 
 import pytest
 
-from actum import Result, Runtime
+from actum import ActumError, Result, Runtime
 from actum.contract.model import RunnerKind
 from actum.engine.determinism import objections
 from actum.engine.project import create
@@ -93,6 +94,7 @@ def test_waiting_still_works(runtime: Runtime) -> None:
 
 
 @pytest.mark.sandbox
+@pytest.mark.req("004-72")
 def test_a_second_run_bears_the_claim_out(runtime: Runtime) -> None:
     result = probe(runtime, "D2")
     assert result.determinism is not None
@@ -194,3 +196,26 @@ def test_the_shipped_library_is_built_from_its_source(tmp_path: Path) -> None:
 
     assert exported(built) == exported(folder / "steady-x86_64.so")
     assert {"clock_gettime", "getrandom", "statx", "stat64"} <= exported(built)
+
+
+@pytest.mark.sandbox
+@pytest.mark.req("000-162")
+def test_versions_are_exact_recorded_and_used(tmp_path: Path) -> None:
+    root = tmp_path / "project"
+    create(root, RunnerKind.LOCAL, by="user:maker", date="2026-11-15")
+    with Runtime.open(root, pool=False) as runtime:
+        result = runtime.exec("shell", stdin="true", cwd=root, set={"determinism": "D2"}).check()
+        envelope = runtime.rooms.receipts.find(result.receipt_id).envelope
+        statement = json.loads(base64.b64decode(envelope["payload"]))
+        predicate = statement["predicate"]
+        entry = runtime.rooms.registry.entry("TL-010", None)
+        assert predicate["tool"]["version"] == entry.tool.version
+        assert predicate["tool"]["pin"] == entry.pin.digest
+        assert predicate["adapter"]["version"] == entry.adapter.version
+    for file in (root / "tools/shell/tool.yaml", next((root / "tools/shell/adapters").iterdir())):
+        text = file.read_text()
+        for version in ("latest", "^1.0.0", ">=1.0.0", "1.x"):
+            file.write_text(text.replace('version: "1.0.0"', f'version: "{version}"'))
+            with Runtime.open(root, pool=False) as runtime, pytest.raises(ActumError):
+                approve(root, runtime.keyring, "shell", by="b", evidence="e", date="2026-01-01")
+        file.write_text(text)

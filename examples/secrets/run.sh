@@ -1,0 +1,26 @@
+#!/bin/sh
+# A tool is given a key for one execution. Usage: examples/secrets/run.sh NEW_FOLDER
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+actum init "$1" --runner local > /dev/null
+cd "$1"
+
+# Where the key comes from. There is never a value in this file.
+printf '\n[secrets]\nSIGNING_KEY = { env = "MY_SIGNING_KEY" }\n' >> actum.toml
+
+# The tool names the secret, and a person approves the tool as it stands.
+cp -r "$here/sign" tools/sign
+actum tools approve sign --by ada --evidence "read it, 20 lines" > /dev/null
+
+echo "1. the contract does not ask for the key: the tool has none"
+printf hello | actum exec sign --stdin - --exit-code tool 2> /dev/null || echo "   exit code $?"
+
+echo "2. it asks, and there is none: refused before anything starts"
+printf hello | actum exec sign --stdin - --secret SIGNING_KEY=fd 2> /dev/null || echo "   exit code $?"
+
+export MY_SIGNING_KEY=correct-horse-battery-staple
+echo "3. it asks, and gets it"
+printf hello | actum exec sign --stdin - --secret SIGNING_KEY=fd 2> /dev/null
+
+echo "4. a tool that prints it prints nothing of use"
+printf 'hello, debug' | actum exec sign --stdin - --secret SIGNING_KEY=fd 2> /dev/null
