@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +14,7 @@ from typing import Any
 import pytest
 
 from actum import Outcome, Result, Runtime
+from actum.testing.conformance import processes_with
 
 from .project import adapter, pin, small, tool, write
 
@@ -211,8 +215,6 @@ def small_again(root: Path) -> Runtime:
 
 
 def test_a_kept_server_nobody_speaks_with_ends_and_is_sealed(tmp_path: Path) -> None:
-    import time
-
     with small(tmp_path / "project", stateful=True, idle_s=1) as rt:
         first = ask(rt, "count")
         parent = statement(rt, first.receipt_id)["parent_receipt"]
@@ -234,3 +236,56 @@ def test_many_at_once_share_a_kept_server_one_after_another(tmp_path: Path) -> N
     ):
         results = list(threads.map(lambda _: said(ask(rt, "count")), range(8)))
     assert sorted(results, key=int) == [str(number) for number in range(1, 9)]
+
+
+def test_servers_that_wait_make_room_for_one_that_is_needed(tmp_path: Path) -> None:
+    limits = "\n[limits]\nmax_sessions = 2\n"
+    with small(tmp_path / "project", stateful=True, settings=limits) as rt:
+        for memory in (70, 80, 90):
+            assert said(ask(rt, "count", set={"sandbox.memory_mb": memory})) == "1"
+        assert said(ask(rt, "count", set={"sandbox.memory_mb": 80})) == "2"
+        assert said(ask(rt, "count", set={"sandbox.memory_mb": 70})) == "1", "the oldest made room"
+
+
+def test_a_secret_reaches_the_server_and_nothing_that_comes_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ACTUM_TEST_TOKEN", "hunter2-hunter2-hunter2")
+    secrets = '\n[secrets]\ntoken = { env = "ACTUM_TEST_TOKEN" }\n'
+    with small(tmp_path / "project", settings=secrets) as rt:
+        command = ["python3", "-I", "-S", "{tool}/server.py", "well"]
+        allowed = tool(servers={"small-server": {"command": command}})
+        allowed["permissions"]["secrets"] = {"allowed": ["token"]}
+        write(rt.settings.root, allowed, adapter())
+        result = ask(rt, "environment", set={"inputs.secrets": {"token": "env:LANG"}})
+        assert result.ok, (result.violations, result.result)
+        environment, _here, _argv = json.loads(said(result))
+        assert environment["LANG"] != "C.UTF-8", "it was not given"
+        assert "hunter2" not in json.dumps(result.document())
+        kept = b"".join(file.read_bytes() for file in rt.settings.home.rglob("*") if file.is_file())
+        assert b"hunter2-hunter2" not in kept
+
+
+def test_a_killed_runtime_leaves_no_server_and_no_open_record(tmp_path: Path) -> None:
+    root = tmp_path / "project"
+    with small(root, stateful=True):
+        pass
+    program = (
+        "from actum import Runtime\n"
+        f"rt = Runtime.open({str(root)!r})\n"
+        f"words = dict(cwd={str(root / 'work')!r})\n"
+        "rt.exec('small:count', **words)\n"
+        "print('there', flush=True)\n"
+        "rt.exec('small:misbehave', parameters={'text': 'hang'}, **words)\n"
+    )
+    script = str(root / "tools" / "small" / "server.py")
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"there\n"
+        assert processes_with(script) != []
+        process.kill()
+    until = time.monotonic() + 20
+    while processes_with(script):
+        assert time.monotonic() < until, "the server outlived the runtime"
+    with Runtime.open(root) as rt:
+        assert rt.database.rows("SELECT execution_id FROM executions WHERE state = 'PENDING'") == []

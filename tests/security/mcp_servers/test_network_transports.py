@@ -141,7 +141,10 @@ def project(
     create(root, RunnerKind.LOCAL, by="user:test", date="2026-11-15")
     described = tool(["echo"], servers={"small-server": {"url": url}})
     described["scope"] |= {"network": "on", "hosts": ["mcp.test:80"]}
-    described["permissions"] |= {"network": {"outbound": ["http"]}}
+    described["permissions"] |= {
+        "network": {"outbound": ["http"]},
+        "secrets": {"allowed": ["MCP_TOKEN"]},
+    }
     network = {"enabled": True, "allow": ["mcp.test:80"]}
     spoken = adapter(["echo"], sandbox_override={"timeout_ms": 30_000, "network": network})
     spoken["interface"]["mcp"]["transport"] = transport
@@ -248,3 +251,30 @@ def test_a_server_is_reached_over_websocket(tmp_path: Path) -> None:
         long = "x" * 70_000
         assert said(ask(rt)) == "over the wire"
         assert said(ask(rt, long)) == long
+
+
+def test_a_token_goes_along_as_a_bearer_token(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: set[str | None] = set()
+
+    def answer(handler: http.server.BaseHTTPRequestHandler, body: dict[str, Any]) -> None:
+        heard.add(handler.headers["Authorization"])
+        told = json.dumps(reply(body) or {}).encode()
+        handler.send_response(200 if "id" in body else 202)
+        handler.send_header("Content-Type", "application/json")
+        handler.send_header("Content-Length", str(len(told)))
+        handler.end_headers()
+        handler.wfile.write(told)
+
+    monkeypatch.setenv("ACTUM_TEST_TOKEN", "a-token-for-this-test")
+    toml = '\n[secrets]\nMCP_TOKEN = { env = "ACTUM_TEST_TOKEN" }\n'
+    with (
+        web_server(answer) as port,
+        project(tmp_path, port, url="http://mcp.test/mcp", toml=toml) as rt,
+    ):
+        assert said(ask(rt)) == "over the wire"
+        assert heard == {None}
+        heard.clear()
+        assert said(ask(rt, set={"inputs.secrets": {"MCP_TOKEN": "env"}})) == "over the wire"
+        assert heard == {"Bearer a-token-for-this-test"}

@@ -27,6 +27,7 @@ class KeptServer:
     def __init__(self) -> None:
         self.turn = threading.Lock()  #: who speaks
         self.talk: Talk | None = None
+        self.used = 0.0  #: when someone last spoke with it
 
     def discard(self) -> None:
         talk, self.talk = self.talk, None
@@ -60,7 +61,22 @@ class KeptServers:
         try:
             yield place
         finally:
+            place.used = time.monotonic()
             place.turn.release()
+
+    def make_room(self) -> bool:
+        """End the one that has waited longest; false if none waits."""
+        with self._guard:
+            places = sorted(self._kept.values(), key=lambda place: place.used)
+        for place in places:
+            if place.turn.acquire(blocking=False):
+                try:
+                    if place.talk is not None:
+                        place.discard()
+                        return True
+                finally:
+                    place.turn.release()
+        return False
 
     def _seal(self) -> None:
         while not self._woken.wait(_LOOK_S):

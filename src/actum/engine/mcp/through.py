@@ -37,7 +37,7 @@ from actum.engine.mcp.kept import KeptServer
 from actum.engine.mcp.pins import Tools
 from actum.engine.mcp.talk import Answer, Talk, encoded, make_ready
 from actum.engine.rooms import Rooms
-from actum.engine.server import open_server
+from actum.engine.server import Server, open_server
 from actum.errors import Refused
 from actum.evidence.trace import Emit, EventType
 from actum.registry.model import Entry
@@ -239,15 +239,25 @@ class ThroughServer:
             determinism=asked.determinism,
             session=asked.session,
         )
-        server = open_server(
-            contract,
-            self._rooms,
-            build=adapter.server_call,
-            granted=self._account.granted,
-            trace_id=self._account.intent.trace_id,
-            idle_s=spec.idle_s if spec.stateful else call.deadline - call.began,
-        )
+        server = self._started(contract, spec.idle_s if spec.stateful else call.time_s)
         return Talk(server, enveloped=spec.transport != adapter.STDIO)
+
+    def _started(self, contract: Contract, idle_s: float) -> Server:
+        while True:
+            try:
+                return open_server(
+                    contract,
+                    self._rooms,
+                    build=adapter.server_call,
+                    granted=self._account.granted,
+                    trace_id=self._account.intent.trace_id,
+                    idle_s=idle_s,
+                )
+            except Refused as refusal:
+                # Those that wait for nobody in particular make room for one that is needed.
+                if refusal.code != "SESSIONS_FULL" or not self._rooms.servers.make_room():
+                    raise
+            contract = replace(contract, execution_id=new_id())
 
     def _told(self, call: _Call) -> dict[str, Json]:
         told: dict[str, Json] = {
@@ -291,6 +301,10 @@ class _Call:
         self.answer: Answer | None = None
         self.failure: NoAnswer | None = None
         self.asked = False  #: whether the server may have heard the question
+
+    @property
+    def time_s(self) -> float:
+        return self.deadline - self.began
 
     def lacks_time(self, place: KeptServer) -> bool:
         """Whether a kept server would reach its own end in the middle of this call."""
