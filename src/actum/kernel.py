@@ -25,6 +25,7 @@ _locked = ctypes.PyDLL(None, use_errno=True)
 _locked.syscall.restype = ctypes.c_long
 
 # System call numbers, x86-64.
+SYS_CAPSET = 126
 SYS_PIVOT_ROOT = 155
 SYS_SECCOMP = 317
 SYS_OPEN_TREE = 428
@@ -169,6 +170,19 @@ def move_mount_onto(tree: int, target: int) -> None:
     )
 
 
+def shift_mount(source: str, target: str) -> None:
+    """Move what is mounted at `source` to `target`."""
+    syscall(
+        SYS_MOVE_MOUNT,
+        f"move_mount {source}",
+        AT_FDCWD,
+        os.fsencode(source),
+        AT_FDCWD,
+        os.fsencode(target),
+        0,
+    )
+
+
 def mount(source: str, target: str, kind: str, flags: int, data: str = "") -> None:
     _checked(
         _libc.mount(
@@ -231,12 +245,33 @@ def unshare(flags: int) -> None:
     _checked(_libc.unshare(flags), "unshare")
 
 
+def setns(descriptor: int, kind: int) -> None:
+    _checked(_libc.setns(descriptor, kind), "setns")
+
+
 def sethostname(name: str) -> None:
     _checked(_libc.sethostname(name.encode(), len(name)), "sethostname")
 
 
 def prctl(option: int, argument: int) -> None:
     _checked(_libc.prctl(option, ctypes.c_ulong(argument), 0, 0, 0), f"prctl {option}")
+
+
+_CAPABILITY_VERSION_3 = 0x20080522
+
+
+def drop_capabilities() -> None:
+    """All of the calling thread's: effective, permitted, inheritable, and so the ambient ones."""
+    syscall(SYS_CAPSET, "capset", struct.pack("Ii", _CAPABILITY_VERSION_3, 0), bytes(24))
+
+
+def write_own_memory(address: int, content: bytes) -> None:
+    ctypes.memmove(address, content, len(content))
+
+
+def after_raw_fork() -> None:
+    """What Python does in the child of its own fork."""
+    ctypes.pythonapi.PyOS_AfterFork_Child()
 
 
 def landlock_abi() -> int:

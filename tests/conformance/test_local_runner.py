@@ -45,9 +45,12 @@ def _rows(name: str) -> tuple[str, ...]:
     return (*(_ENDING if ending != name else ()), *ROWS.get(ending, ()))
 
 
-@pytest.fixture(scope="module")
-def suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunnerConformance]:
-    suite = RunnerConformance(LocalRunner, tmp_path_factory.mktemp("conformance"))
+@pytest.fixture(scope="module", params=[False, True], ids=["made when asked", "prepared"])
+def suite(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunnerConformance]:
+    folder = tmp_path_factory.mktemp("conformance")
+    suite = RunnerConformance(lambda: LocalRunner(pool=request.param), folder)
     yield suite
     suite.close()
 

@@ -69,7 +69,7 @@ POINTS = (
     Point("policy", "actum.engine.plan:effective_policy", NOTHING, NOTHING),
     Point("plan", "actum.engine.plan:make_plan", NOTHING, NOTHING),
     Point("foresight", f"{_RUNNER}:LocalRunner.foresee", NOTHING, NOTHING),
-    Point("cgroup", f"{_RUNNER}:LocalRunner._cgroup", NOTHING, NOTHING),
+    Point("member", "actum.sandbox.host:Spawner._take", NOTHING, NOTHING),
     Point("launch", "actum.sandbox.host:Spawner.launch", NOTHING, NOTHING),
     Point("write-ahead", "actum.evidence.ledger:Ledger.write_ahead", NOTHING, OPEN),
     Point("word to start", "actum.sandbox.host:Sandbox.go", OPEN, OPEN),

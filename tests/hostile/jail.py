@@ -19,6 +19,8 @@ from actum.contract.model import RunnerKind
 from actum.engine.project import create
 from actum.testing.conformance import processes_with
 
+#: Whether sandboxes are prepared before they are asked for. `make test` runs both ways.
+POOL = os.environ.get("ACTUM_TEST_POOL", "on") != "off"
 PROBE_SOURCE = Path(__file__).with_name("probe.c")
 
 
@@ -32,12 +34,12 @@ def compile_probe(folder: Path) -> Path:
 class Jail:
     """One open project. Its working directory is `work`; `elsewhere` is no part of the project."""
 
-    def __init__(self, folder: Path, probe: Path) -> None:
+    def __init__(self, folder: Path, probe: Path, *, pool: bool = POOL) -> None:
         self.root = folder / "project"
         create(self.root, RunnerKind.LOCAL, by="user:test", date="2026-11-15")
         self.elsewhere = folder / "elsewhere"
         self.elsewhere.mkdir()
-        self.runtime = Runtime.open(self.root)
+        self.runtime = Runtime.open(self.root, pool=pool)
         self._probe = probe
         self.fresh_work()
 
@@ -133,6 +135,17 @@ def own_cgroups() -> set[str]:
         for name in names
         if mark in name and "actum" in folder
     }
+
+
+def tools_in(group: Path) -> list[int]:
+    """Processes in a control group that run something else than our interpreter: a prepared sandbox
+    holds one that waits to become the tool."""
+    # By name: an ordinary user may not look at a process that is not dumpable.
+    return [
+        int(pid)
+        for pid in (group / "cgroup.procs").read_text().split()
+        if not Path(f"/proc/{pid}/comm").read_text().startswith("python")
+    ]
 
 
 def own_children() -> set[int]:

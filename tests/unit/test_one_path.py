@@ -41,8 +41,10 @@ ALLOWED: dict[str, set[str]] = {
     "sandbox/seccomp.py": {"ctypes"},
     # Starts the spawner; every argument is ours.
     "sandbox/host.py": {"subprocess", "Popen"},
-    # Clones the inits of sandboxes, and a helper that holds a user namespace.
+    # Clones the inits of sandboxes, and forks the opener.
     "sandbox/spawner.py": {"clone_process", "fork"},
+    # Forks a helper that holds a user namespace.
+    "sandbox/trees.py": {"fork"},
     # Becomes the tool: the one exec of a program that is not Actum itself.
     "sandbox/init.py": {"ctypes"},
     "sandbox/become.py": {"fork", "clone_into_cgroup", "execve"},

@@ -92,7 +92,7 @@ def main(descriptor: int, *, fixed_layout: bool) -> None:
     _lose_privileges()
     # After the mounts: Landlock forbids making any.
     if abi := kernel.landlock_abi():
-        landlock.restrict_self(landlock.ruleset([], abi))
+        landlock.restrict_self(landlock.ruleset(abi))
         walls.append("landlock")
     walls += ["identity"] if os.getuid() == EXECUTOR_ID else []
     program = Filter(compile_filter())

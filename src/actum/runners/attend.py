@@ -59,6 +59,7 @@ class Attended:
     scratch_bytes: int | None  #: None: the init was killed and could not say
     artifacts_bytes: int | None
     full: tuple[str, ...]  #: limits of scratch space that were reached
+    usage: list[str] | None  #: what the init read of the control groups; None: it was killed
 
 
 _UNREAD = keeper(0, None).finish()
@@ -74,6 +75,7 @@ SO_FAR = Attended(
     scratch_bytes=None,
     artifacts_bytes=None,
     full=(),
+    usage=None,
 )
 
 
@@ -234,10 +236,10 @@ def _conclude(attendant: _Attendant) -> Attended:
             "The sandbox's init died while the tool ran, so how the tool ended is not known.",
             remedy="Look for the kernel's out-of-memory killer in the host's log; run it again.",
         )
-    sandbox.await_pid()
-    # Hang up: the init leaves. Then wait for it, so that nothing of the tree is alive on return.
+    # Hang up: the init leaves. If it said that the tree is gone, it leaves alone, and nobody waits
+    # for that; if not, its end is the end of the tree.
     sandbox.control.shutdown(2)
-    if sandbox.pidfd >= 0 and not _readable([sandbox.pidfd], _DEATH_S):
+    if attendant.ended is None and not _readable([sandbox.pidfd], _DEATH_S):
         raise _stuck()
     # Every writer is dead, so both streams end; the bound is against what we cannot imagine.
     until = time.monotonic() + _DEATH_S
@@ -263,6 +265,7 @@ def _conclude(attendant: _Attendant) -> Attended:
         scratch_bytes=ended.get("scratch_bytes"),
         artifacts_bytes=ended.get("artifacts_bytes"),
         full=tuple(ended.get("full", ())),
+        usage=ended.get("usage"),
     )
 
 

@@ -39,10 +39,9 @@ from actum.contract.limits import (
     IDLE_S,
     MESSAGE_BYTES,
     OUTPUT_FILES_BYTES,
-    Limits,
 )
 from actum.contract.model import RunnerKind
-from actum.errors import Refused, SandboxUnavailable
+from actum.errors import Refused
 from actum.evidence.trace import Emit, EventType
 from actum.kernel import open_exact
 from actum.runners import manifest, passable
@@ -53,7 +52,7 @@ from actum.runners.outside import Outside
 from actum.runners.places import Places
 from actum.runners.warm import WarmInterpreters, shape_of
 from actum.sandbox import probe
-from actum.sandbox.cgroup import Cgroup, CgroupsUnavailable, Usage, fresh_name
+from actum.sandbox.cgroup import Cgroup, Usage
 from actum.sandbox.host import Sandbox, Spawner
 from actum.secrets.given import Given, Secrets
 from actum.value import as_dict
@@ -100,6 +99,7 @@ class LocalRunner:
         self._spawner = spawner or Spawner(pool_size=_POOL_SIZE if pool else 0)
         self._warm = WarmInterpreters() if pool else None
         self._host: probe.Host | None = None
+        self._equipped = False
         self._guard = threading.Lock()
 
     @property
@@ -111,6 +111,14 @@ class LocalRunner:
     def warm_up(self) -> None:
         """Start the spawner while the caller still validates."""
         self._spawner.start()
+        if not self._equipped:
+            self._equip()
+
+    def _equip(self) -> None:
+        """Once this host is known, tell the spawner where its control groups are made."""
+        if self.host.cgroups is not None:
+            self._spawner.equip(self.host.cgroups)
+            self._equipped = True
 
     def capabilities(self) -> tuple[Capability, ...]:
         return manifest.capabilities(self.host)
@@ -225,7 +233,7 @@ class LocalRunner:
         if duplex is None:
             sandbox, cgroup, release = self._sandbox(plan, request, owner)
         else:
-            sandbox, cgroup = self._launch(limits, request, owner, duplex.stdin)
+            sandbox, cgroup = self._launch(request, owner, duplex.stdin)
             release = sandbox.go
         # The sandbox is being built while the start is put on record; it waits for our word.
         if permit is not None:
@@ -278,7 +286,7 @@ class LocalRunner:
                         passable.reopen(modes)
                         if duplex is not None:
                             duplex.measure_by(None)
-                    usage = cgroup.usage()
+                    usage = cgroup.usage(attended.usage)
                     duration_ms = lifecycle.elapsed_ms()
                     collected, not_collected = _collect(plan, sandbox)
                 finally:
@@ -329,28 +337,6 @@ class LocalRunner:
         )
         return capture
 
-    def _cgroup(self, limits: Limits) -> Cgroup:
-        """A fresh group with every limit set."""
-        cgroups = self.host.cgroups
-        if cgroups is None:
-            raise SandboxUnavailable("No cgroups.", remedy="See `actum doctor`.")
-        try:
-            cgroup = cgroups.make(fresh_name())
-            try:
-                cgroup.limit(
-                    memory_bytes=limits.memory_bytes,
-                    cpu_cores=limits.cpu_cores,
-                    children=limits.children,
-                )
-            except BaseException:
-                cgroup.remove()
-                raise
-        except CgroupsUnavailable as error:
-            raise SandboxUnavailable(
-                f"The limits could not be set up: {error}.", remedy=f"Remedy: {error.remedy}."
-            ) from error
-        return cgroup
-
     def _sandbox(
         self, plan: Plan, request: Request, owner: tuple[int, int]
     ) -> tuple[Sandbox, Cgroup, Callable[[], None]]:
@@ -359,37 +345,22 @@ class LocalRunner:
         warm = self._warm.take(shape) if self._warm is not None and shape is not None else None
         if warm is not None:
             return warm.sandbox, warm.cgroup, lambda: warm.give(plan.stdin)
-        sandbox, cgroup = self._launch(plan.policy.limits, request, owner, plan.stdin)
+        sandbox, cgroup = self._launch(request, owner, plan.stdin)
         return sandbox, cgroup, sandbox.go
 
     def _refill(self, plan: Plan, request: Request, owner: tuple[int, int]) -> None:
+        self._spawner.refill()
         shape = shape_of(plan, request) if self._warm is not None else None
         if self._warm is not None and shape is not None:
-            limits = plan.policy.limits
-            self._warm.refill(shape, lambda stdin: self._launch(limits, request, owner, stdin))
+            self._spawner.teach()
+            self._warm.refill(shape, lambda stdin: self._launch(request, owner, stdin))
 
     def _launch(
-        self, limits: Limits, request: Request, owner: tuple[int, int], stdin: bytes | int
+        self, request: Request, owner: tuple[int, int], stdin: bytes | int
     ) -> tuple[Sandbox, Cgroup]:
-        cgroup = self._cgroup(limits)
-        try:
-            doors = cgroup.open_doors()
-            task_limit = cgroup.open_task_limit()
-            try:
-                sandbox = self._spawner.launch(
-                    {"owner_uid": owner[0], "owner_gid": owner[1]},
-                    request,
-                    stdin,
-                    task_limit,
-                    doors,
-                )
-            finally:
-                for descriptor in (*doors, task_limit):
-                    os.close(descriptor)
-        except BaseException:
-            cgroup.remove()
-            raise
-        return sandbox, cgroup
+        if not self._equipped:
+            self._equip()
+        return self._spawner.launch(request, owner, stdin)
 
     def close(self) -> None:
         if self._warm is not None:
@@ -428,7 +399,7 @@ def _with_secrets(request: Request, secrets: Given) -> Request:
 
 def _remove(cgroup: Cgroup) -> tuple[str, ...]:
     """What cannot be removed. That it goes is the proof: the kernel keeps a group that holds a
-    process, and the init's end was waited for before."""
+    process."""
     try:
         cgroup.remove()
     except OSError as error:
@@ -457,9 +428,12 @@ def _request(plan: Plan) -> tuple[Request, tuple[int, int]]:
         "executable_device": executable.device,
         "executable_inode": executable.inode,
         "working_directory": plan.working_directory,
-        "grants": grants,
+        # Parents before children, for whoever mounts them.
+        "grants": sorted(grants, key=lambda grant: grant["path"].count("/")),
         "protect": _protected(policy),
         "deny": [path for path in policy.deny if os.path.lexists(path)],
+        "memory_bytes": policy.limits.memory_bytes,
+        "cpu_cores": policy.limits.cpu_cores,
         "scratch_bytes": manifest.scratch_bytes(policy.limits),
         "artifacts_bytes": _ARTIFACTS_TMPFS_BYTES,
         "max_children": policy.limits.children,

@@ -37,7 +37,7 @@ Shape = str
 _PER_SHAPE, _IN_ALL = 2, 8
 _KEEP_S = 300.0
 #: After so long, one that waits takes no processor time; looked at this often.
-_IMPORTS_S, _LOOK_S, _IDLE_NS = 10.0, 1.0, 50_000_000
+_IMPORTS_S, _LOOK_S, _IDLE_NS = 10.0, 1.0, 5_000_000
 _PIPE_BYTES = 1 << 20
 
 

@@ -1,27 +1,30 @@
-"""How a process becomes the tool: forked ahead, told how, confined step by step, then exec.
+"""How a process becomes the tool: forked ahead, confined step by step, told what to run, then exec.
 
 The last of our code that runs in that process. It holds nothing afterwards but its three streams.
+What does not depend on the request is done while the member waits; the rest in the moment it comes.
 """
 
 from __future__ import annotations
 
 import array
 import fcntl
+import json
 import os
 import resource
+import select
 import signal
 import socket
-import stat
 
 from actum import kernel
-from actum.sandbox import landlock, seccomp, wire
-from actum.sandbox.talk import read_request, receive
+from actum.sandbox import interpreter, landlock, seccomp, wire
+from actum.sandbox.talk import pass_document, receive_document
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NoReturn
 
-    from actum.sandbox.wire import Request
+    from actum.sandbox.groups import Group
+    from actum.sandbox.wire import Make, Request
 
 _EXEC_FAILED_NOT_FOUND, _EXEC_FAILED_DENIED = 127, 126
 _OPEN_FILES = 1_024
@@ -30,6 +33,13 @@ _OPEN_FILES = 1_024
 _NO_CORE = 1
 #: Largest single file a tool may write into a host path; scratch is capped by its tmpfs.
 FILE_BYTES = 1 << 30
+_LIMITS = (
+    (resource.RLIMIT_CORE, _NO_CORE),
+    (resource.RLIMIT_NOFILE, _OPEN_FILES),
+    (resource.RLIMIT_MEMLOCK, 65_536),
+    (resource.RLIMIT_MSGQUEUE, 0),
+    (resource.RLIMIT_FSIZE, FILE_BYTES),
+)
 
 
 class CannotJoin(Exception):
@@ -37,25 +47,23 @@ class CannotJoin(Exception):
 
 
 class Template:
-    """What the spawner prepared and every init inherits."""
+    """What the spawner prepared and every member inherits."""
 
     def __init__(
-        self,
-        folder: str,
-        programs: dict[bool, bytes],
-        abi: int,
-        uid: int,
-        gid: int,
-        *,
-        rootless: bool,
+        self, programs: dict[bool, bytes], abi: int, uid: int, gid: int, *, rootless: bool
     ) -> None:
         self.rootless = rootless
-        self.folder = folder
         self.programs = programs  #: the filter, by whether forks are allowed
         self.abi = abi
         self.uid = uid
         self.gid = gid
-        self.spawner = os.pidfd_open(os.getpid())  #: readable once the spawner is dead
+        self._spawner = os.pidfd_open(os.getpid())
+        own = os.stat("/proc/self/exe")
+        self.interpreter = (own.st_dev, own.st_ino)  #: the file that all of this runs from
+
+    def is_orphan(self) -> bool:
+        """Whether the spawner is dead: then no signal tells of it any more."""
+        return bool(select.select([self._spawner], [], [], 0)[0])
 
 
 class Ahead:
@@ -63,120 +71,136 @@ class Ahead:
 
     def __init__(self, pid: int, channel: socket.socket) -> None:
         self.pid = pid
-        self.channel = channel
+        self._channel = channel
+        message, ancillary, _flags, _address = channel.recvmsg(
+            64, socket.CMSG_SPACE(4), socket.MSG_CMSG_CLOEXEC
+        )
+        if not ancillary:
+            raise _failure(message)
+        #: Where the init hears of the system calls that ask.
+        self.listener = array.array("i", ancillary[0][2][:4])[0]
+
+    def tell(self, request: Request, stdin: list[int]) -> None:
+        """All but the word to start; `stdin` holds another one than it was born with, or none."""
+        tool = {
+            "argv": request["argv"],
+            "environment": request["environment"],
+            "executable": request["executable"],
+            "working_directory": request["working_directory"],
+            "secrets": request["secrets"],
+        }
+        pass_document(self._channel, json.dumps(tool).encode(), stdin)
+
+    def await_ready(self) -> None:
+        message = self._channel.recv(64)
+        if message != wire.GO:
+            raise _failure(message)
+
+    def go(self) -> None:
+        self._channel.send(wire.GO)
+        # Exec closes the other end. If there is none, the exit code says it as a shell would,
+        # because the tool's start is the tool's affair.
+        self._channel.recv(64)
+        self._channel.close()
 
 
-def fork_ahead(template: Template) -> Ahead:
+def _failure(message: bytes) -> Exception:
+    number, _, step = message.decode().partition(" ")
+    if step == "join":
+        return CannotJoin(os.strerror(int(number)))
+    text = f"the tool's process failed: {os.strerror(int(number or 0))}"
+    return OSError(int(number or 0), text)
+
+
+def fork_ahead(
+    template: Template, make: Make, group: Group, streams: list[int], rules: int
+) -> Ahead:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    pid = os.fork()
+    if group.born_inside >= 0:
+        # Version 2 of the cgroups: moving a process in would wait for a global lock (11 ms on an
+        # idle host).
+        try:
+            pid = kernel.clone_into_cgroup(group.born_inside)
+        except OSError as error:
+            raise CannotJoin(error.strerror) from error
+    else:
+        pid = os.fork()
     if pid == 0:
+        if group.born_inside >= 0:
+            kernel.after_raw_fork()
         ours.close()
-        packet, descriptors = receive(theirs)
-        if not packet:
-            os._exit(0)
-        request = read_request(descriptors[0])
-        _become_tool(request, template, descriptors[2:5], descriptors[5:], descriptors[1], theirs)
+        _become_tool(template, make, group, streams, rules, theirs)
     theirs.close()
     return Ahead(pid, ours)
 
 
-def start_tool(
-    request: Request, template: Template, descriptors: list[int], rules: int, ahead: Ahead
-) -> tuple[int, int]:
-    """Turn a process into the tool; (its pid, listener of its filter) once it is."""
-    streams = descriptors[wire.STDIN : wire.STDERR + 1]
-    doors = descriptors[wire.FIXED_DESCRIPTORS :]
-    born_inside = [door for door in doors if stat.S_ISDIR(os.fstat(door).st_mode)]
-    if born_inside:
-        # Version 2 of the cgroups: moving a process in would wait for a global lock (11 ms on an
-        # idle host), so the one that was forked ahead is of no use.
-        ahead.channel.close()
-        os.waitpid(ahead.pid, 0)
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        try:
-            tool = kernel.clone_into_cgroup(born_inside[0])
-        except OSError as error:
-            raise CannotJoin(error.strerror) from error
-        if tool == 0:
-            ours.close()
-            _become_tool(request, template, streams, [], rules, theirs)
-        theirs.close()
-    else:
-        tool, ours = ahead.pid, ahead.channel
-        rights = array.array("i", [descriptors[wire.REQUEST], rules, *streams, *doors])
-        ours.sendmsg([b"go"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
-    os.close(rules)
-    message, ancillary, _flags, _address = ours.recvmsg(
-        64, socket.CMSG_SPACE(4), socket.MSG_CMSG_CLOEXEC
-    )
-    if not ancillary:
-        raise OSError(int(message or b"0"), f"the tool's process failed ({message.decode()})")
-    listener = array.array("i", ancillary[0][2][:4])[0]
-    # Exec closes the other end; a message before that is the reason why it did not happen. The
-    # exit code then says it as a shell would, because the tool's start is the tool's affair.
-    ours.recv(64)
-    ours.close()
-    return tool, listener
-
-
 def _become_tool(
-    request: Request,
     template: Template,
+    make: Make,
+    group: Group,
     streams: list[int],
-    doors: list[int],
     rules: int,
     report: socket.socket,
 ) -> NoReturn:
     """Between fork and exec. The order matters; each line says why it stands where it stands."""
-    if request["secrets"]:
-        # Out of the way of the descriptors that the tool will read its secrets from.
-        report = socket.socket(fileno=fcntl.fcntl(report, fcntl.F_DUPFD_CLOEXEC, 64))
+    # Out of the way of the descriptors that the tool may read its secrets from.
+    report = socket.socket(fileno=fcntl.fcntl(report.detach(), fcntl.F_DUPFD_CLOEXEC, 64))
+    step = "join"
     try:
-        os.setsid()
-        os.chdir(request["working_directory"])
         # Before anything of the tool exists: a child forked first would escape the limit. "0" in
         # `tasks` moves this one thread and spares the global lock that cgroup.procs takes.
-        for door in doors:
+        for door in group.doors:
             os.write(door, b"0")
+        step = "prepare"
+        os.setsid()
         # After joining, so that the tool sees itself at the root of its cgroups.
         kernel.unshare(kernel.CLONE_NEWCGROUP)
-        for limit, value in (
-            (resource.RLIMIT_CORE, _NO_CORE),
-            (resource.RLIMIT_NOFILE, _OPEN_FILES),
-            (resource.RLIMIT_MEMLOCK, 65_536),
-            (resource.RLIMIT_MSGQUEUE, 0),
-            (resource.RLIMIT_FSIZE, FILE_BYTES),
-        ):
+        for limit, value in _LIMITS:
             resource.setrlimit(limit, (value, value))
         os.umask(0o022)
         if not template.rootless:  # in a user's own namespace there is no such call
             os.setgroups([])
-            # So that /dev/stdout and /dev/stderr can be opened by name, as scripts do.
-            for descriptor in streams[1:]:
-                os.fchown(descriptor, template.uid, template.gid)
-        os.setresgid(template.gid, template.gid, template.gid)
-        os.setresuid(template.uid, template.uid, template.uid)
-        # After setresuid, which clears it.
-        kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
-        kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
-        if request["steady"]:
-            # Before the filter, which lets nobody change it back.
-            kernel.syscall(kernel.SYS_PERSONALITY, "personality", kernel.ADDR_NO_RANDOMIZE)
-        landlock.restrict_self(rules)
         for target, source in enumerate(streams):
             os.dup2(source, target, inheritable=True)
         for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT):
             signal.signal(number, signal.SIG_DFL)  # Python ignores these, and exec would keep that
-        listener = seccomp.install(template.programs[request["max_children"] > 0])
+        kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
+        if make["steady"]:
+            # Before the filter, which lets nobody change it back.
+            kernel.syscall(kernel.SYS_PERSONALITY, "personality", kernel.ADDR_NO_RANDOMIZE)
+        # From here on the filter holds for us as well; nothing that follows is forbidden by it.
+        listener = seccomp.install(template.programs[make["allow_fork"]])
         rights = array.array("i", [listener])
-        report.sendmsg([b"ok"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+        report.sendmsg([wire.GO], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+        os.close(listener)
+        told = receive_document(report)
+        if told is None:
+            os._exit(0)  # never needed
+        tool, stdin = told
+        for descriptor in stdin:
+            os.dup2(descriptor, 0, inheritable=True)
+        # While we may still enter what the tool may not.
+        os.chdir(tool["working_directory"])
+        os.setresgid(template.gid, template.gid, template.gid)
+        os.setresuid(template.uid, template.uid, template.uid)
+        # After setresuid, which clears it.
+        kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
+        landlock.restrict_self(rules)
+        report.send(wire.GO)
     except OSError as error:
-        report.send(str(error.errno).encode())
+        report.send(f"{error.errno} {step}".encode())
         os._exit(_EXEC_FAILED_DENIED)
-    _pass_secrets(request["secrets"])
+    if report.recv(1) != wire.GO:
+        os._exit(0)
+    try:
+        if not make["steady"] and interpreter.serves(tool, template.interpreter):
+            interpreter.become(tool)
+    except OSError:
+        os._exit(_EXEC_FAILED_DENIED)
+    _pass_secrets(tool["secrets"])
     try:
         # Everything else is close-on-exec: the tool starts with 0, 1, 2 and its secrets.
-        os.execve(request["executable"], request["argv"], request["environment"])  # noqa: S606
+        os.execve(tool["executable"], tool["argv"], tool["environment"])  # noqa: S606
     except FileNotFoundError:
         os._exit(_EXEC_FAILED_NOT_FOUND)
     except OSError:

@@ -1,8 +1,9 @@
 """Control groups: memory, processes and CPU over the whole tree, with the kernel's own proof.
 
 What a runner needs of them, whatever their version; `cgroup_v1` and `cgroup_v2` give it. One fresh
-group per sandbox, made and read by the host process, joined by the tool's process before it becomes
-the tool. The init stays outside, so that running out of memory never takes the witness.
+group per sandbox, made by the spawner after their recipe (`groups`), joined by the tool's process
+before it becomes the tool, removed by the host. The init stays outside, so that running out of
+memory never takes the witness.
 """
 
 from __future__ import annotations
@@ -13,15 +14,17 @@ import itertools
 import os
 import signal
 import time
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 from actum.evidence.owner import current_owner, is_alive
 from actum.value import value
 
+if TYPE_CHECKING:
+    from actum.sandbox.wire import Recipe
+
 V1_CONTROLLERS = ("memory", "pids", "cpu", "cpuacct")
 V2_CONTROLLERS = ("memory", "pids", "cpu")
-CPU_PERIOD_US = 100_000
 #: Folder below the mount points; nothing outside of it is ever made by root.
 PARENT = "actum"
 _REMOVE_TRIES, _SWEEP_TRIES, _REMOVE_PAUSE_S = 2_000, 200, 0.001
@@ -66,22 +69,15 @@ class Cgroup(Protocol):
         """Set every limit, or raise `CgroupsUnavailable`."""
         ...
 
-    def open_doors(self) -> list[int]:
-        """Descriptors by which the tool's process gets in: a folder it is born into by clone3, or
-        files into which it writes "0"."""
-        ...
-
-    def open_task_limit(self) -> int:
-        """For the init, which makes room for threads."""
-        ...
-
     def oom_heard(self) -> bool:
         """Take the event; true while the proof is there or may still be on its way."""
         ...
 
     def oom_kills(self) -> int: ...
 
-    def usage(self) -> Usage: ...
+    def usage(self, told: Sequence[str] | None = None) -> Usage:
+        """By the texts that the init has read, or by a look of our own."""
+        ...
 
     def remove(self) -> None: ...
 
@@ -96,15 +92,30 @@ class Cgroups(Protocol):
 
     def make(self, name: str) -> Cgroup: ...
 
+    def recipe(self, mark: str) -> tuple[Recipe, list[str]]:
+        """How the spawner makes groups, and in which folders."""
+        ...
 
-def fresh_name() -> str:
-    """A name that is never used twice: a group is for one sandbox only.
+    def made(self, name: str, oom_event: int) -> Cgroup:
+        """A group that the spawner has made."""
+        ...
 
-    It tells the process it belongs to, so that others can see when it was left behind.
-    """
+
+def owner_mark() -> str:
+    """How names of our groups begin: they tell the process they belong to, so that others can see
+    when one was left behind."""
     _boot, namespace, pid, start = current_owner().split(" ")
     number = namespace.removeprefix("pid:[").removesuffix("]")
-    return f"{number}-{pid}-{start}-{next(_NUMBERS)}"
+    return f"{number}-{pid}-{start}"
+
+
+def fresh_number() -> int:
+    return next(_NUMBERS)
+
+
+def fresh_name() -> str:
+    """A name that is never used twice: a group is for one sandbox only."""
+    return f"{owner_mark()}-{fresh_number()}"
 
 
 def sweep_folder(parent: str) -> None:
@@ -148,11 +159,6 @@ def write(path: str, value: int | str) -> None:
 def read(path: str) -> str:
     with open(path) as file:
         return file.read()
-
-
-def read_if_kept(path: str) -> int | None:
-    """Of a figure that older kernels do not keep."""
-    return int(read(path)) if os.path.exists(path) else None
 
 
 def counter(text: str, name: str) -> int:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import select
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from actum.sandbox.cgroup import (
-    CPU_PERIOD_US,
     PARENT,
     V1_CONTROLLERS,
     CgroupsUnavailable,
@@ -15,12 +15,24 @@ from actum.sandbox.cgroup import (
     Usage,
     counter,
     read,
-    read_if_kept,
     remove_folder,
     write,
 )
+from actum.sandbox.wire import CPU_PERIOD_US
 from actum.value import value
 
+if TYPE_CHECKING:
+    from actum.sandbox.wire import Recipe
+
+#: Files that tell what a sandbox took, by controller; the last is not kept by older kernels.
+_USAGE = (
+    ("memory", "memory.oom_control"),
+    ("memory", "memory.max_usage_in_bytes"),
+    ("cpuacct", "cpuacct.usage"),
+    ("cpu", "cpu.stat"),
+    ("pids", "pids.events"),
+    ("pids", "pids.peak"),
+)
 _MECHANISMS = {
     "memory_mb": "cgroup v1 memory, whole tree",
     "cpu_cores": "cgroup v1 cpu quota",
@@ -63,6 +75,46 @@ class Hierarchies:
             raise _unavailable(error) from error
         return Group(folders)
 
+    def recipe(self, mark: str) -> tuple[Recipe, list[str]]:
+        parents = self.parents(os.geteuid())
+        folders = [*dict.fromkeys(parents.values())]
+        at = {controller: folders.index(parent) for controller, parent in parents.items()}
+        memory, pids, cpu = at["memory"], at["pids"], at["cpu"]
+        amount = "{memory_bytes}"
+        limits = [(memory, "memory.limit_in_bytes", amount)]
+        swap = "memory.memsw.limit_in_bytes"
+        if os.path.exists(f"{parents['memory']}/{swap}"):
+            # It may never be below the other one, whichever way the two are moved.
+            limits = [(memory, swap, "-1"), *limits, (memory, swap, amount)]
+        # Buffers of sockets are no part of that; without a limit of their own they have none.
+        sockets = "memory.kmem.tcp.limit_in_bytes"
+        if os.path.exists(f"{parents['memory']}/{sockets}"):
+            limits.append((memory, sockets, amount))
+        limits += [(pids, "pids.max", "{tasks}"), (cpu, "cpu.cfs_quota_us", "{quota_us}")]
+        return {
+            "mark": mark,
+            "born_inside": False,
+            "doors": [(index, "tasks") for index in range(len(folders))],
+            "once": [
+                (memory, "memory.swappiness", "0"),
+                (cpu, "cpu.cfs_period_us", str(CPU_PERIOD_US)),
+            ],
+            "limits": limits,
+            "usage": [(at[controller], file) for controller, file in _kept(parents)],
+            "task_limit": (pids, "pids.max"),
+            "oom": (memory, "memory.oom_control"),
+            "register": (memory, "cgroup.event_control"),
+        }, folders
+
+    def made(self, name: str, oom_event: int) -> Group:
+        parents = self.parents(os.geteuid())
+        folders = {controller: f"{parent}/{name}" for controller, parent in parents.items()}
+        return Group(folders, oom_event)
+
+
+def _kept(folders: Mapping[str, str]) -> list[tuple[str, str]]:
+    return [row for row in _USAGE if os.path.exists(f"{folders[row[0]]}/{row[1]}")]
+
 
 def _unavailable(error: OSError) -> CgroupsUnavailable:
     if os.geteuid() == 0:
@@ -82,9 +134,9 @@ class Group:
 
     oom_poll = select.POLLIN
 
-    def __init__(self, folders: Mapping[str, str]) -> None:
+    def __init__(self, folders: Mapping[str, str], oom_event: int = -1) -> None:
         self._folders = folders
-        self.oom_event = -1
+        self.oom_event = oom_event
 
     def limit(self, *, memory_bytes: int, cpu_cores: int, children: int) -> None:
         memory, cpu = self._folders["memory"], self._folders["cpu"]
@@ -118,29 +170,22 @@ class Group:
         os.eventfd_read(self.oom_event)
         return True
 
-    def open_task_limit(self) -> int:
-        return os.open(f"{self._folders['pids']}/pids.max", os.O_WRONLY | os.O_CLOEXEC)
-
-    def open_doors(self) -> list[int]:
-        return [
-            os.open(f"{folder}/tasks", os.O_WRONLY | os.O_CLOEXEC)
-            for folder in dict.fromkeys(self._folders.values())
-        ]
-
     def oom_kills(self) -> int:
         return counter(read(f"{self._folders['memory']}/memory.oom_control"), "oom_kill")
 
-    def usage(self) -> Usage:
-        memory, pids = self._folders["memory"], self._folders["pids"]
-        kills = self.oom_kills()
+    def usage(self, told: Sequence[str] | None = None) -> Usage:
+        if told is None:
+            told = [read(f"{self._folders[place]}/{file}") for place, file in _kept(self._folders)]
+        oom, peak, cpu_ns, cpu, events, *tasks = told
+        kills = counter(oom, "oom_kill")
         return Usage(
-            memory_peak_bytes=int(read(f"{memory}/memory.max_usage_in_bytes")),
-            cpu_ns=int(read(f"{self._folders['cpuacct']}/cpuacct.usage")),
-            periods_throttled=counter(read(f"{self._folders['cpu']}/cpu.stat"), "nr_throttled"),
+            memory_peak_bytes=int(peak),
+            cpu_ns=int(cpu_ns),
+            periods_throttled=counter(cpu, "nr_throttled"),
             oom_kills=kills,
             oom_proof=f"memory.oom_control oom_kill 0 -> {kills}",
-            forks_refused=counter(read(f"{pids}/pids.events"), "max"),
-            tasks_peak=read_if_kept(f"{pids}/pids.peak"),
+            forks_refused=counter(events, "max"),
+            tasks_peak=int(tasks[0]) if tasks else None,
         )
 
     def remove(self) -> None:

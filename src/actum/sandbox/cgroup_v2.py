@@ -13,10 +13,10 @@ from __future__ import annotations
 import errno
 import os
 import select
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from actum.sandbox.cgroup import (
-    CPU_PERIOD_US,
     PARENT,
     V2_CONTROLLERS,
     CgroupsUnavailable,
@@ -25,12 +25,17 @@ from actum.sandbox.cgroup import (
     counter,
     kill_group,
     read,
-    read_if_kept,
     remove_folder,
     write,
 )
+from actum.sandbox.wire import CPU_PERIOD_US
 from actum.value import value
 
+if TYPE_CHECKING:
+    from actum.sandbox.wire import Recipe
+
+#: Files that tell what a sandbox took; the last two are not kept by older kernels.
+_USAGE = ("memory.events", "cpu.stat", "pids.events", "memory.peak", "pids.peak")
 _MECHANISMS = {
     "memory_mb": "cgroup v2 memory.max without swap, whole tree",
     "cpu_cores": "cgroup v2 cpu.max",
@@ -68,6 +73,33 @@ class Subtree:
         except OSError as error:
             raise _unavailable(f"{error.filename}: {error.strerror}") from error
         return Group(folder)
+
+    def recipe(self, mark: str) -> tuple[Recipe, list[str]]:
+        once = [(0, "memory.oom.group", "1")]
+        if os.path.exists(f"{self.folder}/memory.swap.max"):
+            once.append((0, "memory.swap.max", "0"))
+        return {
+            "mark": mark,
+            "born_inside": True,
+            "doors": [],
+            "once": once,
+            "limits": [
+                (0, "memory.max", "{memory_bytes}"),
+                (0, "pids.max", "{tasks}"),
+                (0, "cpu.max", f"{{quota_us}} {CPU_PERIOD_US}"),
+            ],
+            "usage": [(0, file) for file in _kept(self.folder)],
+            "task_limit": (0, "pids.max"),
+            "oom": (0, "memory.events"),
+            "register": None,
+        }, [self.folder]
+
+    def made(self, name: str, oom_event: int) -> Group:
+        return Group(f"{self.folder}/{name}", oom_event)
+
+
+def _kept(folder: str) -> list[str]:
+    return [file for file in _USAGE if os.path.exists(f"{folder}/{file}")]
 
 
 def is_true_root(folder: str) -> bool:
@@ -163,9 +195,9 @@ class Group:
     #: The file is always readable; what is new is told as an exceptional condition.
     oom_poll = select.POLLPRI
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, oom_event: int = -1) -> None:
         self._folder = folder
-        self.oom_event = -1
+        self.oom_event = oom_event
 
     def limit(self, *, memory_bytes: int, cpu_cores: int, children: int) -> None:
         folder = self._folder
@@ -195,25 +227,24 @@ class Group:
         # The event tells of every change of the file; another one comes if it kills later.
         return counter(os.pread(self.oom_event, 4_096, 0).decode(), "oom_kill") > 0
 
-    def open_task_limit(self) -> int:
-        return os.open(f"{self._folder}/pids.max", os.O_WRONLY | os.O_CLOEXEC)
-
-    def open_doors(self) -> list[int]:
-        return [os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)]
-
     def oom_kills(self) -> int:
         return counter(read(f"{self._folder}/memory.events"), "oom_kill")
 
-    def usage(self) -> Usage:
-        cpu, kills = read(f"{self._folder}/cpu.stat"), self.oom_kills()
+    def usage(self, told: Sequence[str] | None = None) -> Usage:
+        kept = _kept(self._folder)
+        if told is None:
+            told = [read(f"{self._folder}/{file}") for file in kept]
+        texts = dict(zip(kept, told, strict=True))
+        cpu, kills = texts["cpu.stat"], counter(texts["memory.events"], "oom_kill")
+        memory, tasks = texts.get("memory.peak"), texts.get("pids.peak")
         return Usage(
-            memory_peak_bytes=read_if_kept(f"{self._folder}/memory.peak"),
+            memory_peak_bytes=None if memory is None else int(memory),
             cpu_ns=counter(cpu, "usage_usec") * 1_000,
             periods_throttled=counter(cpu, "nr_throttled"),
             oom_kills=kills,
             oom_proof=f"memory.events oom_kill 0 -> {kills}",
-            forks_refused=counter(read(f"{self._folder}/pids.events"), "max"),
-            tasks_peak=read_if_kept(f"{self._folder}/pids.peak"),
+            forks_refused=counter(texts["pids.events"], "max"),
+            tasks_peak=None if tasks is None else int(tasks),
         )
 
     def remove(self) -> None:

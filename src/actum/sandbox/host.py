@@ -1,8 +1,8 @@
-"""The host's side of the jail: starts the spawner, orders sandboxes, holds their handles."""
+"""The host's side of the jail: starts the spawner, keeps members ready, holds their handles."""
 
 from __future__ import annotations
 
-import array
+import contextlib
 import fcntl
 import json
 import os
@@ -12,14 +12,17 @@ import socket
 import subprocess
 import sys
 import threading
-from typing import TYPE_CHECKING, cast
+from collections import Counter, deque
+from typing import TYPE_CHECKING, Any, cast
 
 from actum.errors import SandboxUnavailable
 from actum.sandbox import wire
+from actum.sandbox.talk import pass_document, receive
 from actum.value import field, value
 
 if TYPE_CHECKING:
-    from actum.sandbox.wire import Order, Report, Request
+    from actum.sandbox.cgroup import Cgroup, Cgroups
+    from actum.sandbox.wire import Grant, Limits, Make, Report, Request, Trees
 
 #: More than a namespace takes to vanish; one that does not is stuck in the kernel.
 _DEATH_MS = 10_000
@@ -28,20 +31,20 @@ _BOOT = (
     "import sys; sys.path.insert(0, sys.argv[1]); from actum.sandbox.spawner import main; "
     "main(int(sys.argv[2]), int(sys.argv[3]))"
 )
-
-
-def _memory_file(name: str, content: bytes) -> int:
-    """A sealed anonymous file: no size limit of a packet, no path, nothing left on disk."""
-    descriptor = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    with os.fdopen(os.dup(descriptor), "wb") as file:
-        file.write(content)
-    os.lseek(descriptor, 0, os.SEEK_SET)
-    fcntl.fcntl(
-        descriptor,
-        fcntl.F_ADD_SEALS,
-        fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL,
-    )
-    return descriptor
+_SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
+#: What the first member is prepared for, before anything was asked.
+_MIB = 1 << 20
+_GUESS: Limits = {
+    "memory_bytes": 512 * _MIB,
+    "tasks": 33,
+    "quota_us": wire.CPU_PERIOD_US,
+    "scratch_bytes": 256 * _MIB,
+}
+_READY = b"ready"
+#: What a member cannot change any more: (allow_fork, steady).
+Kind = tuple[bool, bool]
+#: So many executions without one that had to wait, and fewer members are kept.
+_CALM = 200
 
 
 @value(frozen=False, kw_only=False)
@@ -49,11 +52,11 @@ class Sandbox:
     """A handle on one sandbox. Whoever holds it closes it."""
 
     control: socket.socket
+    stdin: int
     stdout: int
     stderr: int
-    pidfd: int = -1
+    pidfd: int
     artifacts: int = -1
-    doomed: bool = False  #: a kill was asked for before we knew whom
     early: list[tuple[Report, list[int]]] = field(default_factory=list)  #: read, not yet taken
 
     def still_waiting(self) -> bool:
@@ -72,33 +75,34 @@ class Sandbox:
         return self.early.pop(0) if self.early else self._receive()
 
     def _receive(self) -> tuple[Report, list[int]] | None:
-        rights = array.array("i")
         try:
-            packet, ancillary = self._packet(rights.itemsize)
+            packet, descriptors = receive(self.control)
         except ConnectionResetError:
             # It left without reading all of our words. The kernel says so once; what it had said
             # before is still there.
-            packet, ancillary = self._packet(rights.itemsize)
+            packet, descriptors = receive(self.control)
         if not packet:
             return None
         report = cast("Report", json.loads(packet))
-        for _level, _kind, data in ancillary:
-            rights.frombytes(data)
-        if report["kind"] == "pid":
-            self.pidfd = rights.pop()
-            if self.doomed:
-                self.kill()
-        elif report["kind"] == "started":
-            self.artifacts = rights.pop()
-        return report, list(rights)
+        if report["kind"] == "started":
+            self.artifacts = descriptors.pop()
+        return report, descriptors
 
-    def _packet(self, size: int) -> tuple[bytes, list[tuple[int, int, bytes]]]:
-        packet, ancillary, _flags, _address = self.control.recvmsg(
-            wire.MAX_PACKET,
-            socket.CMSG_SPACE(wire.MAX_PASSED * size),
-            socket.MSG_CMSG_CLOEXEC,
-        )
-        return packet, ancillary
+    def give(self, request: Request, stdin: bytes | int) -> None:
+        """The one request it waits for; the tool starts when it is told to go."""
+        passed = []
+        if isinstance(stdin, int):
+            passed.append(stdin)
+        else:
+            written = 0
+            while written < len(stdin):
+                written += os.pwrite(self.stdin, memoryview(stdin)[written:], written)
+            fcntl.fcntl(self.stdin, fcntl.F_ADD_SEALS, _SEALS)
+        os.close(self.stdin)
+        self.stdin = -1
+        # If it could not be built, its last report, still to be read, says why.
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            pass_document(self.control, json.dumps(request).encode(), passed)
 
     def ask_listeners(self, address: str, ports: tuple[int, ...]) -> None:
         """More sockets in the sandbox's network; they arrive as a `listening` report."""
@@ -124,126 +128,296 @@ class Sandbox:
 
     def kill(self) -> None:
         """SIGKILL to the init, and so to the whole namespace."""
-        if self.pidfd < 0:
-            self.doomed = True
-            return
         try:
             signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
         except ProcessLookupError:
             return  # already gone
 
-    def await_pid(self) -> None:
-        """The spawner's word may come after the init's own; without it nobody can be waited for."""
-        while self.pidfd < 0 and self.receive() is not None:
-            pass
-
     def await_end(self) -> None:
         """Until a killed init is gone, and with it everything inside."""
-        if self.pidfd >= 0:
-            poll = select.poll()
-            poll.register(self.pidfd, select.POLLIN)
-            poll.poll(_DEATH_MS)
+        poll = select.poll()
+        poll.register(self.pidfd, select.POLLIN)
+        poll.poll(_DEATH_MS)
+
+    def is_alive(self) -> bool:
+        poll = select.poll()
+        poll.register(self.pidfd, select.POLLIN)
+        return not poll.poll(0)
 
     def discard(self) -> None:
         """End one that is not wanted any more, and wait until nothing of it is alive."""
         self.kill()
-        self.await_pid()
         self.await_end()
         self.close()
 
     def close(self) -> None:
         self.control.close()
-        for descriptor in (self.stdout, self.stderr, self.pidfd, self.artifacts):
+        for descriptor in (self.stdin, self.stdout, self.stderr, self.pidfd, self.artifacts):
             if descriptor >= 0:
                 os.close(descriptor)
-        self.stdout = self.stderr = self.pidfd = self.artifacts = -1
+        self.stdin = self.stdout = self.stderr = self.pidfd = self.artifacts = -1
+
+
+@value(frozen=False, kw_only=False)
+class _Member:
+    """A sandbox that waits for its request, in its group."""
+
+    kind: Kind
+    sandbox: Sandbox
+    cgroup: Cgroup
+    trees: int  #: the opener's way to it
+
+    def discard(self) -> None:
+        os.close(self.trees)
+        self.sandbox.discard()
+        # What cannot be removed is left to the next sweep: it never held a tool.
+        with contextlib.suppress(OSError):
+            self.cgroup.remove()
 
 
 class Spawner:
-    """One spawner process, started on first use, shared by all threads."""
+    """One spawner process, started on first use, shared by all threads; and the members it made.
+
+    With `pool_size`, members are kept ready: as many as were missed lately, up to that. They are
+    asked for when an execution has ended, and made when the spawner has nothing else to do.
+    """
 
     def __init__(self, *, pool_size: int = 0) -> None:
         self._pool_size = pool_size
-        self._lock = threading.Lock()
+        self._wanted = min(pool_size, 2)
+        self._calm = 0
+        self._lock = threading.Lock()  #: around everything below
+        self._receiving = threading.Lock()  #: who waits for the spawner's next word
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
+        self._opener: socket.socket | None = None
         self._ready = False
+        self._cgroups: Cgroups | None = None
+        self._equipped = self._taught = False
+        self._last: Make = {"allow_fork": True, "steady": False, **_GUESS}
+        self._asked: deque[Kind] = deque()  #: members that are being made, by kind
+        self._waiting: Counter[Kind] = Counter()  #: executions that wait for one
+        self._members: list[_Member] = []
 
     def start(self) -> None:
         """Start now rather than at the first sandbox; returns without waiting for readiness."""
         with self._lock:
             self._ensure_started()
 
+    def equip(self, cgroups: Cgroups) -> None:
+        """Say where control groups are made; the first member is made at once."""
+        with self._lock:
+            self._cgroups = cgroups
+            self._equip(self._ensure_started())
+
     def _ensure_started(self) -> socket.socket:
-        if self._process is not None and self._process.poll() is None and self._socket:
+        if (
+            self._process is not None
+            and self._process.poll() is None
+            and self._socket is not None
+            and not _has_hung_up(self._opener)
+        ):
             return self._socket
         self._discard()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        opener, openers = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        numbers = [theirs.fileno(), openers.fileno()]
         interpreter = os.path.realpath(sys.executable)
         self._process = subprocess.Popen(
-            [
-                interpreter,
-                *("-I", "-S", "-c", _BOOT, _SOURCE),
-                *(str(theirs.fileno()), str(self._pool_size)),
-            ],
+            [interpreter, "-I", "-S", "-c", _BOOT, _SOURCE, *map(str, numbers)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
-            pass_fds=[theirs.fileno()],
+            pass_fds=numbers,
             env={},
             cwd="/",
             start_new_session=True,
         )
         theirs.close()
-        self._socket = ours
-        self._ready = False
+        openers.close()
+        self._socket, self._opener = ours, opener
+        self._ready = self._equipped = self._taught = False
+        self._equip(ours)
         return ours
 
+    def _equip(self, server: socket.socket) -> None:
+        if self._equipped or self._cgroups is None:
+            return
+        from actum.sandbox.cgroup import fresh_number, owner_mark  # a spawner starts before these
+
+        recipe, folders = self._cgroups.recipe(f"{owner_mark()}-{fresh_number()}")
+        opened = [os.open(folder, os.O_RDONLY | os.O_DIRECTORY) for folder in folders]
+        try:
+            # If it died meanwhile, whoever waits for it is told why.
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                pass_document(server, json.dumps(recipe).encode(), opened)
+                self._ask(server, self._last)
+        finally:
+            for descriptor in opened:
+                os.close(descriptor)
+        self._equipped = True
+
+    def _ask(self, server: socket.socket, make: Make) -> None:
+        pass_document(server, json.dumps(make).encode())
+        self._asked.append(_kind(make))
+
     def launch(
-        self, order: Order, request: Request, stdin: bytes | int, task_limit: int, doors: list[int]
-    ) -> Sandbox:
-        """Ask for one sandbox; the first report on its control socket is its pid."""
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        out_read, out_write = os.pipe2(os.O_CLOEXEC)
-        err_read, err_write = os.pipe2(os.O_CLOEXEC)
-        for descriptor in (out_read, err_read):
-            os.set_blocking(descriptor, False)
-        passed = [
-            theirs.fileno(),
-            _memory_file("request", json.dumps(request).encode()),
-            _memory_file("stdin", stdin) if isinstance(stdin, bytes) else os.dup(stdin),
-            out_write,
-            err_write,
-        ]
-        rights = array.array("i", [*passed, task_limit, *doors])
+        self, request: Request, owner: tuple[int, int], stdin: bytes | int
+    ) -> tuple[Sandbox, Cgroup]:
+        """A sandbox with this request, which waits for its `go`."""
+        make: Make = {
+            "allow_fork": request["max_children"] > 0,
+            "steady": request["steady"],
+            **wire.figures(request),
+        }
+        member = self._take(make)
+        try:
+            if request["grants"]:
+                self._have_opened(request["grants"], owner, member.trees)
+            member.sandbox.give(request, stdin)
+        except BaseException:
+            member.discard()
+            raise
+        os.close(member.trees)
+        return member.sandbox, member.cgroup
+
+    def _have_opened(self, grants: list[Grant], owner: tuple[int, int], trees: int) -> None:
+        order: Trees = {"owner_uid": owner[0], "owner_gid": owner[1], "grants": grants}
+        opener = self._opener
+        try:
+            if opener is None:
+                raise BrokenPipeError
+            pass_document(opener, json.dumps(order).encode(), [trees])
+        except OSError as error:
+            with self._lock:  # without it the spawner is of no use either
+                self._discard()
+            raise _died() from error
+
+    def _take(self, make: Make) -> _Member:
+        with self._lock:
+            server = self._ensure_started()
+            self._await_ready(server)
+            self._last = make
+            self._calm += 1
+            found = self._pop(_kind(make))
+        if found is None and self._receiving.acquire(blocking=False):
+            try:
+                poll = select.poll()
+                poll.register(server, select.POLLIN)
+                while poll.poll(0):
+                    self._hear(server)
+            finally:
+                self._receiving.release()
+            with self._lock:
+                found = self._pop(_kind(make))
+        return found or self._await_member(server, make)
+
+    def _await_member(self, server: socket.socket, make: Make) -> _Member:
+        kind = _kind(make)
+        with self._lock:
+            self._calm = 0
+            self._wanted = min(self._pool_size, self._wanted + 1)
+            self._waiting[kind] += 1
         try:
             with self._lock:
-                server = self._ensure_started()
-                self._await_ready(server)
-                server.sendmsg(
-                    [json.dumps(order).encode()],
-                    [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)],
-                )
-        except BaseException as error:
-            ours.close()
-            os.close(out_read)
-            os.close(err_read)
-            if isinstance(error, BrokenPipeError | ConnectionResetError):
-                raise SandboxUnavailable(
-                    "The spawner process died before it took the order; the tool was not started.",
-                    remedy="Run the command again; `actum doctor` tells what this host offers.",
-                ) from error
-            raise
+                if self._asked.count(kind) < self._waiting[kind]:
+                    self._ask(server, make)
+            while True:
+                with self._receiving:
+                    with self._lock:
+                        found = self._pop(kind)
+                    if found is not None:
+                        return found
+                    self._hear(server)
+        except (BrokenPipeError, ConnectionResetError) as error:
+            raise _died() from error
         finally:
-            theirs.close()
-            for descriptor in passed[1:]:
-                os.close(descriptor)
-        return Sandbox(control=ours, stdout=out_read, stderr=err_read)
+            with self._lock:
+                self._waiting[kind] -= 1
+
+    def _pop(self, kind: Kind) -> _Member | None:
+        for member in self._members:
+            if member.kind == kind:
+                self._members.remove(member)
+                if member.sandbox.is_alive():
+                    return member
+                member.discard()  # killed by someone while it waited
+                return self._pop(kind)
+        return None
+
+    def _hear(self, server: socket.socket) -> None:
+        """Wait for the spawner's next word: a member, or why there is none."""
+        try:
+            packet, descriptors = receive(server)
+        except OSError:
+            packet, descriptors = b"", []
+        with self._lock:
+            if not packet:
+                raise _died()
+            self._admit(packet, descriptors)
+
+    def _admit(self, packet: bytes, descriptors: list[int]) -> None:
+        told: dict[str, Any] = json.loads(packet)
+        kind = self._asked.popleft()
+        if "error" in told:
+            raise SandboxUnavailable(
+                f"The limits could not be set up: {told['error']}.",
+                remedy="`actum doctor` tells what this host offers.",
+            )
+        if self._cgroups is None:
+            raise AssertionError("a member was made without a recipe for its groups")
+        sandbox = Sandbox(
+            control=socket.socket(fileno=descriptors[wire.CONTROL]),
+            stdin=descriptors[wire.STDIN],
+            stdout=descriptors[wire.STDOUT],
+            stderr=descriptors[wire.STDERR],
+            pidfd=descriptors[wire.PIDFD],
+        )
+        cgroup = self._cgroups.made(told["group"], descriptors[wire.OOM])
+        trees = descriptors[wire.TREES]
+        self._members.append(_Member(kind, sandbox, cgroup, trees))
+
+    def refill(self) -> None:
+        """An execution has ended: have members ready for the next. Returns at once."""
+        if not self._pool_size:
+            return
+        unused: list[_Member] = []
+        with self._lock:
+            server = self._socket
+            if server is None or not self._equipped:
+                return
+            if self._calm > _CALM and self._wanted > 1:
+                self._calm = 0
+                self._wanted -= 1
+            kind = _kind(self._last)
+            ready = sum(member.kind == kind for member in self._members)
+            lacking = self._wanted - ready - self._asked.count(kind)
+            others = [member for member in self._members if member.kind != kind]
+            while others and len(self._members) + lacking > self._pool_size:
+                unused.append(others.pop(0))
+                self._members.remove(unused[-1])
+            # If it has died, the next execution starts another.
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                for _ in range(lacking):
+                    self._ask(server, self._last)
+        for member in unused:
+            member.discard()
+
+    def teach(self) -> None:
+        """Snippets of Python are asked for: later members can run them without an exec."""
+        with self._lock, contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            if not self._taught and self._equipped and self._socket is not None:
+                self._taught = True
+                pass_document(self._socket, json.dumps(wire.LEARN).encode())
 
     def _await_ready(self, server: socket.socket) -> None:
         if self._ready:
             return
-        if not server.recv(16):
+        try:
+            said = server.recv(16)
+        except ConnectionResetError:
+            said = b""  # it died without reading what we had said
+        if not said:
             process = cast("subprocess.Popen[bytes]", self._process)
             _out, text = process.communicate()
             last = text.decode(errors="replace").strip().splitlines()[-1:]
@@ -255,16 +429,51 @@ class Spawner:
         self._ready = True
 
     def _discard(self) -> None:
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
-        if self._process is not None:
+        """The spawner ends, and with it every member; their groups are removed by us."""
+        if self._socket is not None and self._process is not None:
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_WR)
             self._process.wait()
             if self._process.stderr is not None:
                 self._process.stderr.close()
             self._process = None
+            with contextlib.suppress(OSError):
+                while self._asked:  # made, and not heard of yet
+                    packet, descriptors = receive(self._socket)
+                    if not packet:
+                        break
+                    if packet != _READY:
+                        with contextlib.suppress(SandboxUnavailable):
+                            self._admit(packet, descriptors)
+            self._socket.close()
+            self._socket = None
+        if self._opener is not None:
+            self._opener.close()
+            self._opener = None
+        for member in self._members:
+            member.discard()
+        self._members = []
+        self._asked.clear()
 
     def close(self) -> None:
         """Hang up; the spawner ends and takes every sandbox still alive with it."""
         with self._lock:
             self._discard()
+
+
+def _kind(make: Make) -> Kind:
+    return make["allow_fork"], make["steady"]
+
+
+def _has_hung_up(peer: socket.socket | None) -> bool:
+    poll = select.poll()
+    if peer is not None:
+        poll.register(peer, 0)  # it never speaks, so all there is to hear is its end
+    return peer is None or bool(poll.poll(0))
+
+
+def _died() -> SandboxUnavailable:
+    return SandboxUnavailable(
+        "The spawner process died before it took the order; the tool was not started.",
+        remedy="Run the command again; `actum doctor` tells what this host offers.",
+    )

@@ -1,4 +1,4 @@
-"""Pid 1 of a sandbox: builds the walls, starts the tool once, reaps, answers, reports.
+"""Pid 1 of a sandbox: builds the walls, waits, starts one tool, reaps, answers, reports.
 
 The tool is never pid 1 and never reaches this process: it has another uid (or finds it not
 dumpable), sees it hidden in /proc, and holds none of its descriptors. So a tool cannot forge how
@@ -8,122 +8,177 @@ it ended. Killing this process kills everything in the namespace; that is the ho
 from __future__ import annotations
 
 import ctypes
-import errno
 import os
-import select
 import signal
 import socket
 
 from actum import kernel
-from actum.sandbox import landlock, root, wire
-from actum.sandbox.become import CannotJoin, Template, fork_ahead, start_tool
+from actum.sandbox import landlock, wire
+from actum.sandbox.become import CannotJoin, fork_ahead
 from actum.sandbox.network import open_doors, raise_loopback
+from actum.sandbox.root import ARTIFACTS, PathChanged, Root
 from actum.sandbox.supervise import supervise
-from actum.sandbox.talk import read_request, receive, send
+from actum.sandbox.talk import receive, receive_document, send
 from actum.sandbox.tasks import Tasks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NoReturn
 
-    from actum.sandbox.wire import Request
+    from actum.sandbox.become import Ahead, Template
+    from actum.sandbox.groups import Group
+    from actum.sandbox.wire import Make, Request
 
 _HOSTNAME = "actum"
+#: As requests want it today; one that wants another size has it changed.
+_ARTIFACTS_BYTES = 20 << 20
+_BASE_RULES = (
+    *((path, landlock.READ) for path in ("/usr", "/etc", "/proc", "/var", "/run")),
+    ("/tmp", landlock.WRITE),
+    ("/dev/shm", landlock.WRITE),
+    ("/dev", landlock.DEVICES),
+    (ARTIFACTS, landlock.DROP),
+)
+#: On a merged /usr these are links into it; elsewhere they are folders of their own.
+_SYSTEM = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 
 
-def main(template: Template, channel: socket.socket) -> NoReturn:
-    """Prepare, wait for one order, carry it out. Never returns."""
+class TreesFailed(Exception):
+    """The opener could not open a granted path; its own words."""
+
+
+class Kit:
+    """The descriptors of one member."""
+
+    def __init__(
+        self, control: socket.socket, trees: socket.socket, streams: list[int], group: Group
+    ) -> None:
+        self.control = control
+        self.trees = trees
+        self.streams = streams
+        self.group = group
+
+    def close_all_others(self) -> None:
+        kept = [self.control.fileno(), self.trees.fileno(), *self.streams]
+        lowest = 3
+        for descriptor in sorted({*kept, *self.group.descriptors()}):
+            os.closerange(lowest, descriptor)
+            lowest = descriptor + 1
+        os.closerange(lowest, os.sysconf("SC_OPEN_MAX"))
+
+
+class _Member:
+    """A sandbox that is ready but for the request."""
+
+    def __init__(self, template: Template, make: Make, kit: Kit) -> None:
+        kernel.sethostname(_HOSTNAME)
+        raise_loopback()
+        self._abi = template.abi
+        self._group = kit.group
+        kit.group.limit(_limits(make))
+        self.root = Root(make["scratch_bytes"], _ARTIFACTS_BYTES)
+        # One ruleset for each member: a rule added by one holder binds every holder.
+        self.rules = landlock.ruleset(template.abi)
+        for path, rights in _BASE_RULES:
+            landlock.permit(self.rules, path, rights, self._abi)
+        for path in _SYSTEM:
+            if os.path.isdir(path) and not os.path.islink(path):
+                landlock.permit(self.rules, path, landlock.READ, self._abi)
+        self.ahead: Ahead = fork_ahead(template, make, kit.group, kit.streams, self.rules)
+
+    def carry_out(self, kit: Kit, request: Request, stdin: list[int]) -> None:
+        """All of the request but the start."""
+        self._group.limit(wire.figures(request))
+        trees = _receive_trees(kit.trees, len(request["grants"]))
+        if self.root.furnish(request, trees):
+            landlock.permit(self.rules, "/etc", landlock.READ, self._abi)
+        found = os.stat(request["executable"])
+        if (found.st_dev, found.st_ino) != (
+            request["executable_device"],
+            request["executable_inode"],
+        ):
+            raise PathChanged(request["executable"])
+        for grant in request["grants"]:
+            rights = landlock.WRITE if grant["write"] else landlock.READ
+            landlock.permit(self.rules, grant["path"], rights, self._abi)
+        self.ahead.tell(request, stdin)
+        open_doors(kit.control, request)
+        self.ahead.await_ready()
+
+
+def main(template: Template, make: Make, kit: Kit) -> NoReturn:
+    """Prepare, wait for one request, carry it out. Never returns."""
     # The spawner ignores it, and an ignored SIGCHLD would lose the tool's status.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     # The spawner's death must not leave a sandbox behind.
     kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
     # A spawner that died before the line above sends no signal any more.
-    if select.select([template.spawner], [], [], 0)[0]:
+    if template.is_orphan():
         os._exit(1)
     kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
-    _close_all_but({0, 1, 2, channel.fileno()})
-    trouble: OSError | None = None
+    kit.close_all_others()
+    control = kit.control
+    member: _Member | None = None
+    trouble: Exception | None = None
     try:
-        new_root = root.prepare(template.folder)
-        kernel.sethostname(_HOSTNAME)
-        raise_loopback()
-    except OSError as error:
-        trouble = error  # to be told to whoever gives the order
-    ahead = fork_ahead(template)
-    packet, descriptors = receive(channel)
-    if not packet:
+        member = _Member(template, make, kit)
+    except (OSError, CannotJoin) as error:
+        trouble = error  # to be told to whoever asks
+    for descriptor in kit.streams:
+        os.close(descriptor)
+    received = receive_document(control)
+    if received is None:
         os._exit(0)  # never needed
-    idmap = descriptors.pop() if packet == wire.WITH_IDMAP else -1
-    control = socket.socket(fileno=descriptors[wire.CONTROL])
+    request, descriptors = received
     try:
-        if trouble is not None:
-            raise trouble
-        request = read_request(descriptors[wire.REQUEST])
-        root.furnish(new_root, request, template.folder, idmap)
-        root.enter(new_root, request["working_directory"])
-        rules = _rules(request, template)
-        open_doors(control, request)
+        if member is None:
+            raise trouble or AssertionError
+        member.carry_out(kit, request, descriptors)
+        for descriptor in descriptors:
+            os.close(descriptor)
         # All of the above may happen before anyone has said that the tool may run; this may not.
         if control.recv(1) != wire.GO:
             os._exit(0)
-        tool, listener = start_tool(request, template, descriptors, rules, ahead)
-    except root.PathChanged as error:
+        member.ahead.go()
+    except PathChanged as error:
         _fail(control, "PATH_CHANGED", f"{error} is no longer the file that was checked")
+    except TreesFailed as error:
+        reason, message = error.args
+        _fail(control, reason, message)
     except CannotJoin as error:
         _fail(control, "CGROUP_NOT_JOINABLE", f"the tool cannot join its cgroup: {error}")
-    except root.CannotMap as error:
-        _fail(control, "IDMAP_UNSUPPORTED", str(error))
     except OSError as error:
         _fail(control, "SANDBOX_UNAVAILABLE", f"{error.strerror or error}")
-    for descriptor in descriptors[wire.CONTROL + 1 :]:
-        if descriptor != descriptors[wire.TASK_LIMIT]:
-            os.close(descriptor)
-    tasks = Tasks(request["max_children"], descriptors[wire.TASK_LIMIT])
-    supervise(control, tasks, tool, listener)
+    tasks = Tasks(request["max_children"], kit.group.task_limit)
+    supervise(control, tasks, member.ahead.pid, member.ahead.listener, kit.group)
+
+
+def _limits(make: Make) -> wire.Limits:
+    return {
+        "memory_bytes": make["memory_bytes"],
+        "tasks": make["tasks"],
+        "quota_us": make["quota_us"],
+        "scratch_bytes": make["scratch_bytes"],
+    }
+
+
+def _receive_trees(channel: socket.socket, count: int) -> list[int]:
+    trees: list[int] = []
+    while len(trees) < count:
+        packet, descriptors = receive(channel)
+        if not packet:
+            os._exit(0)  # the opener is gone
+        if packet[:1] == wire.CANNOT:
+            reason, _, message = packet[1:].decode().partition(" ")
+            raise TreesFailed(reason, message)
+        trees += descriptors
+    channel.close()
+    return trees
 
 
 def _fail(control: socket.socket, reason: str, message: str) -> NoReturn:
     send(control, {"kind": "failed", "reason": reason, "message": message})
     os._exit(1)
-
-
-def _close_all_but(kept: set[int]) -> None:
-    for name in os.listdir("/proc/self/fd"):
-        descriptor = int(name)
-        if descriptor not in kept:
-            try:
-                os.close(descriptor)
-            except OSError as error:
-                if error.errno != errno.EBADF:  # the listing's own descriptor
-                    raise
-
-
-def _rules(request: Request, template: Template) -> int:
-    """The Landlock ruleset for the tool, from inside its own root."""
-    found = os.stat(request["executable"])
-    if (found.st_dev, found.st_ino) != (
-        request["executable_device"],
-        request["executable_inode"],
-    ):
-        raise root.PathChanged(request["executable"])
-    rules = [(path, landlock.READ) for path in ("/usr", "/etc", "/proc", "/var", "/run")]
-    # On a merged /usr these are links into it; elsewhere they are folders of their own.
-    rules += [
-        (f"/{name}", landlock.READ)
-        for name in ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
-        if os.path.isdir(f"/{name}") and not os.path.islink(f"/{name}")
-    ]
-    rules += [
-        ("/tmp", landlock.WRITE),
-        ("/dev/shm", landlock.WRITE),
-        ("/dev", landlock.DEVICES),
-        (root.ARTIFACTS, landlock.DROP),
-    ]
-    rules += [
-        (grant["path"], landlock.WRITE if grant["write"] else landlock.READ)
-        for grant in request["grants"]
-    ]
-    return landlock.ruleset(rules, template.abi)
 
 
 # ctypes is loaded before the first sandbox, so that no init has to look for it in its own root.

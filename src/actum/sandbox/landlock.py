@@ -40,35 +40,37 @@ def _handled(abi: int) -> int:
     return (1 << {1: 13, 2: 14, 3: 15, 4: 15}.get(abi, 16)) - 1
 
 
-def ruleset(rules: list[tuple[str, int]], abi: int) -> int:
-    """A ruleset that permits exactly `rules`: (path, rights)."""
-    handled = _handled(abi)
+def ruleset(abi: int) -> int:
+    """A ruleset that permits nothing yet."""
     scoped = _SCOPE_ABSTRACT_UNIX_SOCKET | _SCOPE_SIGNAL if abi >= 6 else 0
     # The structure grew with the ABI; a kernel refuses trailing bytes it does not know.
-    attributes = struct.pack("QQQ", handled, 0, scoped)[: 24 if abi >= 6 else 16 if abi >= 4 else 8]
-    descriptor = kernel.syscall(
+    size = 24 if abi >= 6 else 16 if abi >= 4 else 8
+    attributes = struct.pack("QQQ", _handled(abi), 0, scoped)[:size]
+    return kernel.syscall(
         kernel.SYS_LANDLOCK_CREATE_RULESET,
         "landlock_create_ruleset",
         attributes,
         ctypes.c_size_t(len(attributes)),
         0,
     )
-    for path, rights in rules:
-        parent = os.open(path, os.O_PATH | os.O_CLOEXEC)
-        allowed = rights & handled
-        if not stat.S_ISDIR(os.fstat(parent).st_mode):
-            allowed &= _FILE_RIGHTS
-        rule = struct.pack("=Qi", allowed, parent)
-        kernel.syscall(
-            kernel.SYS_LANDLOCK_ADD_RULE,
-            "landlock_add_rule",
-            descriptor,
-            _RULE_PATH_BENEATH,
-            rule,
-            0,
-        )
-        os.close(parent)
-    return descriptor
+
+
+def permit(ruleset_descriptor: int, path: str, rights: int, abi: int) -> None:
+    """Add one rule: what is at `path` now, and everything below it."""
+    parent = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    allowed = rights & _handled(abi)
+    if not stat.S_ISDIR(os.fstat(parent).st_mode):
+        allowed &= _FILE_RIGHTS
+    rule = struct.pack("=Qi", allowed, parent)
+    kernel.syscall(
+        kernel.SYS_LANDLOCK_ADD_RULE,
+        "landlock_add_rule",
+        ruleset_descriptor,
+        _RULE_PATH_BENEATH,
+        rule,
+        0,
+    )
+    os.close(parent)
 
 
 def restrict_self(ruleset_descriptor: int) -> None:

@@ -1,9 +1,10 @@
-"""The tool's own root file system: built by the init, from nothing, out of detached mounts.
+"""The tool's own root file system: built by the init, from nothing, out of mounts.
 
 Only three kinds of thing become visible: the system's programs and libraries (read-only), the
 host paths the policy grants (at their own paths), and private scratch that dies with the sandbox.
-A host path is opened once without following any symlink, compared with the file that the policy
-judged, and that very object is what gets mounted.
+Host paths arrive as detached mounts of what was judged (`trees`); all else is common to every
+sandbox, so it is there before anybody asks, and shared by none: each has a root of its own in which
+mount points are made, because a folder made in a file system that two can see would be a message.
 """
 
 from __future__ import annotations
@@ -66,18 +67,30 @@ _SCRATCH = (
 
 
 class PathChanged(Exception):
-    """A granted path is no longer the file that was judged."""
+    """A path is no longer the file that was judged."""
 
 
-class CannotMap(Exception):
-    """A writable path lies on a file system without idmapped mounts."""
+def make_template(folder: str, uid: int, gid: int) -> None:
+    """What every sandbox has in common, made once by the spawner in a mount namespace of its own,
+    which is left with nothing else."""
+    kernel.mount("tmpfs", folder, "tmpfs", _MOUNT_FLAGS, "mode=755,size=8m")
+    for name in ("usr", "etc", "dev", "proc", "new"):
+        os.mkdir(f"{folder}/{name}")
+    _attach(tree_of("/usr", _READ_ONLY), f"{folder}/usr")
+    for name in _SYSTEM_LINKS:
+        if os.path.islink(f"/{name}"):
+            os.symlink(os.readlink(f"/{name}"), f"{folder}/{name}")
+        elif os.path.isdir(f"/{name}"):
+            os.mkdir(f"{folder}/{name}")
+            _attach(tree_of(f"/{name}", _READ_ONLY), f"{folder}/{name}")
+    _write_etc(f"{folder}/etc", uid, gid)
+    _write_dev(f"{folder}/dev")
+    # In a user namespace a new /proc can only be mounted where an unhindered one is visible.
+    _attach(tree_of("/proc", 0), f"{folder}/proc")
+    _turn_to(folder)
 
 
-def write_template(folder: str, uid: int, gid: int) -> None:
-    """What every sandbox has in common, made once by the spawner in its own mount namespace."""
-    kernel.mount("tmpfs", folder, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, "mode=755,size=8m")
-    etc = f"{folder}/etc"
-    os.mkdir(etc)
+def _write_etc(etc: str, uid: int, gid: int) -> None:
     texts = {
         "passwd": f"root:x:0:0:root:/nonexistent:/usr/sbin/nologin\n"
         f"tool:x:{uid}:{gid}:tool:/tmp:/bin/sh\n",
@@ -103,20 +116,31 @@ def write_template(folder: str, uid: int, gid: int) -> None:
     for name in _ETC_FOLDERS:
         if os.path.isdir(f"/etc/{name}") and not os.path.islink(f"/etc/{name}"):
             os.mkdir(f"{etc}/{name}")
-            _attach(_tree_of(f"/etc/{name}", _READ_ONLY), f"{etc}/{name}")
-    dev = f"{folder}/dev"
-    os.mkdir(dev)
+            _attach(tree_of(f"/etc/{name}", _READ_ONLY), f"{etc}/{name}")
+    _attach(tree_of(etc, _READ_ONLY), etc)
+
+
+def _write_dev(dev: str) -> None:
     for name in _DEVICES:
         os.close(os.open(f"{dev}/{name}", os.O_CREAT | os.O_WRONLY, 0o666))
-        _attach(_tree_of(f"/dev/{name}", kernel.MOUNT_ATTR_NOSUID), f"{dev}/{name}")
+        _attach(tree_of(f"/dev/{name}", kernel.MOUNT_ATTR_NOSUID), f"{dev}/{name}")
     for link, target in (("fd", ""), ("stdin", "/0"), ("stdout", "/1"), ("stderr", "/2")):
         os.symlink(f"/proc/self/fd{target}", f"{dev}/{link}")
     os.mkdir(f"{dev}/shm")
-    os.mkdir(f"{folder}/nothing", 0o000)
-    os.close(os.open(f"{folder}/no-file", os.O_CREAT | os.O_WRONLY, 0o000))
+    # Devices stay devices: MOUNT_ATTR_NODEV would make /dev/null unopenable. Read-only they can be
+    # written all the same; the folder, which is every sandbox's, cannot: an ordinary user owns it.
+    _attach(tree_of(dev, kernel.MOUNT_ATTR_NOSUID | kernel.MOUNT_ATTR_RDONLY), dev)
 
 
-def _tree_of(path: str, attributes: int) -> int:
+def _turn_to(folder: str) -> None:
+    """Make `folder` the root and let go of the one before."""
+    os.chdir(folder)
+    kernel.pivot_root(".", ".")
+    kernel.umount_detach(".")
+    os.chdir("/")
+
+
+def tree_of(path: str, attributes: int) -> int:
     descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
     tree = kernel.clone_tree(descriptor)
     os.close(descriptor)
@@ -129,109 +153,118 @@ def _attach(tree: int, target: str) -> None:
     os.close(tree)
 
 
-def open_grants(request: Request, idmap: int) -> list[tuple[str, int]]:
-    """(target, detached tree) for every granted path, parents before children."""
-    trees = []
-    for grant in sorted(request["grants"], key=lambda grant: grant["path"].count("/")):
-        descriptor = kernel.open_exact(grant["path"], os.O_PATH)
-        found = os.fstat(descriptor)
-        if (found.st_dev, found.st_ino) != (grant["device"], grant["inode"]):
-            raise PathChanged(grant["path"])
-        tree = kernel.clone_tree(descriptor)
-        os.close(descriptor)
-        kernel.mount_setattr(tree, _WRITABLE if grant["write"] else _READ_ONLY)
-        if idmap >= 0:
-            try:
-                kernel.mount_setattr(tree, kernel.MOUNT_ATTR_IDMAP, userns=idmap)
-            except OSError as error:
-                # Read-only, the mapping is a convenience (the caller's 0600 files become
-                # readable); for writing, files would come out owned by a stranger.
-                if grant["write"]:
-                    raise CannotMap(f"{grant['path']}: {error.strerror}") from error
-        trees.append((grant["path"], tree))
-    return trees
+class Root:
+    """The root of one member, which it has entered."""
 
-
-def prepare(template: str) -> str:
-    """All of a root that does not depend on the order; a warm sandbox has it before it is asked."""
-    root = f"{template}/root"
-    kernel.mount("tmpfs", root, "tmpfs", _MOUNT_FLAGS, "mode=755,size=4m,nr_inodes=4096")
-    for name in ("usr", "etc", "dev", "proc", "tmp", "var", "run", "artifacts"):
-        os.mkdir(f"{root}/{name}")
-    os.symlink("/tmp", f"{root}/var/tmp")
-    _attach(_tree_of("/usr", _READ_ONLY), f"{root}/usr")
-    for name in _SYSTEM_LINKS:
-        if os.path.islink(f"/{name}"):
-            os.symlink(os.readlink(f"/{name}"), f"{root}/{name}")
-        elif os.path.isdir(f"/{name}"):
-            os.mkdir(f"{root}/{name}")
-            _attach(_tree_of(f"/{name}", _READ_ONLY), f"{root}/{name}")
-    _attach(_tree_of(f"{template}/etc", _READ_ONLY), f"{root}/etc")
-    # Devices stay devices: MOUNT_ATTR_NODEV would make /dev/null unopenable. Read-only they can be
-    # written all the same; the folder, which is every sandbox's, cannot: an ordinary user owns it.
-    read_only = kernel.MOUNT_ATTR_NOSUID | kernel.MOUNT_ATTR_RDONLY
-    _attach(_tree_of(f"{template}/dev", read_only), f"{root}/dev")
-    for name, mode, flags in _SCRATCH:
-        kernel.mount("tmpfs", f"{root}/{name}", "tmpfs", flags, f"mode={mode},size=1m,nr_inodes=64")
-    # Mounted while a fully visible /proc still exists: in a user namespace the kernel insists.
-    kernel.mount(
-        "proc",
-        f"{root}/proc",
-        "proc",
-        _MOUNT_FLAGS | kernel.MS_NOEXEC | kernel.MS_RDONLY,
-        "hidepid=invisible",
-    )
-    return root
-
-
-def furnish(root: str, request: Request, template: str, idmap: int) -> None:
-    """What this one order adds: sizes, files of its own, granted paths, and what covers them."""
-    for name, _mode, flags in _SCRATCH:
-        size, inodes = request["scratch_bytes"], SCRATCH_INODES
-        if f"/{name}" == ARTIFACTS:
-            size, inodes = request["artifacts_bytes"], ARTIFACT_INODES
+    def __init__(self, scratch_bytes: int, artifacts_bytes: int) -> None:
+        """All of it that does not depend on the request."""
+        # Of the template's copy that came with our mount namespace; from here on nobody's but ours.
+        kernel.mount("", "/", "", kernel.MS_REC | kernel.MS_PRIVATE)
+        kernel.mount("tmpfs", "/new", "tmpfs", _MOUNT_FLAGS, "mode=755,size=4m,nr_inodes=4096")
+        for name in ("usr", "etc", "dev", "proc", "tmp", "var", "run", "artifacts"):
+            os.mkdir(f"/new/{name}")
+        os.symlink("/tmp", "/new/var/tmp")
+        for name in ("usr", "etc", "dev"):
+            kernel.shift_mount(f"/{name}", f"/new/{name}")
+        for name in _SYSTEM_LINKS:
+            if os.path.islink(f"/{name}"):
+                os.symlink(os.readlink(f"/{name}"), f"/new/{name}")
+            elif os.path.isdir(f"/{name}"):
+                os.mkdir(f"/new/{name}")
+                kernel.shift_mount(f"/{name}", f"/new/{name}")
+        # What covers a path that is denied. Itself covered at once, and so in nobody's sight.
+        os.mkdir("/new/artifacts/nothing", 0o000)
+        os.close(os.open("/new/artifacts/no-file", os.O_CREAT | os.O_WRONLY, 0o000))
+        self._nothing = os.open("/new/artifacts/nothing", os.O_PATH | os.O_CLOEXEC)
+        self._no_file = os.open("/new/artifacts/no-file", os.O_PATH | os.O_CLOEXEC)
+        self._scratch_bytes, self._artifacts_bytes = scratch_bytes, artifacts_bytes
+        for name, mode, flags, size, inodes in self._scratch():
+            options = f"mode={mode},size={size},nr_inodes={inodes}"
+            kernel.mount("tmpfs", f"/new/{name}", "tmpfs", flags, options)
+        # While the host's /proc is still visible: in a user namespace the kernel insists.
         kernel.mount(
-            "", f"{root}/{name}", "", flags | kernel.MS_REMOUNT, f"size={size},nr_inodes={inodes}"
+            "proc",
+            "/new/proc",
+            "proc",
+            _MOUNT_FLAGS | kernel.MS_NOEXEC | kernel.MS_RDONLY,
+            "hidepid=invisible",
         )
-    # Before the grants, in our own tmpfs; which is read-only as a whole once it is entered.
-    _provide(root, request["provided"])
-    grants = open_grants(request, idmap)
-    missing = any(
-        path.startswith("/etc/") and not os.path.lexists(root + path) for path, _ in grants
-    )
-    if missing:
-        _own_etc(root, template)
-    attached: list[str] = []
-    for path, tree in grants:
-        # Below a granted directory nothing is made: the path exists there, it was resolved on the
-        # host. If it is gone by now, a tool that runs beside us may have put a link in its way.
-        if not _is_below(path, attached):
-            _make_mount_point(root, path, tree)
-        _attach_inside(root, path, tree)
-        attached.append(path)
-    if missing:
-        _close_etc(root)
-    # After the grants: an approved /etc of the host must not bring the host's names back.
-    for name, text in request["etc"].items():
-        _own_file(root, name, text)
-    for path in _ways_to_covered(request):
-        _pin(root, path)
-    for path in request["protect"]:
-        _protect(root, path)
-    for path in request["deny"]:
-        _hide(root, path, template)
+        _turn_to("/new")
+
+    def _scratch(self) -> list[tuple[str, str, int, int, int]]:
+        """(name, mode, flags, bytes, inodes) of the private mounts."""
+        rows = []
+        for name, mode, flags in _SCRATCH:
+            size, inodes = self._scratch_bytes, SCRATCH_INODES
+            if f"/{name}" == ARTIFACTS:
+                size, inodes = self._artifacts_bytes, ARTIFACT_INODES
+            rows.append((name, mode, flags, size, inodes))
+        return rows
+
+    def furnish(self, request: Request, trees: list[int]) -> bool:
+        """What this one request adds: sizes, files of its own, granted paths, and what covers them.
+
+        `trees` are the granted paths, in the order of the request. True if /etc is another now.
+        """
+        wanted = (request["scratch_bytes"], request["artifacts_bytes"])
+        if wanted != (self._scratch_bytes, self._artifacts_bytes):
+            self._scratch_bytes, self._artifacts_bytes = wanted
+            for name, _mode, flags, size, inodes in self._scratch():
+                options = f"size={size},nr_inodes={inodes}"
+                kernel.mount("", f"/{name}", "", flags | kernel.MS_REMOUNT, options)
+        # Before the grants, in our own tmpfs; which is read-only as a whole in the end.
+        _provide(request["provided"])
+        paths = [grant["path"] for grant in request["grants"]]
+        own_etc = any(path.startswith("/etc/") and not os.path.lexists(path) for path in paths)
+        if own_etc:
+            _own_etc()
+        attached: list[str] = []
+        for path, tree in zip(paths, trees, strict=True):
+            # Below a granted directory nothing is made: the path exists there, it was resolved on
+            # the host. If it is gone by now, a tool that runs beside us may have put a link in its
+            # way.
+            if not _is_below(path, attached):
+                _make_mount_point(path, tree)
+            _attach_inside(path, tree)
+            attached.append(path)
+        if own_etc:
+            _make_read_only("/etc")
+        # After the grants: an approved /etc of the host must not bring the host's names back.
+        for name, text in request["etc"].items():
+            _own_file(name, text)
+        for path in _ways_to_covered(request):
+            _pin(path)
+        for path in request["protect"]:
+            _protect(path)
+        for path in request["deny"]:
+            self._hide(path)
+        _make_read_only("/")
+        return own_etc
+
+    def _hide(self, path: str) -> None:
+        """Cover `path` with an empty thing of the same kind that nobody may open."""
+        try:
+            target = _open_inside(path)
+        except FileNotFoundError:
+            return  # not visible inside, so there is nothing to hide
+        folder = stat.S_ISDIR(os.fstat(target).st_mode)
+        tree = kernel.clone_tree(self._nothing if folder else self._no_file)
+        kernel.mount_setattr(tree, _READ_ONLY)
+        kernel.move_mount_onto(tree, target)
+        os.close(target)
+        os.close(tree)
 
 
-def _provide(root: str, files: dict[str, str]) -> None:
+def _provide(files: dict[str, str]) -> None:
     """The files that an adapter brings along: readable by the tool, writable by nobody."""
     if not files:
         return
     size = sum(map(len, files.values()))
     if size > _PROVIDED_AT_EASE:
         kernel.mount(
-            "", root, "", _MOUNT_FLAGS | kernel.MS_REMOUNT, f"size={2 * size + _PROVIDED_AT_EASE}"
+            "", "/", "", _MOUNT_FLAGS | kernel.MS_REMOUNT, f"size={2 * size + _PROVIDED_AT_EASE}"
         )
-    folder = f"{root}{PROVIDED}"
+    folder = PROVIDED
     made = {folder}
     os.mkdir(folder)
     for name, content in files.items():
@@ -251,38 +284,43 @@ def _provide(root: str, files: dict[str, str]) -> None:
         os.chmod(each, 0o555)  # noqa: S103 -- whatever the umask says
 
 
-def _own_file(root: str, name: str, text: str) -> None:
+def _own_file(name: str, text: str) -> None:
     """A file of this sandbox alone, over the one of that name in /etc if there is one."""
-    own = f"{root}/run/{name}"
+    own = f"/run/{name}"
     with open(own, "x") as file:  # never through a link, should /run be the host's
         file.write(text)
-    if os.path.isfile(f"{root}/etc/{name}") and not os.path.islink(f"{root}/etc/{name}"):
-        _attach_inside(root, f"/etc/{name}", _tree_of(own, _READ_ONLY))
+    if os.path.isfile(f"/etc/{name}") and not os.path.islink(f"/etc/{name}"):
+        _attach_inside(f"/etc/{name}", tree_of(own, _READ_ONLY))
 
 
-def _own_etc(root: str, template: str) -> None:
+def _own_etc() -> None:
     """A copy of the common /etc in which mount points can be made for this sandbox alone."""
-    source, target = f"{template}/etc", f"{root}/etc"
-    kernel.mount("tmpfs", target, "tmpfs", _MOUNT_FLAGS, "mode=755,size=4m,nr_inodes=1024")
-    for name in os.listdir(source):
-        if os.path.isdir(f"{source}/{name}"):
-            os.mkdir(f"{target}/{name}")
-            _attach(_tree_of(f"{source}/{name}", _READ_ONLY), f"{target}/{name}")
+    common = os.open("/etc", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    kernel.mount("tmpfs", "/etc", "tmpfs", _MOUNT_FLAGS, "mode=755,size=4m,nr_inodes=1024")
+    for name in os.listdir(common):
+        found = os.open(name, os.O_PATH | os.O_CLOEXEC, dir_fd=common)
+        if stat.S_ISDIR(os.fstat(found).st_mode):
+            os.mkdir(f"/etc/{name}")
+            _attach(kernel.clone_tree(found), f"/etc/{name}")
         else:
-            _copy(f"{source}/{name}", f"{target}/{name}")
+            reading = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=common)
+            with open(reading, "rb") as source, open(f"/etc/{name}", "wb") as target:
+                target.write(source.read())
+        os.close(found)
+    os.close(common)
 
 
-def _close_etc(root: str) -> None:
-    etc = os.open(f"{root}/etc", os.O_PATH | os.O_CLOEXEC)
-    kernel.mount_setattr(etc, _READ_ONLY, recursive=False)
-    os.close(etc)
+def _make_read_only(path: str) -> None:
+    place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    kernel.mount_setattr(place, _READ_ONLY, recursive=False)
+    os.close(place)
 
 
 def _is_below(path: str, folders: list[str]) -> bool:
     return any(path.startswith(f"{folder}/") for folder in folders)
 
 
-def _make_mount_point(root: str, path: str, tree: int) -> None:
+def _make_mount_point(path: str, tree: int, root: str = "/") -> None:
     """Create what is missing of `path`, inside our own tmpfs mounts and through no link."""
     *parents, last = path.strip("/").split("/")
     folder = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -313,18 +351,18 @@ def _ways_to_covered(request: Request) -> list[str]:
     return sorted(found, key=lambda folder: folder.count("/"))
 
 
-def _pin(root: str, path: str) -> None:
+def _pin(path: str) -> None:
     """Mount a folder over itself. A mount point keeps its name, so what is covered below it by
     name is covered the next time as well."""
-    target = _open_inside(root, path)
+    target = _open_inside(path)
     tree = kernel.clone_tree(target)
     kernel.move_mount_onto(tree, target)
     os.close(target)
     os.close(tree)
 
 
-def _open_inside(root: str, path: str) -> int:
-    anchor = os.open(root, os.O_PATH | os.O_CLOEXEC)
+def _open_inside(path: str) -> int:
+    anchor = os.open("/", os.O_PATH | os.O_CLOEXEC)
     resolve = kernel.RESOLVE_IN_ROOT | kernel.RESOLVE_NO_SYMLINKS
     try:
         return kernel.openat2(anchor, path, os.O_PATH, resolve)
@@ -332,47 +370,21 @@ def _open_inside(root: str, path: str) -> int:
         os.close(anchor)
 
 
-def _attach_inside(root: str, path: str, tree: int) -> None:
-    target = _open_inside(root, path)
+def _attach_inside(path: str, tree: int) -> None:
+    target = _open_inside(path)
     kernel.move_mount_onto(tree, target)
     os.close(target)
     os.close(tree)
 
 
-def _protect(root: str, path: str) -> None:
+def _protect(path: str) -> None:
     """Mount `path` read-only over itself."""
-    target = _open_inside(root, path)
+    target = _open_inside(path)
     tree = kernel.clone_tree(target)
     kernel.mount_setattr(tree, _READ_ONLY)
     kernel.move_mount_onto(tree, target)
     os.close(target)
     os.close(tree)
-
-
-def _hide(root: str, path: str, template: str) -> None:
-    """Cover `path` with an empty thing of the same kind that nobody may open."""
-    try:
-        target = _open_inside(root, path)
-    except FileNotFoundError:
-        return  # not visible inside, so there is nothing to hide
-    folder = stat.S_ISDIR(os.fstat(target).st_mode)
-    tree = _tree_of(f"{template}/{'nothing' if folder else 'no-file'}", _READ_ONLY)
-    kernel.move_mount_onto(tree, target)
-    os.close(target)
-    os.close(tree)
-
-
-def enter(root: str, working_directory: str) -> None:
-    """Make `root` the root, drop the host's, and seal the top level."""
-    kernel.mount("", root, "", kernel.MS_REC | kernel.MS_PRIVATE)
-    os.chdir(root)
-    kernel.pivot_root(".", ".")
-    kernel.umount_detach(".")
-    os.chdir("/")
-    top = os.open("/", os.O_PATH | os.O_CLOEXEC)
-    kernel.mount_setattr(top, _READ_ONLY, recursive=False)
-    os.close(top)
-    os.chdir(working_directory)
 
 
 def _copy(source: str, target: str) -> None:

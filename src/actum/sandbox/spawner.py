@@ -1,30 +1,28 @@
 """The jail's fork server: one small single-threaded process that clones every sandbox.
 
-Forking from the host process would copy its threads' locks and its whole memory map; from here a
-sandbox costs a few milliseconds. Started as `python -I -S` with nothing imported that it does not
-need. It holds no key, no secret and no database, reads no request, and keeps nothing of one: it
-receives descriptors, clones, passes on a pidfd, and forgets.
+Forking from the host process would copy its threads' locks and its whole memory map. Started as
+`python -I -S` with nothing imported that it does not need. It holds no key, no secret and no
+database, and sees nothing of a request: it prepares members, hands them to the host, and forgets.
 """
 
 from __future__ import annotations
 
-import array
 import contextlib
 import gc
 import json
 import os
-import select
 import signal
 import socket
 
 from actum import kernel
-from actum.sandbox import init, root, seccomp, wire
+from actum.sandbox import init, interpreter, root, seccomp, trees, wire
 from actum.sandbox.become import Template
-from actum.sandbox.talk import receive
+from actum.sandbox.groups import Groups
+from actum.sandbox.talk import pass_packet, receive_document
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from actum.sandbox.wire import Order
+    from actum.sandbox.wire import Make, Member
 
 #: The tool's uid and gid when the host process is root: above every range that distributions,
 #: containers and user namespaces hand out, so it maps to nobody. An ordinary user's tools run as
@@ -39,69 +37,81 @@ _NAMESPACES = (
     | kernel.CLONE_NEWUTS
 )
 
-
-#: Where the template is mounted, in the spawner's own mount namespace. Nothing below /sys is ever
-#: granted to a tool, so no grant can contain it; and no directory on the host has to be made.
-FOLDER = "/sys"
-
-
-class _Member:
-    """A sandbox that is prepared and waits for its one order, or carries it out."""
-
-    def __init__(self, pid: int, pidfd: int, channel: socket.socket) -> None:
-        self.pid = pid
-        self.pidfd = pidfd
-        self.channel = channel
+#: Where the template is built, in the spawner's own mount namespace, before it becomes the root
+#: there. No directory on the host has to be made for it.
+_FOLDER = "/sys"
 
 
-class _Pool:
-    """Warm members, each used once. Refilled when a sandbox has ended: a refill at the time of an
-    order would compete with it for the processor."""
-
-    def __init__(self, template: Template, limit: int) -> None:
+class _Spawner:
+    def __init__(
+        self, server: socket.socket, view: int, template: Template, groups: Groups
+    ) -> None:
+        self._server = server
+        self._view = view
         self._template = template
-        self._limit = limit
-        self._wanted = min(limit, 2)
-        self._warm: list[_Member] = []
-        self.running: dict[int, _Member] = {}  # by pidfd, which tells when it has ended
+        self._groups = groups
+        self._made = 0
 
-    def take(self) -> _Member:
-        while self._warm:
-            member = self._warm.pop(0)
-            if not select.select([member.pidfd], [], [], 0)[0]:
-                return member
-            _forget(member)  # killed by someone while it waited
-        return self._make()
+    def serve(self) -> None:
+        """Until the host hangs up."""
+        while (received := receive_document(self._server)) is not None:
+            order = received[0]
+            if order == wire.LEARN:
+                self._learn()
+            else:
+                self._make(order)
 
-    def started(self, member: _Member) -> None:
-        self.running[member.pidfd] = member
-        self._wanted = min(self._limit, max(self._wanted, len(self.running)))
+    def _learn(self) -> None:
+        """Our own files are the host's, which only the opener sees all the time."""
+        home = os.open("/proc/self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
+        kernel.setns(self._view, kernel.CLONE_NEWNS)
+        interpreter.learn()
+        gc.collect()
+        gc.freeze()
+        kernel.setns(home, kernel.CLONE_NEWNS)
+        os.close(home)
 
-    def ended(self, pidfd: int) -> None:
-        _forget(self.running.pop(pidfd))
-
-    @property
-    def hungry(self) -> bool:
-        return len(self._warm) < self._wanted
-
-    def refill(self) -> None:
-        self._warm.append(self._make())
-
-    def _make(self) -> _Member:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    def _make(self, order: Make) -> None:
+        self._made += 1
+        try:
+            group = self._groups.make(self._made)
+        except OSError as error:
+            self._tell({"error": f"{error.filename}: {error.strerror}"}, [])
+            return
+        ours, control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        trees, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        stdin = os.memfd_create("stdin", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        out_read, out_write = os.pipe2(os.O_CLOEXEC)
+        err_read, err_write = os.pipe2(os.O_CLOEXEC)
+        for descriptor in (out_read, err_read):
+            os.set_blocking(descriptor, False)
+        if not self._template.rootless:
+            # So that /dev/stdout and /dev/stderr can be opened by name, as scripts do.
+            for descriptor in (out_write, err_write):
+                os.fchown(descriptor, self._template.uid, self._template.gid)
         pid, pidfd = kernel.clone_process(_NAMESPACES)
         if pid == 0:
-            init.main(self._template, theirs)
+            kit = init.Kit(control, theirs, [stdin, out_write, err_write], group)
+            init.main(self._template, order, kit)
+        control.close()
         theirs.close()
-        return _Member(pid, pidfd, ours)
+        member: Member = {"group": group.name}
+        passed = [ours.fileno(), trees.fileno(), stdin, out_read, err_read, pidfd, group.oom]
+        self._tell(member, passed)
+        ours.close()
+        trees.close()
+        group.close()
+        # At once: a copy of the tool's stdout kept here would keep the host waiting for its end.
+        for descriptor in (stdin, out_read, out_write, err_read, err_write, pidfd):
+            os.close(descriptor)
+
+    def _tell(self, what: Member | dict[str, str], descriptors: list[int]) -> None:
+        # If the host left this instant, the next look at its socket tells.
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            pass_packet(self._server, json.dumps(what).encode(), descriptors)
 
 
-def _forget(member: _Member) -> None:
-    os.close(member.pidfd)
-    member.channel.close()
-
-
-def main(descriptor: int, pool_size: int) -> None:
+def main(descriptor: int, opener: int) -> None:
     """Serve until the host hangs up."""
     server = socket.socket(fileno=descriptor)
     # Nothing of the host process's environment or terminal is of use here.
@@ -109,45 +119,30 @@ def main(descriptor: int, pool_size: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the host's to handle
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps; an init is never waited for
     os.umask(0o022)  # what is made for a tool must be open to it
-    template = _prepare()
-    gc.freeze()
+    view, template = _prepare()
+    _start_opener(opener, view, template)
     server.send(b"ready")
-    pool = _Pool(template, pool_size)
-    idmaps: dict[tuple[int, int], int] = {}
-    poll = select.poll()
-    poll.register(server, select.POLLIN)
-    refill = False
-    while True:
-        ready = {descriptor for descriptor, _event in poll.poll(0 if refill else None)}
-        for pidfd in ready & pool.running.keys():
-            poll.unregister(pidfd)
-            pool.ended(pidfd)
-            refill = pool.hungry
-        if server.fileno() in ready:
-            packet, descriptors = receive(server)
-            if not packet:
-                return
-            order: Order = json.loads(packet)
-            member = pool.take()
-            _hand_over(member, descriptors, _idmap_for(order, template, idmaps))
-            pool.started(member)
-            poll.register(member.pidfd, select.POLLIN)
-        elif refill:
-            pool.refill()
-            refill = pool.hungry
+    received = receive_document(server)
+    if received is None:
+        return
+    recipe, parents = received
+    gc.freeze()
+    _Spawner(server, view, template, Groups(recipe, parents)).serve()
 
 
-def _idmap_for(order: Order, template: Template, idmaps: dict[tuple[int, int], int]) -> int:
-    """A user namespace that shows the owner's files as the tool's; -1 where they are already."""
-    owner = (order["owner_uid"], order["owner_gid"])
-    if owner == (template.uid, template.gid):
-        return -1
-    if owner not in idmaps:
-        idmaps[owner] = _idmap(*owner)
-    return idmaps[owner]
+def _start_opener(descriptor: int, view: int, template: Template) -> None:
+    server = socket.socket(fileno=descriptor)
+    if os.fork() == 0:
+        kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
+        if template.is_orphan():
+            os._exit(1)
+        kernel.setns(view, kernel.CLONE_NEWNS)
+        trees.serve(server, (template.uid, template.gid))
+    server.close()
 
 
-def _prepare() -> Template:
+def _prepare() -> tuple[int, Template]:
+    """(the mount namespace that follows the host's, what members are made of)"""
     uid, gid = os.getuid(), os.getgid()
     rootless = uid != 0
     if not rootless:
@@ -162,57 +157,13 @@ def _prepare() -> Template:
         _write("/proc/self/gid_map", f"{gid} {gid} 1")
     # Slave, not private: mounts that the host makes later still arrive, none of ours leave.
     kernel.mount("", "/", "", kernel.MS_REC | kernel.MS_SLAVE)
-    root.write_template(FOLDER, uid, gid)
-    os.mkdir(f"{FOLDER}/root")
+    view = os.open("/proc/self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
+    kernel.unshare(kernel.CLONE_NEWNS)
+    root.make_template(_FOLDER, uid, gid)
     programs = {allow: seccomp.compile_filter(allow_fork=allow) for allow in (True, False)}
-    return Template(FOLDER, programs, kernel.landlock_abi(), uid, gid, rootless=rootless)
+    return view, Template(programs, kernel.landlock_abi(), uid, gid, rootless=rootless)
 
 
 def _write(path: str, text: str) -> None:
     with open(path, "w") as file:
         file.write(text)
-
-
-def _hand_over(member: _Member, descriptors: list[int], idmap: int) -> None:
-    """Give a member its order, and the host the means to kill it."""
-    passed = [*descriptors, idmap] if idmap >= 0 else descriptors
-    what = wire.WITH_IDMAP if idmap >= 0 else wire.WITHOUT_IDMAP
-    # If it died this instant, the host learns it from the control socket.
-    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-        _send(member.channel, what, passed)
-    # If the host gave up this instant, the init finds nobody to report to, and leaves.
-    with (
-        contextlib.suppress(BrokenPipeError, ConnectionResetError),
-        socket.socket(fileno=descriptors[wire.CONTROL]) as control,
-    ):
-        _send(control, json.dumps({"kind": "pid", "pid": member.pid}).encode(), [member.pidfd])
-    # At once: a copy of the tool's stdout kept here would keep the host waiting for its end.
-    for descriptor in descriptors[wire.CONTROL + 1 :]:
-        os.close(descriptor)
-
-
-def _send(channel: socket.socket, packet: bytes, descriptors: list[int]) -> None:
-    rights = array.array("i", descriptors)
-    channel.sendmsg([packet], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
-
-
-def _idmap(uid: int, gid: int) -> int:
-    """A user namespace that shows `uid`'s files as the tool's, for idmapped mounts."""
-    ready_read, ready_write = os.pipe()
-    hold_read, hold_write = os.pipe()
-    helper = os.fork()
-    if helper == 0:
-        kernel.unshare(kernel.CLONE_NEWUSER)
-        os.write(ready_write, b"1")
-        os.close(hold_write)
-        os.read(hold_read, 1)
-        os._exit(0)
-    os.close(ready_write)
-    os.close(hold_read)
-    os.read(ready_read, 1)
-    for name, owner in (("uid_map", uid), ("gid_map", gid)):
-        _write(f"/proc/{helper}/{name}", f"{owner} {TOOL_ID} 1")
-    namespace = os.open(f"/proc/{helper}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
-    os.close(hold_write)
-    os.close(ready_read)
-    return namespace

@@ -13,8 +13,9 @@ import socket
 import struct
 import time
 
-from actum.sandbox import root, seccomp, wire
+from actum.sandbox import seccomp, wire
 from actum.sandbox.network import listener
+from actum.sandbox.root import ARTIFACTS
 from actum.sandbox.talk import pass_on, send
 from actum.sandbox.tasks import PERIOD_MS, Tasks
 
@@ -22,6 +23,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NoReturn
 
+    from actum.sandbox.groups import Group
     from actum.sandbox.wire import Report
 
 _NOTIFY_RECEIVE, _NOTIFY_SEND = 0xC0502100, 0xC0182101
@@ -31,7 +33,7 @@ _FLOOD_PAUSE_S = 0.001
 _SCRATCH = (
     ("scratch_bytes", "/tmp"),
     ("scratch_bytes", "/dev/shm"),
-    ("artifacts_bytes", root.ARTIFACTS),
+    ("artifacts_bytes", ARTIFACTS),
 )
 
 
@@ -116,8 +118,10 @@ class Supervisor:
             time.sleep(_FLOOD_PAUSE_S)
 
 
-def supervise(control: socket.socket, tasks: Tasks, tool: int, filter_: int) -> NoReturn:
-    artifacts = os.open(root.ARTIFACTS, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+def supervise(
+    control: socket.socket, tasks: Tasks, tool: int, filter_: int, group: Group
+) -> NoReturn:
+    artifacts = os.open(ARTIFACTS, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     send(control, {"kind": "started"}, artifacts)
     os.close(artifacts)
     wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -146,7 +150,7 @@ def supervise(control: socket.socket, tasks: Tasks, tool: int, filter_: int) -> 
             else:
                 _obey(control)
         supervisor.reap()
-    _end(control, supervisor)
+    _end(control, supervisor, group)
 
 
 def _obey(control: socket.socket) -> None:
@@ -171,7 +175,7 @@ def _obey(control: socket.socket) -> None:
     pass_on(control, report, list(bound.values()))
 
 
-def _end(control: socket.socket, supervisor: Supervisor) -> NoReturn:
+def _end(control: socket.socket, supervisor: Supervisor, group: Group) -> NoReturn:
     """The tool is gone; whatever it left running goes too, before anything is collected."""
     try:
         while True:
@@ -191,6 +195,7 @@ def _end(control: socket.socket, supervisor: Supervisor) -> NoReturn:
             "scratch_bytes": supervisor.used["scratch_bytes"],
             "artifacts_bytes": supervisor.used["artifacts_bytes"],
             "full": sorted(supervisor.full),
+            "usage": group.usage(),
         },
     )
     control.recv(1)  # until the host has read it and hangs up

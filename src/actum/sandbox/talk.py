@@ -1,4 +1,4 @@
-"""How the processes of the jail speak: packets with descriptors, reports as JSON."""
+"""How the processes of the jail speak: packets with descriptors, documents as JSON."""
 
 from __future__ import annotations
 
@@ -11,30 +11,64 @@ from actum.sandbox import wire
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from actum.sandbox.wire import Report, Request
+    from collections.abc import Sequence
+    from typing import Any
+
+    from actum.sandbox.wire import Report
+
+_ROOM = socket.CMSG_SPACE(wire.MAX_PASSED * 4)
 
 
 def receive(channel: socket.socket) -> tuple[bytes, list[int]]:
     """A packet and the descriptors that came with it."""
-    rights = array.array("i")
+    # Close-on-exec: else the tool would inherit them.
     packet, ancillary, _flags, _address = channel.recvmsg(
-        wire.MAX_PACKET,
-        socket.CMSG_SPACE(wire.MAX_DESCRIPTORS * rights.itemsize),
-        # Without this the tool would inherit them, the status socket included.
-        socket.MSG_CMSG_CLOEXEC,
+        wire.MAX_PACKET, _ROOM, socket.MSG_CMSG_CLOEXEC
     )
+    rights = array.array("i")
     for _level, _kind, data in ancillary:
         rights.frombytes(data[: len(data) - len(data) % rights.itemsize])
     return packet, list(rights)
 
 
-def send(control: socket.socket, report: Report, *descriptors: int) -> None:
-    ancillary = []
-    if descriptors:
-        rights = array.array("i", descriptors)
-        ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)]
+def pass_packet(channel: socket.socket, packet: bytes, descriptors: Sequence[int]) -> None:
+    if not descriptors:
+        channel.send(packet)
+        return
+    rights = array.array("i", descriptors)
+    channel.sendmsg([packet], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+
+
+def pass_document(channel: socket.socket, text: bytes, descriptors: Sequence[int] = ()) -> None:
+    """A document of any size."""
+    if len(text) <= wire.MAX_INLINE:
+        pass_packet(channel, wire.INLINE + text, descriptors)
+        return
+    file = os.memfd_create("document", os.MFD_CLOEXEC)
     try:
-        control.sendmsg([json.dumps(report).encode()], ancillary)
+        with os.fdopen(os.dup(file), "wb") as writing:
+            writing.write(text)
+        pass_packet(channel, wire.IN_FILE, [file, *descriptors])
+    finally:
+        os.close(file)
+
+
+def receive_document(channel: socket.socket) -> tuple[Any, list[int]] | None:
+    """``None`` once the other side has hung up."""
+    packet, descriptors = receive(channel)
+    if not packet:
+        return None
+    if packet[:1] == wire.INLINE:
+        return json.loads(packet[1:]), descriptors
+    file = descriptors.pop(0)
+    text = os.pread(file, os.fstat(file).st_size, 0)
+    os.close(file)
+    return json.loads(text), descriptors
+
+
+def send(control: socket.socket, report: Report, *descriptors: int) -> None:
+    try:
+        pass_packet(control, json.dumps(report).encode(), descriptors)
     except (BrokenPipeError, ConnectionResetError):
         os._exit(1)  # the host is gone: nobody to report to, and the tree dies with us
 
@@ -43,9 +77,3 @@ def pass_on(control: socket.socket, report: Report, sockets: list[socket.socket]
     send(control, report, *(passed.fileno() for passed in sockets))
     for passed in sockets:
         passed.close()
-
-
-def read_request(descriptor: int) -> Request:
-    size = os.fstat(descriptor).st_size
-    request: Request = json.loads(os.pread(descriptor, size, 0))
-    return request

@@ -1,8 +1,10 @@
-"""What the host and a sandbox's init say to each other.
+"""What the host, the spawner and a sandbox's init say to each other.
 
-The request travels as JSON in a sealed memory file, because it may be larger than a packet. After
-that there is one control socket per sandbox: the init reports, the host says "terminate" or hangs
-up. Everything the init reports is written by our code; the payload never holds this socket.
+The host asks the spawner for members: sandboxes that are prepared and wait. A member's one request
+goes from the host to its init over the member's own control socket; granted paths are opened by
+the opener, which sees the host's files, and reach the init as detached mounts. After that the init
+reports, and the host says "go", "terminate", or hangs up. Everything the init reports is
+written by our code; the tool never holds one of these sockets.
 """
 
 from __future__ import annotations
@@ -17,6 +19,42 @@ if TYPE_CHECKING:
         device: int
         inode: int
 
+    class Limits(TypedDict):
+        """What a member can be prepared for; one that finds other figures in its request sets them
+        again."""
+
+        memory_bytes: int
+        tasks: int  #: the tool itself and its children
+        quota_us: int  #: processor time per period
+        scratch_bytes: int
+
+    class Make(Limits):
+        """Host -> spawner: prepare one member."""
+
+        allow_fork: bool  #: which filter it stands under, and what the filter lets nobody change
+        steady: bool
+
+    class Trees(TypedDict):
+        """Host -> opener: open these and pass them over the socket that comes along."""
+
+        owner_uid: int
+        owner_gid: int
+        grants: list[Grant]
+
+    class Recipe(TypedDict):
+        """How a sandbox's control groups are made, whatever their version. Places are pairs of a
+        folder's index and a file's name in it."""
+
+        mark: str  #: names of groups begin with it
+        born_inside: bool  #: the tool's process is cloned into the group, and joins no other way
+        doors: list[tuple[int, str]]  #: "0" written here moves the writer in
+        once: list[tuple[int, str, str]]  #: written when a group is made
+        limits: list[tuple[int, str, str]]  #: written in this order, with the figures filled in
+        usage: list[tuple[int, str]]  #: read when the last process is gone
+        task_limit: tuple[int, str]
+        oom: tuple[int, str]  #: where running out of memory shows
+        register: tuple[int, str] | None  #: where an eventfd for it is registered
+
     class Request(TypedDict):
         argv: list[str]
         environment: dict[str, str]
@@ -27,6 +65,8 @@ if TYPE_CHECKING:
         grants: list[Grant]
         protect: list[str]
         deny: list[str]
+        memory_bytes: int
+        cpu_cores: int
         scratch_bytes: int
         artifacts_bytes: int
         max_children: int
@@ -38,11 +78,10 @@ if TYPE_CHECKING:
         steady: bool  #: no randomised addresses
         secrets: list[str]  #: what the tool can read, once, from its descriptors 3, 4, …
 
-    class Order(TypedDict):
-        """What the spawner itself needs to know; everything else is the init's."""
+    class Member(TypedDict):
+        """Spawner -> host, with descriptors."""
 
-        owner_uid: int
-        owner_gid: int
+        group: str  #: name of its control groups
 
     class Report(TypedDict, total=False):
         """started: the tool runs. ended: the whole tree is gone. failed: nothing was started.
@@ -58,25 +97,40 @@ if TYPE_CHECKING:
         scratch_bytes: int  #: most that was seen taken of /tmp or /dev/shm
         artifacts_bytes: int
         full: list[str]  #: which of the two was seen without room
+        usage: list[str]  #: texts of the files that the recipe names
         reason: str
         message: str
 
 
-#: Spawner -> member: here is your order; the last descriptor is an idmap, or there is none.
-WITH_IDMAP, WITHOUT_IDMAP = b"I", b"O"
+CPU_PERIOD_US = 100_000
 
-#: Host -> init: the start is on record, let the tool run.
+#: Order of descriptors that come with a `Member`.
+CONTROL, TREES, STDIN, STDOUT, STDERR, PIDFD, OOM = range(7)
+
+#: A document follows in the same packet; or, being larger than that, as the first descriptor.
+INLINE, IN_FILE = b"J", b"F"
+MAX_INLINE = 32_768
+
+#: Host -> spawner: snippets will be asked for; be an interpreter that runs them.
+LEARN = "learn"
+#: Opener -> init: here are trees, or they cannot be had.
+OPENED, CANNOT = b"O", b"C"
+
+#: Host -> init: the start is on record, let the tool run. Init -> the process that becomes it.
 GO = b"G"
 #: Host -> init: SIGTERM to everything inside. Closing the socket means: you may go.
 TERMINATE = b"T"
 
 #: Descriptors that fit into one message (the kernel's own bound is 253).
 MAX_PASSED = 250
-
-#: Order of descriptors in the message that starts a sandbox.
-CONTROL, REQUEST, STDIN, STDOUT, STDERR, TASK_LIMIT = range(6)
-#: What follows are the doors of the cgroups: `tasks` files (version 1) or one folder (version 2).
-FIXED_DESCRIPTORS = 6
-MAX_DESCRIPTORS = 16
 MAX_PACKET = 65_536
 MAX_DENIALS = 64
+
+
+def figures(request: Request) -> Limits:
+    return {
+        "memory_bytes": request["memory_bytes"],
+        "tasks": 1 + request["max_children"],
+        "quota_us": request["cpu_cores"] * CPU_PERIOD_US,
+        "scratch_bytes": request["scratch_bytes"],
+    }

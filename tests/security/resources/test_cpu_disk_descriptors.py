@@ -9,7 +9,7 @@ from threading import Thread
 import pytest
 
 from actum import Outcome
-from hostile.jail import Jail, appears, own_cgroups
+from hostile.jail import Jail, appears, own_cgroups, tools_in
 
 pytestmark = pytest.mark.sandbox
 
@@ -49,7 +49,7 @@ def test_the_kernel_holds_the_tool_to_the_cores_that_were_asked_for(jail: Jail, 
     def look() -> None:
         appears(jail.work / "running")
         for folder in map(Path, own_cgroups()):
-            members = len((folder / "cgroup.procs").read_text().split())
+            members = len(tools_in(folder))
             if (folder / "cpu.cfs_quota_us").exists():
                 quota = int((folder / "cpu.cfs_quota_us").read_text())
                 found.append((quota / int((folder / "cpu.cfs_period_us").read_text()), members))

@@ -63,9 +63,9 @@ def test_a_mount_point_is_never_made_through_a_link(tmp_path: Path) -> None:
     (tmp_path / "root" / "link").symlink_to(tmp_path / "elsewhere")
     for path in ("/link/made", "/link/deeper/made"):
         with pytest.raises(OSError, match="symbolic links"):
-            sandbox_root._make_mount_point(str(tmp_path / "root"), path, tree)
+            sandbox_root._make_mount_point(path, tree, str(tmp_path / "root"))
     assert os.listdir(tmp_path / "elsewhere") == []
-    sandbox_root._make_mount_point(str(tmp_path / "root"), "/folder/deeper/made", tree)
+    sandbox_root._make_mount_point("/folder/deeper/made", tree, str(tmp_path / "root"))
     os.close(tree)
     assert (tmp_path / "root" / "folder" / "deeper" / "made").is_dir()
 

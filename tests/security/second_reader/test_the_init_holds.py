@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from actum.sandbox.host import Spawner
+from actum.contract.model import RunnerKind
+from actum.runners.local import LocalRunner
+from actum.sandbox import probe
+from actum.sandbox.host import _GUESS, Spawner
 from hostile.jail import Jail
 
 pytestmark = pytest.mark.sandbox
@@ -67,28 +71,38 @@ def test_children_that_end_while_they_are_counted_do_not_take_the_init_along(
     assert any(denial.target == "child beyond max_children" for denial in result.denials)
 
 
-def test_a_host_that_gives_up_at_once_does_not_end_the_spawner() -> None:
+def test_a_host_that_gives_up_at_once_does_not_end_the_spawner(jail: Jail) -> None:
+    found = probe.examine()
+    assert found.cgroups is not None
     spawner = Spawner()
-    nothing = os.open(os.devnull, os.O_RDWR)
-    order = {"owner_uid": os.geteuid(), "owner_gid": os.getegid()}
+    spawner.equip(found.cgroups)
+    make = {"allow_fork": True, "steady": False, **_GUESS}
     try:
-        spawner.launch(order, {}, b"", nothing, []).close()  # type: ignore[arg-type]
+        given_up = spawner._take(make)  # type: ignore[arg-type]
         process = spawner._process
         assert process is not None
-        os.kill(process.pid, signal.SIGSTOP)
-        given_up = spawner.launch(order, {}, b"", nothing, [])  # type: ignore[arg-type]
-        given_up.close()
-        os.kill(process.pid, signal.SIGCONT)
-        sandbox = spawner.launch(order, {}, b"", nothing, [])  # type: ignore[arg-type]
-        sandbox.await_pid()
-        assert sandbox.pidfd >= 0
-        sandbox.kill()
-        sandbox.close()
+        given_up.discard()
+        spawner._take(make).discard()  # type: ignore[arg-type]
         assert spawner._process is process
         assert process.poll() is None
     finally:
         spawner.close()
-        os.close(nothing)
+    assert jail.said(jail.sh("echo next")) == "next"
+
+
+def test_without_its_opener_a_spawner_is_replaced(own_jail: Jail) -> None:
+    assert own_jail.said(own_jail.sh("echo first")) == "first"
+    runner = own_jail.runtime.rooms.runners[RunnerKind.LOCAL]
+    assert isinstance(runner, LocalRunner)
+    process = runner._spawner._process
+    assert process is not None
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    opener = min(map(int, children))  # the first that a spawner makes
+    handle = os.pidfd_open(opener)
+    signal.pidfd_send_signal(handle, signal.SIGKILL)
+    select.select([handle], [], [], 10)
+    os.close(handle)
+    assert own_jail.said(own_jail.sh("echo next")) == "next"
 
 
 def test_a_crash_inside_is_no_business_of_the_hosts_core_handler(jail: Jail) -> None:

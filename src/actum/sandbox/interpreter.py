@@ -1,0 +1,127 @@
+"""A snippet without an exec: the fork of the spawner is an interpreter already, so it becomes one.
+
+Only for the program that runs snippets, and only if the interpreter that was judged is the very
+file that the spawner itself runs from; whoever else is asked for is executed. By the time this is
+reached the process is confined as every tool is. What an exec would take away is taken away here:
+capabilities, descriptors, our modules, our command line. What it would not find is not there: the
+spawner sees nothing of a request, so its memory holds nothing of anybody's.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+
+from actum import kernel
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from io import TextIOWrapper
+    from types import ModuleType
+    from typing import Any, NoReturn
+
+#: What a snippet is run by; the arguments after it are its imports.
+_PROGRAM = ["-s", "/etc/actum/snippet.py"]
+_SESSION = "session:"
+_LOCALE = ("LC_ALL", "LC_CTYPE", "LANG")
+_LENIENT = ("C", "POSIX", "C.UTF-8")
+_FIRST_ARGUMENT = 47 - 2  # field of /proc/self/stat, counted after the name in parentheses
+_modules: dict[str, ModuleType] = {}
+
+
+def learn() -> None:
+    """In the spawner, while it sees its own files: load what runs snippets, and run one."""
+    import site
+
+    from actum.sandbox import snippet
+
+    snippet._carry_out({"files": {}, "params": {}, "code": "x = 1\nx + 1"}, {})
+    _modules.update(site=site, snippet=snippet)
+
+
+def serves(tool: dict[str, Any], interpreter: tuple[int, int]) -> bool:
+    """Whether this process can be what was asked for."""
+    argv, environment = tool["argv"], tool["environment"]
+    if not _modules or argv[1:3] != _PROGRAM or argv[3:4] == [_SESSION] or tool["secrets"]:
+        return False
+    # They tell an interpreter at its start how to be another one than ours.
+    if any(name.startswith("PYTHON") for name in environment):
+        return False
+    for name in _LOCALE:
+        wanted = environment.get(name, "")
+        if wanted not in ("", "C", "POSIX") and not wanted.upper().endswith(("UTF-8", "UTF8")):
+            return False
+    found = os.stat(tool["executable"])
+    return (found.st_dev, found.st_ino) == interpreter
+
+
+def become(tool: dict[str, Any]) -> NoReturn:
+    """Run the snippet that will be on stdin."""
+    # An exec would take these from a user who is nobody; in a user namespace we had them all.
+    kernel.drop_capabilities()
+    _rename(tool["argv"])
+    kernel.prctl(kernel.PR_SET_DUMPABLE, 1)
+    os.environ.update(tool["environment"])
+    time.tzset()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_IGN)  # as every interpreter does
+    _streams(tool["environment"])
+    program, site = _modules["snippet"], _modules["site"]
+    for name in [name for name in sys.modules if name.split(".")[0] == "actum"]:
+        del sys.modules[name]
+    sys.modules["__main__"] = program
+    sys.path_importer_cache.pop(sys.path[0], None)
+    sys.path[0] = os.path.dirname(_PROGRAM[1])
+    sys.orig_argv, sys.argv = tool["argv"], tool["argv"][2:]
+    sys.executable = _where(tool["argv"][0], tool["environment"].get("PATH", ""))
+    # Last: from here on the init takes us for the tool.
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+    code = 1
+    try:
+        site.main()
+        program.main()
+    except SystemExit as leaving:
+        code = leaving.code if isinstance(leaving.code, int) else 1
+    except BaseException:  # noqa: BLE001 -- an import that fails ends an interpreter with its trace
+        sys.excepthook(*sys.exc_info())
+    sys.stdout.flush()
+    os._exit(code)
+
+
+def _streams(environment: dict[str, str]) -> None:
+    """As an interpreter makes them at its start."""
+    locale = next(filter(None, map(environment.get, _LOCALE)), "C")
+    errors = "surrogateescape" if locale in _LENIENT else "strict"
+    inward = _stream(0, "r", errors)
+    outward = _stream(1, "w", errors)
+    told = _stream(2, "w", "backslashreplace", buffering=1)
+    sys.stdin = sys.__stdin__ = inward  # type: ignore[misc]
+    sys.stdout = sys.__stdout__ = outward  # type: ignore[misc]
+    sys.stderr = sys.__stderr__ = told  # type: ignore[misc]
+
+
+def _stream(number: int, mode: str, errors: str, buffering: int = -1) -> TextIOWrapper:
+    stream: TextIOWrapper = open(  # type: ignore[assignment]  # noqa: SIM115 -- it stays open
+        number, mode, buffering, encoding="utf-8", errors=errors, closefd=False
+    )
+    return stream
+
+
+def _where(name: str, path: str) -> str:
+    """Where a shell would find the program: that is what an interpreter takes for its own name."""
+    if "/" in name:
+        return name
+    folders = (f"{folder}/{name}" for folder in path.split(":"))
+    return next((found for found in folders if os.access(found, os.X_OK)), name)
+
+
+def _rename(argv: list[str]) -> None:
+    """Show our own command line, as far as the spawner's leaves room, and not the spawner's."""
+    with open("/proc/self/stat", "rb") as file:
+        fields = file.read().rpartition(b")")[2].split()
+    start, end = int(fields[_FIRST_ARGUMENT]), int(fields[_FIRST_ARGUMENT + 1])
+    text = b"\0".join(map(os.fsencode, argv))[: end - start - 1]
+    kernel.write_own_memory(start, text.ljust(end - start, b"\0"))

@@ -1,0 +1,189 @@
+"""An interpreter that was forked and not executed is as confined, as clean and as new as any."""
+
+from __future__ import annotations
+
+import os
+import sys
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from actum import Outcome, Runtime
+from actum.contract.model import RunnerKind
+from actum.runners.local import LocalRunner
+
+pytestmark = [
+    pytest.mark.sandbox,
+    pytest.mark.skipif(
+        os.path.realpath(sys.executable) != os.path.realpath("/usr/bin/python3"),
+        reason="our interpreter is not the one that snippets are run by",
+    ),
+]
+#: Only the spawner is isolated in the sense of `python -I`; an executed interpreter is not.
+FORKED = "__import__('sys').flags.isolated"
+
+LOOK = """
+import gc, os, signal, sys
+status = dict(line.split(':', 1) for line in open('/proc/self/status').read().splitlines())
+kept = ('Uid', 'Gid', 'Groups', 'CapInh', 'CapPrm', 'CapEff', 'CapAmb', 'NoNewPrivs', 'Seccomp',
+        'SigBlk', 'SigIgn', 'SigCgt', 'Threads')
+{
+    'status': {name: status[name].strip() for name in kept},
+    'descriptors': [os.readlink(f'/proc/self/fd/{n}').split(':')[0] for n in (0, 1, 2)],
+    'many': len(os.listdir('/proc/self/fd')),
+    'path': sys.path, 'argv': sys.argv, 'executable': sys.executable, 'ours':
+    [name for name in sys.modules if name.startswith('actum')],
+    'streams': [(each.encoding, each.errors, each.line_buffering)
+                for each in (sys.stdin, sys.stdout, sys.stderr)],
+    'command': open('/proc/self/cmdline').read().rstrip('\\0').split('\\0'),
+    'environment': dict(os.environ), 'cwd': os.getcwd(), 'umask': os.umask(0o22),
+    'main': sys.modules['__main__'].__name__ != '' and __name__, 'parent': os.getppid(),
+    'limits': [__import__('resource').getrlimit(n) for n in range(16)],
+    'session': os.getsid(0) == os.getpid(), 'exit': type(exit).__name__,
+    'init': [os.access(f'/proc/1/{name}', os.R_OK) for name in ('environ', 'mem', 'fd')],
+    'host': os.path.exists('HERE'),
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def rt() -> Iterator[Runtime]:
+    with Runtime.temporary() as runtime:
+        yield runtime
+
+
+def forked(rt: Runtime, code: str, **words: Any) -> Any:
+    """The value of a snippet that ran in a forked interpreter; the first ones are executed."""
+    for _ in range(50):
+        result = rt.python(f"__forked = {FORKED}\n{code}", **words)
+        assert result.outcome is Outcome.SUCCEEDED, result.result
+        if rt.python(FORKED).output:
+            break
+    result = rt.python(f"if not {FORKED}: raise SystemExit(99)\n{code}", **words)
+    assert result.outcome is Outcome.SUCCEEDED, result.result
+    return result.output
+
+
+@pytest.mark.req("004-17", "004-24")
+def test_it_is_as_confined_and_as_furnished_as_one_that_was_executed(rt: Runtime) -> None:
+    look = LOOK.replace("HERE", str(rt.settings.root))
+    with Runtime.temporary(pool=False) as plain:
+        executed = plain.python(f"if {FORKED}: raise SystemExit(99)\n{look}")
+        assert executed.outcome is Outcome.SUCCEEDED
+    found = forked(rt, look)
+    assert found == executed.output
+    assert found["status"]["CapEff"] == found["status"]["CapPrm"] == "0" * 16
+    assert found["ours"] == []
+
+
+#: Looks through all of its own memory for a word that it is not given in one piece.
+SEARCH = """
+import re
+wanted, found = (head + tail).encode(), 0
+with open('/proc/self/mem', 'rb', 0) as memory:
+    for line in open('/proc/self/maps'):
+        first, last, rights = re.match(r'([0-9a-f]+)-([0-9a-f]+) (\\S+)', line).groups()
+        if rights[0] == 'r' and not line.rstrip().endswith(('[vvar]', '[vsyscall]')):
+            memory.seek(int(first, 16))
+            try: found += memory.read(int(last, 16) - int(first, 16)).count(wanted)
+            except OSError: pass
+found
+"""
+
+
+@pytest.mark.req("004-17", "004-24")
+def test_no_word_of_another_snippet_is_in_its_memory(rt: Runtime) -> None:
+    head, tail = uuid.uuid4().hex, uuid.uuid4().hex
+    params = {"head": head, "tail": tail}
+    # Its own copy is found, and that is all there ever is: `wanted` itself, and what it came from.
+    alone = forked(rt, SEARCH, params=params)
+    assert alone > 0
+    word = head + tail
+    for _ in range(3):
+        planted = f"kept = ['{word}'] * 1000\nopen('/tmp/{word}', 'w').write('{word}' * 1000)\n1"
+        assert forked(rt, planted, params={"word": word}, files={"file": word}) == 1
+        assert forked(rt, SEARCH, params=params) <= alone + 2
+
+
+@pytest.mark.req("004-17", "004-24")
+def test_files_environment_network_and_processes_of_another_are_gone(rt: Runtime) -> None:
+    plant = """
+import builtins, json, os, socket, sys, time
+for folder in ('/tmp', '/dev/shm', '/artifacts'):
+    open(f'{folder}/left', 'w').write('x')
+builtins.left = sys.left = 1
+json.loads = None
+os.environ['LEFT'] = 'x'
+server = socket.create_server(('127.0.0.1', 8099))
+client = socket.create_connection(('127.0.0.1', 8099))
+client.sendall(b'x' * 5000)
+if os.fork() == 0:
+    time.sleep(30)
+int(open('/proc/net/dev').read().split('lo:')[1].split()[0])
+"""
+    look = """
+import builtins, os, socket, sys
+with socket.socket() as probe:
+    refused = probe.connect_ex(('127.0.0.1', 8099)) != 0
+[os.listdir('/tmp'), os.listdir('/dev/shm'), hasattr(builtins, 'left'), hasattr(sys, 'left'),
+ os.environ.get('LEFT'), refused, [n for n in os.listdir('/proc') if n.isdigit() and int(n) > 2]]
+"""
+    for _ in range(3):
+        assert forked(rt, plant) > 5_000  # it was all there
+        assert forked(rt, look) == [[], [], False, False, None, True, []]
+
+
+def test_randomness_is_not_shared(rt: Runtime) -> None:
+    code = "import random, os, uuid\n[random.random(), os.urandom(8).hex(), str(uuid.uuid4())]"
+    assert len({str(forked(rt, code)) for _ in range(4)}) == 4
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [({"LANG": "C.UTF-8"}, 1), ({"LANG": "en_US.ISO-8859-1"}, 0)],
+)
+def test_what_asks_for_another_interpreter_is_executed(
+    rt: Runtime, environment: dict[str, str], expected: int
+) -> None:
+    forked(rt, "1")
+    fields = {f"inputs.environment.{name}": value for name, value in environment.items()}
+    for _ in range(3):
+        result = rt.python(FORKED, set=fields)
+    assert result.output == expected
+
+
+def test_a_preload_that_fails_ends_it_as_it_ends_an_interpreter(rt: Runtime) -> None:
+    forked(rt, "1")
+    for _ in range(3):
+        result = rt.python("1", preload=["no_such_module"])
+        assert result.result is not None
+        assert (result.outcome, result.result.exit_code) == (Outcome.TOOL_ERROR, 1)
+        assert "No module named 'no_such_module'" in result.result.stderr
+
+
+def test_another_interpreter_than_ours_is_executed(rt: Runtime) -> None:
+    """The spawner's own file is compared, not its name."""
+    from actum.sandbox import interpreter
+
+    runner = rt.rooms.runners[RunnerKind.LOCAL]
+    assert isinstance(runner, LocalRunner)
+    own = os.stat("/proc/self/exe")
+    tool = {
+        "argv": ["python3", *interpreter._PROGRAM],
+        "environment": {},
+        "secrets": [],
+        "executable": "/usr/bin/python3",
+    }
+    interpreter._modules["snippet"] = sys
+    try:
+        assert interpreter.serves(tool, (own.st_dev, own.st_ino))
+        assert not interpreter.serves(tool, (own.st_dev, own.st_ino + 1))
+        assert not interpreter.serves({**tool, "executable": "/bin/sh"}, (own.st_dev, own.st_ino))
+        for name in ("PYTHONPATH", "PYTHONHASHSEED"):
+            environment = {name: "1"}
+            asked = {**tool, "environment": environment}
+            assert not interpreter.serves(asked, (own.st_dev, own.st_ino))
+    finally:
+        interpreter._modules.clear()
