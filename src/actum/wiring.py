@@ -27,7 +27,7 @@ from actum.engine.recover import close_lost
 from actum.engine.result import Result
 from actum.engine.results import ResultCache
 from actum.engine.rooms import Clock, Rooms
-from actum.errors import ContractInvalid
+from actum.errors import ContractInvalid, Refused
 from actum.evidence.executions import Executions
 from actum.evidence.ledger import Ledger
 from actum.evidence.receipts import Receipts
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from actum.agents.workshop import Workshop
     from actum.aio import AsyncRuntime
     from actum.engine.discovery import Discovery
+    from actum.engine.reenact import Replay
     from actum.engine.session import PythonSession
     from actum.engine.work.model import RunResult, WorkItem
     from actum.executors.model import ActionRequest, ActionResult
@@ -340,6 +341,22 @@ class Runtime:
 
         asked = self.contract(contract)
         return record(asked, self.rooms, self.execute, by=by, why=why, replace=replace)
+
+    def replay(self, execution_id: str, contract: AnyContract) -> Replay:
+        """Carry out once more what `execution_id` was asked, and compare with its record."""
+        from actum.engine.reenact import replay
+
+        known = self.rooms.executions.get(execution_id)
+        if known is None:
+            raise Refused(
+                "EXECUTION_UNKNOWN",
+                f"execution_id: there is no execution {execution_id[:80]!r} in this home.",
+                remedy="`actum receipts list` shows those there are.",
+            )
+        found = replay(known, self.contract(contract), self.execute)
+        if found.result is not None:
+            self.rooms.sessions.end(found.result.session)
+        return found
 
     def check(self, contract: AnyContract) -> Forecast:
         """Everything up to the start, unrecorded: would it run, and what would hold it?"""

@@ -23,3 +23,17 @@ def test_recorded_expected_and_removed(fresh: Terminal) -> None:
     assert project.actum("golden", "remove", key).code == 0
     assert project.actum("exec", *expecting).code == 3
     assert project.actum("verify", "--all").code == 0
+
+
+@pytest.mark.sandbox
+def test_replay_by_command(fresh: Terminal) -> None:
+    asked = ("shell", "--stdin", "s.sh")
+    (fresh.folder / "s.sh").write_text("echo hi; cat data\n")
+    (fresh.folder / "data").write_text("one\n")
+    first = fresh.json("exec", *asked).json["execution_id"]
+    answer = fresh.actum("replay", first, *asked)
+    assert (answer.code, answer.text) == (0, "identical\n")
+    (fresh.folder / "data").write_text("other\n")
+    answer = fresh.actum("replay", first, *asked)
+    assert (answer.code, answer.text.splitlines()[0]) == (1, "diverged")
+    assert fresh.actum("replay", first, "shell", "--stdin", "data").code == 3

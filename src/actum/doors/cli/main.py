@@ -31,6 +31,7 @@ COMMANDS = {
     "golden": (f"{_HERE}.golden", "Outputs that are expected: record, list, show, remove."),
     "receipts": (f"{_HERE}.receipts", "Signed records of what was done."),
     "verify": (f"{_HERE}.verify", "Check receipts and all that hangs on them."),
+    "replay": (f"{_HERE}.replay", "Carry out an execution again, and compare with its record."),
     "trace": (f"{_HERE}.trace", "The events of one execution."),
     "audit": (f"{_HERE}.audit", "The log's signed checkpoint, and proofs from it."),
     "keys": (f"{_HERE}.keys", "The public key to hand out, and another one to sign with."),
