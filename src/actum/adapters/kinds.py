@@ -74,15 +74,15 @@ def _api_call(contract: Contract, entry: Entry) -> Call:
 
 
 def _api_answer(adapter: Adapter, capture: Capture) -> Said:
-    from actum.adapters import api
+    from actum.adapters import api_answer
 
-    return api.said_by(adapter, capture)
+    return api_answer.said_by(adapter, capture)
 
 
 def _api_status(capture: Capture) -> Told:
-    from actum.adapters import api
+    from actum.adapters import api_answer
 
-    return api.told_by(capture)
+    return api_answer.told_by(capture)
 
 
 def _api_repeatable(adapter: Adapter, operation: str) -> bool:

@@ -122,8 +122,9 @@ def _adapter(facts: ExecutionFacts) -> Item:
         if facts.tool is None:
             return Item(item, Verdict.NOT_REACHED, "")
         return _before(item, facts, Stage.REGISTRY)
-    active = facts.adapter.status == "active"
-    return _item(item, (active, f"{facts.adapter.adapter_id} {facts.adapter.version}"))
+    # An experimental one was asked for by name, or it would not be here.
+    usable = facts.adapter.status != "deprecated"
+    return _item(item, (usable, f"{facts.adapter.adapter_id} {facts.adapter.version}"))
 
 
 def _inputs(facts: ExecutionFacts) -> Item:

@@ -6,7 +6,7 @@ decides nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -168,6 +168,34 @@ def adapter_problems(
             yield from sdk_problems(document)
         yield from _transforms(document)
         yield from _dates(document, ("metadata", "created"), ("metadata", "updated"))
+
+
+_MAPPINGS = {"api": "endpoint_mapping", "sdk": "function_mapping", "mcp": "tool_mapping"}
+
+
+def operation_problems(tool: Document, adapters: Iterable[Document]) -> Iterator[Problem]:
+    """A declaration about what nobody can ask for would be believed and mean nothing."""
+    value = tool.value
+    known = set(value["scope"]["commands"])
+    for document in adapters:
+        kind = document.value["type"]
+        if kind in _MAPPINGS:
+            known.update(document.value["interface"][kind][_MAPPINGS[kind]])
+    for name, declared in value.get("operations", {}).items():
+        if name not in known:
+            yield tool.problem(
+                ("operations", name),
+                "neither scope.commands nor an adapter has this operation.",
+                permitted=", ".join(sorted(known)) or "none",
+            )
+        parameters = value["args_schema"].get("properties", {})
+        if "key" in declared and declared["key"] not in parameters:
+            yield tool.problem(
+                ("operations", name, "key"),
+                "args_schema has no parameter of this name.",
+                value=declared["key"],
+                permitted=", ".join(parameters) or "none",
+            )
 
 
 def _fallback(document: Document, known: set[str]) -> Iterator[Problem]:

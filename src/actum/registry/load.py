@@ -16,7 +16,12 @@ from actum.contract.canonical import sha256_bytes
 from actum.contract.document import Document, check, load_document
 from actum.contract.model import RunnerKind
 from actum.errors import ContractInvalid, Problem
-from actum.registry.coherence import adapter_problems, folder_problems, tool_problems
+from actum.registry.coherence import (
+    adapter_problems,
+    folder_problems,
+    operation_problems,
+    tool_problems,
+)
 from actum.registry.digest import Snapshot, read_folder
 from actum.registry.model import (
     Adapter,
@@ -73,6 +78,8 @@ def load_snapshot(snapshot: Snapshot) -> Loaded:
     if tool_document is not None:
         problems.extend(tool_problems(tool_document, snapshot.folder.name))
     problems.extend(adapter_problems(tool_document, documents))
+    if tool_document is not None and not problems:  # an adapter that is unfit may have had it
+        problems.extend(operation_problems(tool_document, documents.values()))
     if problems or tool_document is None:
         raise ContractInvalid(tuple(problems))
     adapters = [

@@ -153,6 +153,7 @@ def test_credentials_do_not_go_to_another_host(changed: Changed, service: Servic
         ("http://api.example.com/x", "from https to http"),
         ("file:///etc/passwd", "no plain http"),
         ("https://user@api.example.com/", "no plain http"),
+        ("https://api.example.com:no/", "cannot be used"),
         ("/v1/resources/1", "more than 5 redirects"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -221,3 +222,30 @@ def test_the_driver_is_plain_and_stands_alone() -> None:
         if isinstance(node, ast.ImportFrom)
     }
     assert names <= set(sys.stdlib_module_names)
+
+
+@pytest.mark.parametrize(
+    ("operations", "field"),
+    [
+        ({"get_resource": {"idempotent": True}}, None),
+        ({"create_resource": {"key": "request_key"}}, None),
+        ({"creat_resource": {"idempotent": True}}, "operations.creat_resource"),
+        ({"create_resource": {"key": "other"}}, "operations.create_resource.key"),
+        ({"create_resource": {"twice": True}}, "operations.create_resource.twice"),
+    ],
+)
+def test_what_is_declared_of_operations_is_about_some(
+    tmp_path: Path, operations: dict[str, Any], field: str | None
+) -> None:
+    folder = tmp_path / "rest"
+    shutil.copytree(EXAMPLE, folder)
+    tool = yaml.safe_load((folder / "tool.yaml").read_text())
+    tool["scope"]["network"] = "on"
+    tool["operations"] = operations
+    (folder / "tool.yaml").write_text(yaml.safe_dump(tool))
+    if field is None:
+        assert load_tool(folder).operations
+        return
+    with pytest.raises(ContractInvalid) as invalid:
+        load_tool(folder)
+    assert [problem.field for problem in invalid.value.problems] == [field]

@@ -54,6 +54,10 @@ def main() -> None:
         answer = _broken(error, sent=False)
     except (OSError, http.client.HTTPException) as error:
         answer = _broken(error, sent=True)
+    except ValueError as error:
+        # A port that is none, a name that no label can carry: nobody could be asked.
+        message = f"an address that cannot be used: {error}"
+        answer = {"status": None, "error": {"kind": "refused", "message": message}}
     encoded = json.dumps(call.hidden(answer), ensure_ascii=False).encode()
     if len(encoded) > _ANSWER_BYTES:
         message = f"the answer is over {_ANSWER_BYTES} bytes"
