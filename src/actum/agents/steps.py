@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from actum.agents import command
+from actum.agents.command import CommandAgent
 from actum.contract.canonical import sha256_json
 from actum.contract.document import check, load_document
 from actum.contract.model import Json
@@ -72,7 +74,7 @@ class StepsAgent:
         return str(self.root / step.get("cwd", "."))
 
 
-def load_agent(root: Path, agent_id: str, registry: Registry) -> StepsAgent:
+def load_agent(root: Path, agent_id: str, registry: Registry) -> StepsAgent | CommandAgent:
     """`agents/<agent_id>.yaml`, as it is now; raises `Refused` if there is none."""
     path = root / "agents" / f"{agent_id}.yaml"
     if not path.is_file():
@@ -82,7 +84,9 @@ def load_agent(root: Path, agent_id: str, registry: Registry) -> StepsAgent:
             remedy="Describe the agent in that file; docs/work-items.md shows how.",
         )
     document = load_document(path.read_bytes(), file=str(path))
-    problems = check(document, SCHEMA)
+    program = isinstance(document.value, dict) and "command" in document.value
+    problems = check(document, command.SCHEMA if program else SCHEMA)
     if problems:
         raise ContractInvalid(problems)
-    return StepsAgent(document=document.value, registry=registry, root=root)
+    kind = CommandAgent if program else StepsAgent
+    return kind(document=document.value, registry=registry, root=root)

@@ -73,10 +73,11 @@ def open_server(
     granted: tuple[Granted, ...] = (),
     cancel: Cancel | None = None,
     trace_id: str | None = None,
+    parent_receipt: str | None = None,
     idle_s: float = IDLE_S,
 ) -> Server:
     """Start what `contract` asks for and keep it. A refusal is sealed, and raised as well."""
-    account = Account(contract, rooms, trace_id or new_id())
+    account = Account(contract, rooms, trace_id or new_id(), parent_receipt)
 
     def start() -> Server:
         ready = prepare(contract, rooms, account, build=build, granted=granted)

@@ -244,6 +244,7 @@ def _perform(run: _Run, agent: Agent, engine: Engine, shop: Shop) -> None:
             shop.contract,
             deadline=run.deadline,
             trace_id=run.before.run_id,
+            parent_receipt=run.before.receipt_id,
             census=engine.census,
             touched=lambda: _touched(engine, shop),
             after_call=lambda op: _tell(run, shop, "called", tool=op.tool_id, outcome=op.outcome),
@@ -323,7 +324,12 @@ def _test(run: _Run, engine: Engine, shop: Shop) -> None:
             }
         )
         policy = replace(rooms.policy, time_left_ms=left_ms)
-        result = execute(contract, replace(rooms, policy=policy), trace_id=run.before.run_id)
+        result = execute(
+            contract,
+            replace(rooms, policy=policy),
+            trace_id=run.before.run_id,
+            parent_receipt=run.before.receipt_id,
+        )
     if result.result is not None:
         output = result.result.stdout + result.result.stderr
         run.test_output = output[-_TEST_OUTPUT_BYTES:]
@@ -383,7 +389,7 @@ def _require_mergeable(run: _Run, index: Index, by_work_item: bool) -> None:
 
 
 def _success(run: _Run, shop: Shop, state: str) -> RunResult:
-    receipt_id = new_id()
+    receipt_id = run.before.receipt_id
     folder = folder_of(shop.space.home, receipt_id)
     base = str(shop.space.base)
     named = {"create": [], "edit": [], "delete": []}  # type: dict[str, list[str]]
@@ -421,6 +427,7 @@ def _thawed(run: _Run, shop: Shop, status: Status, reason: str) -> RunResult:
         reason,
         state,
         space.home,
+        receipt_id=run.before.receipt_id,
         metrics=run.metrics(),
         test_output=run.test_output,
     )

@@ -7,19 +7,23 @@ far beyond any doubt. What counts in the end is the admission, which looks at th
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
+from actum.contract.call import Call
 from actum.contract.canonical import sha256_json
 from actum.contract.model import Contract, Json
 from actum.contract.outcome import Outcome
 from actum.engine.pipeline import execute
 from actum.engine.result import Result
 from actum.engine.rooms import Rooms
+from actum.engine.server import Server, open_server
 from actum.engine.work.admission import ToolOp
 from actum.engine.work.model import Status, WorkItem
+from actum.registry.model import Entry
 from actum.runners.base import Cancel
 from actum.value import replace
 from actum.workspace.engine import Census
@@ -61,6 +65,7 @@ class Hands:
         *,
         deadline: float,
         trace_id: str,
+        parent_receipt: str,
         census: Callable[[], Census],
         touched: Callable[[], tuple[int, int]],
         after_call: Callable[[ToolOp], None] = lambda _op: None,
@@ -71,6 +76,7 @@ class Hands:
         self._contract = contract
         self._deadline = deadline
         self._trace_id = trace_id
+        self._parent_receipt = parent_receipt
         self._census = census
         self._touched = touched  #: (files, delta size), exactly; costs what changed
         self._lock = threading.Lock()
@@ -118,6 +124,35 @@ class Hands:
             raise self._ended
         return result
 
+    @contextlib.contextmanager
+    def keep(
+        self, document: Mapping[str, Json], build: Callable[[Contract, Entry], Call]
+    ) -> Iterator[Server]:
+        """The agent's own program, kept running under the same guard. It is no tool operation."""
+        cancel = Cancel()
+        over = threading.Event()
+        watch = threading.Thread(target=self._watch, args=(cancel, over), daemon=True)
+        policy = replace(self._rooms.policy, time_left_ms=self.time_left_ms())
+        watch.start()
+        try:
+            server = open_server(
+                self._contract(document),
+                replace(self._rooms, policy=policy),
+                build=build,
+                cancel=cancel,
+                trace_id=self._trace_id,
+                parent_receipt=self._parent_receipt,
+                idle_s=max(1.0, self.time_left_ms() / 1000),
+            )
+            try:
+                yield server
+            finally:
+                server.close()
+        finally:
+            over.set()
+            watch.join()
+            cancel.close()
+
     def require_success(self, result: Result) -> Result:
         """For agents that cannot go on after a call that failed."""
         if result.outcome is Outcome.SUCCEEDED:
@@ -164,7 +199,11 @@ class Hands:
         policy = replace(self._rooms.policy, time_left_ms=self.time_left_ms())
         contract = self._contract(document)
         return execute(
-            contract, replace(self._rooms, policy=policy), cancel=cancel, trace_id=self._trace_id
+            contract,
+            replace(self._rooms, policy=policy),
+            cancel=cancel,
+            trace_id=self._trace_id,
+            parent_receipt=self._parent_receipt,
         )
 
     def _watch(self, cancel: Cancel, over: threading.Event) -> None:
@@ -187,6 +226,9 @@ class Hands:
     def _end(self, status: Status, reason: str) -> Ended:
         self._ended = self._ended or Ended(status, reason)
         return self._ended
+
+    def too_late(self) -> Ended:
+        return self._end(Status.TIMEOUT, self._too_late())
 
     def _too_late(self) -> str:
         return f"The work item took longer than its {self._item.constraints.timeout_ms} ms."

@@ -11,6 +11,7 @@ from datetime import datetime
 from pathlib import Path
 
 from actum.contract.canonical import sha256_bytes
+from actum.contract.ids import new_id
 from actum.contract.model import Json
 from actum.engine.work.admission import RunCapsule, counts
 from actum.engine.work.model import RunResult, WorkItem
@@ -20,7 +21,7 @@ from actum.evidence.receipt import STATEMENT_TYPE, Receipt, sign_receipt
 from actum.evidence.trace import rfc3339
 from actum.evidence.work_findings import PREDICATE_TYPE
 from actum.store.keys import Signer
-from actum.value import value
+from actum.value import field, value
 
 FILE_NAME = "RECEIPT.json"
 MANIFEST = "work-capsule"
@@ -36,6 +37,7 @@ class Before:
     workspace: Path
     started_at: datetime
     replay: bool = False
+    receipt_id: str = field(default_factory=new_id)  #: of the receipt to come; calls name it
 
 
 @value

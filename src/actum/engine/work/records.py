@@ -216,11 +216,12 @@ def nothing_done(
     state: str,
     home: Path,
     *,
+    receipt_id: str | None = None,
     metrics: Metrics | None = None,
     test_output: str | None = None,
 ) -> RunResult:
     """The result of a run that left the state as it was."""
-    receipt_id = new_id()
+    receipt_id = receipt_id or new_id()
     denied = status is Status.DENIED
     return RunResult(
         status=status,

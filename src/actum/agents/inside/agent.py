@@ -1,0 +1,101 @@
+"""Inside the sandbox: starts the agent's command, and carries its calls of tools to the host.
+
+Runs on the sandbox's own Python, on its standard library alone. Whoever is inside may speak to it
+(and could speak in its place): what it carries are requests, which the host judges one by one.
+
+Lines to the host:  {"hello": 1} · {"id", "ask": "tools" | "call", ...} · {"ended": exit code}
+Lines from it:      {"command", "item", ...} once · {"id", "answer"}
+"""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+
+LINE_BYTES = 2_000_000
+
+
+def main():
+    say({"hello": 1})
+    order = json.loads(sys.stdin.buffer.readline())
+    door = socket.create_server(("127.0.0.1", 0))
+    threading.Thread(target=accept, args=(door,), daemon=True).start()
+    threading.Thread(target=answers, daemon=True).start()
+    folder = "/tmp/actum"
+    os.makedirs(folder, exist_ok=True)
+    with open(f"{folder}/actum-tool", "w") as file:
+        file.write(f'#!/bin/sh\nexec {sys.executable} -s {order["tool"]} "$@"\n')
+    os.chmod(f"{folder}/actum-tool", 0o755)
+    with open(f"{folder}/item.json", "w") as file:
+        json.dump(order["item"], file)
+    environment = {
+        **os.environ,
+        "PATH": f"{folder}:{os.environ.get('PATH', '/usr/bin:/bin')}",
+        "ACTUM_TOOLS": "127.0.0.1:%d" % door.getsockname()[1],
+        "ACTUM_ITEM": f"{folder}/item.json",
+    }
+    try:
+        # Its words are for people: the way to the host is this process's alone.
+        code = subprocess.run(
+            order["command"],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=sys.stderr.fileno(),
+            check=False,
+        ).returncode
+    except OSError as error:
+        print(f"{order['command'][0]}: {error.strerror}", file=sys.stderr)
+        code = 127
+    say({"ended": code})
+
+
+SAYING = threading.Lock()
+WAITING = {}
+NUMBERS = iter(range(1, 1 << 62))
+
+
+def say(document):
+    with SAYING:
+        os.write(1, json.dumps(document).encode() + b"\n")
+
+
+def accept(door):
+    while True:
+        connection, _address = door.accept()
+        threading.Thread(target=serve, args=(connection,), daemon=True).start()
+
+
+def serve(connection):
+    """One request a line, one answer a line, as often as the other side likes."""
+    with connection, connection.makefile("rwb") as lines:
+        while True:
+            line = lines.readline(LINE_BYTES)
+            if not line.endswith(b"\n"):
+                return
+            try:
+                asked = json.loads(line)
+            except ValueError:
+                return
+            if not isinstance(asked, dict):
+                return
+            number, slot = next(NUMBERS), [threading.Event(), None]
+            WAITING[number] = slot
+            say({**asked, "id": number})
+            slot[0].wait()
+            lines.write(json.dumps(slot[1]).encode() + b"\n")
+            lines.flush()
+
+
+def answers():
+    for line in sys.stdin.buffer:
+        answer = json.loads(line)
+        slot = WAITING.pop(answer["id"], None)
+        if slot is not None:
+            slot[1] = answer["answer"]
+            slot[0].set()
+
+
+if __name__ == "__main__":
+    main()
