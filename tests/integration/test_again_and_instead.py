@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -85,13 +88,15 @@ class House:
         return [(event["attempt"], event["event_type"]) for event in kept]
 
     def audit(self, result: Result) -> list[tuple[str, int]]:
-        rows = self.runtime.database.rows("SELECT record FROM audit ORDER BY seq")
-        records = [json.loads(row[0]) for row in rows]
         return [
             (record["kind"], record["attempt"])
-            for record in records
+            for record in self.records()
             if record.get("execution_id") == result.execution_id
         ]
+
+    def records(self) -> list[dict[str, Any]]:
+        rows = self.runtime.database.rows("SELECT record FROM audit ORDER BY seq")
+        return [json.loads(row[0]) for row in rows]
 
     def broken(self) -> list[object]:
         """What `actum verify --all` would object to."""
@@ -295,3 +300,40 @@ def test_asked_again_the_record_tells_the_same(house: House) -> None:
     assert again.replayed
     assert (again.history, again.attempts) == (first.history, 2)
     assert (house.work / "runs").read_text() == "2\n"
+
+
+_KILLED = """
+import sys
+from actum import Runtime
+with Runtime.open(sys.argv[1]) as rt:
+    script = '[ -e one ] || { touch one; exit 75; }; touch two; sleep 60'
+    rt.exec("shell", stdin=script, cwd=sys.argv[2], set={"execution_id": "killed-in-the-second"})
+"""
+
+
+def test_killed_in_its_second_attempt_it_is_closed_and_never_repeated(house: House) -> None:
+    house.adapt(retry=RETRY)
+    house.runtime.close()
+    process = subprocess.Popen([sys.executable, "-c", _KILLED, house.root, house.work])
+    try:
+        deadline = time.monotonic() + 60
+        while not (house.work / "two").exists() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert (house.work / "two").exists()
+    finally:
+        process.kill()
+        process.wait()
+    house.runtime = Runtime.open(house.root)
+    known = house.runtime.rooms.executions.get("killed-in-the-second")
+    assert known is not None
+    assert known.outcome is Outcome.EXCEPTION
+    again = house.run("true", set={"execution_id": "killed-in-the-second"})
+    assert again.outcome is Outcome.REJECTED
+    assert house.broken() == []
+    pending = [
+        (record["kind"], record["attempt"])
+        for record in house.records()
+        if record.get("execution_id") == "killed-in-the-second"
+    ]
+    assert pending[:3] == [("DECISION", 1), ("PENDING", 1), ("PENDING", 2)]
+    assert ("FINAL", 2) in pending
