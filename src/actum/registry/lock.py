@@ -72,6 +72,15 @@ def lock_bytes(root: Path) -> bytes | None:
     return content
 
 
+def lock_stamp(root: Path) -> tuple[int, ...] | None:
+    """What changes whenever the file does, its ctime last; ``None`` if there is none."""
+    try:
+        found = os.stat(root / FILE_NAME)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
 def parse_lock(content: bytes | None, trusted: Mapping[str, PublicKey]) -> Lock:
     if content is None:
         return Lock()

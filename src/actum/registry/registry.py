@@ -16,12 +16,12 @@ from typing import Any
 
 from actum.contract.call import Executable
 from actum.errors import ContractInvalid, Problem, Refused
-from actum.registry.digest import Snapshot, SnapshotCache, changed_files
+from actum.registry.digest import Snapshot, SnapshotCache, changed_files, file_clock_ns
 from actum.registry.disclosure import summary
 from actum.registry.executable import MINIMAL_PATH, Executables
 from actum.registry.kept import Card, Kept, ToolCard
 from actum.registry.load import Loaded, adapter_of, load_snapshot, tool_of, well_formed
-from actum.registry.lock import Lock, lock_bytes, parse_lock
+from actum.registry.lock import Lock, lock_bytes, lock_stamp, parse_lock
 from actum.registry.model import Adapter, AdapterKind, AdapterStatus, Entry, Pin, Tool, ToolStatus
 from actum.registry.selection import Task, ambiguous, select
 from actum.store.keys import PublicKey
@@ -63,6 +63,7 @@ class Registry:
         self._snapshots = SnapshotCache()
         self._loaded: dict[Path, tuple[Snapshot, Loaded]] = {}
         self._lock_read: tuple[bytes | None, Lock] | None = None
+        self._lock_stamp: tuple[int, ...] | None = None  #: of the file that was read
         self._paths: dict[str, Path] = {}
         self._guard = threading.Lock()
         self._executables = Executables(digests)
@@ -142,13 +143,20 @@ class Registry:
 
     def lock(self) -> Lock:
         """The pins in force; refused unless a trusted key signed them."""
-        content = lock_bytes(self.root)
+        # The clock comes first: a later change is stamped no earlier than this.
+        tick = file_clock_ns()
+        stamp = lock_stamp(self.root)
         with self._guard:
-            read = self._lock_read
+            stamped, read = self._lock_stamp, self._lock_read
+        if read is not None and stamp is not None and stamp == stamped:
+            return read[1]
+        content = lock_bytes(self.root)
         if read is None or read[0] != content:
             read = (content, parse_lock(content, self._trusted))
-            with self._guard:
-                self._lock_read = read
+        # Changed in this very tick, it could change again and keep its times.
+        settled = stamp is not None and stamp[-1] < tick and lock_stamp(self.root) == stamp
+        with self._guard:
+            self._lock_read, self._lock_stamp = read, stamp if settled else None
         return read[1]
 
     def entry(self, tool: str, adapter_id: str | None, *, task: Task = _ANYTHING) -> Entry:

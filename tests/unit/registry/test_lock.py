@@ -6,6 +6,7 @@ import copy
 import json
 import os
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -193,3 +194,35 @@ def test_a_planted_link_is_not_written_through(pinned: Any, tmp_path: Path) -> N
     write_lock(pinned.root, Lock(), pinned.keyring.signer)
     assert victim.read_text() == "untouched"
     assert not (pinned.root / "tools.lock").is_symlink()
+
+
+def test_a_lock_that_did_not_change_is_not_read_again_and_one_that_did_is(
+    pinned: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from actum.registry import registry as module
+
+    reads: list[Path] = []
+    real = module.lock_bytes
+
+    def counted(root: Path) -> bytes | None:
+        reads.append(root)
+        return real(root)
+
+    monkeypatch.setattr(module, "lock_bytes", counted)
+    time.sleep(0.02)  # past the tick in which it was written
+    registry = pinned.registry()
+    for _ in range(5):
+        assert registry.lock().pin("TL-003") is not None
+    assert len(reads) == 1
+    # In place, as long as before, with its old time put back: the change is noticed all the same.
+    file = pinned.root / "tools.lock"
+    before, text = file.stat(), file.read_bytes()
+    file.write_bytes(text.replace(b"user:ada", b"user:eve", 1))
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    with pytest.raises(Refused) as refused:
+        registry.lock()
+    assert refused.value.code == "LOCK_UNTRUSTED"
+    file.write_bytes(text)
+    assert registry.lock().pin("TL-003") is not None
+    file.unlink()
+    assert registry.lock().pins == ()
