@@ -96,6 +96,7 @@ class WarmInterpreters:
 
     def __init__(self) -> None:
         self._waiting: dict[Shape, list[Warm]] = {}
+        self._wanted: dict[Shape, int] = {}  #: more of those that were missed
         self._guard = threading.Lock()
         self._orders: queue.SimpleQueue[tuple[Shape, Launch] | None] = queue.SimpleQueue()
         self._worker: threading.Thread | None = None
@@ -106,6 +107,8 @@ class WarmInterpreters:
             with self._guard:
                 waiting = self._waiting.get(shape)
                 warm = waiting.pop(0) if waiting else None
+                if warm is None and shape in self._wanted:
+                    self._wanted[shape] = min(self._wanted[shape] + 1, _IN_ALL // 2)
             if warm is None:
                 return None
             if warm.sandbox.still_waiting():
@@ -160,7 +163,8 @@ class WarmInterpreters:
 
     def _wanting(self, shape: Shape) -> bool:
         with self._guard:
-            return not self._closed and len(self._waiting.get(shape, ())) < _PER_SHAPE
+            wanted = self._wanted.setdefault(shape, _PER_SHAPE)
+            return not self._closed and len(self._waiting.get(shape, ())) < wanted
 
     def _make_room(self, shape: Shape) -> None:
         """Drop the old, and of too many the oldest of other shapes."""
@@ -176,6 +180,8 @@ class WarmInterpreters:
                     break
                 old.append(self._waiting[others[0]].pop(0))
             self._waiting = {key: waiting for key, waiting in self._waiting.items() if waiting}
+            kept = {*self._waiting, shape}
+            self._wanted = {key: count for key, count in self._wanted.items() if key in kept}
         for warm in old:
             warm.discard()
 
