@@ -96,7 +96,9 @@ class AsyncRuntime:
         try:
             yield AsyncSession(self, session)
         finally:
-            await _until_done(self._floor.submit(session.close))
+            closing = self._floor.submit(session.close)
+            await _until_done(closing)
+            closing.result()
 
     async def act(self, request: Any, **words: Any) -> ActionResult:
         """One action of the pure plane. It has no effects, so one that began is let end."""
