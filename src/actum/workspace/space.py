@@ -19,6 +19,7 @@ from typing import Any
 from blake3 import blake3
 
 from actum.evidence.owner import current_owner, is_alive
+from actum.store.whole_file import write_whole
 from actum.workspace import commit, files
 from actum.workspace.commit import Staged, Step
 from actum.workspace.index import Index, Scanned
@@ -33,10 +34,12 @@ class Space:
     def __init__(self, home: Path, base: Path) -> None:
         self.home = home
         self.base = base
-        self.folder = home / "work" / blake3(os.fsencode(base)).hexdigest()[:16]
+        self.folder = home / "work" / _name_for(base)
         for folder in (self.folder, self.folder / "rooms", self.folder / "kept"):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        (self.folder / "base").write_bytes(os.fsencode(base))
+        if _base_of(self.folder) != base:
+            write_whole(self.folder / "base", os.fsencode(base), synced=True)
+            commit.sync_folder(self.folder)
 
     @property
     def skip(self) -> frozenset[bytes]:
@@ -146,9 +149,19 @@ def spaces(home: Path) -> Iterator[Space]:
     if not folder.is_dir():
         return
     for found in folder.iterdir():
-        try:
-            base = Path(os.fsdecode((found / "base").read_bytes()))
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-        if base.is_dir():
+        base = _base_of(found)
+        if base is not None and base.is_dir():
             yield Space(home, base)
+
+
+def _name_for(base: Path) -> str:
+    return blake3(os.fsencode(base)).hexdigest()[:16]
+
+
+def _base_of(folder: Path) -> Path | None:
+    """Whose space it is; ``None`` if that was lost with the power before it was on the disk."""
+    try:
+        base = Path(os.fsdecode((folder / "base").read_bytes()))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return base if _name_for(base) == folder.name else None

@@ -420,7 +420,8 @@ def _thawed(run: _Run, shop: Shop, status: Status, reason: str) -> RunResult:
     space.drop(run.room)
     state = space.scan().state.hash
     run.state = run.state or state
-    if state != run.state:
+    last = shop.records.last_success(space.base)
+    if state != run.state and (last is None or last[0] != state) and reason != _MOVED:
         reason = f"{reason} ({_MOVED})"
     result = nothing_done(
         status,
@@ -431,7 +432,7 @@ def _thawed(run: _Run, shop: Shop, status: Status, reason: str) -> RunResult:
         metrics=run.metrics(),
         test_output=run.test_output,
     )
-    facts = _after(run, shop, run.state, None)
+    facts = _after(run, shop, state, None)
     receipt = make_receipt(run.before, facts, result, shop.signer)
     shop.records.close(shop.records.record(run.before, facts, result, receipt, None))
     return result
