@@ -12,6 +12,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 PARTS = ("execution", "executors", "egress", "disclosure", "adapters", "mcp_calls")
+PARTS = ("execution", "executors", "egress", "disclosure", "workspace")
 
 
 def main() -> None:

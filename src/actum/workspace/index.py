@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import stat
 import struct
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -69,6 +70,7 @@ class _Folder:
     seen_ns: int
     entries: dict[bytes, Entry]
     dirty: bool = False
+    folders: list[bytes] = field(default_factory=list)
 
 
 @value(frozen=False, kw_only=False)
@@ -143,6 +145,8 @@ class Index:
         order: list[bytes] = []
         found: dict[bytes, _Folder] = {}
         waiting = [b""]
+        last = self.state
+        recorded = {b"": b"" if last is None else last.digest}
         entries = read = strangers = 0
         while waiting:
             path = waiting.pop()
@@ -167,12 +171,17 @@ class Index:
                         found_top.st_gid,
                     )
                     before = known.entries.get(name) if known else None
-                    if files.kind_of(look.st_mode) is Kind.FOLDER:
-                        here.entries[name] = files.entry_of(look, before.digest if before else b"")
-                        waiting.append(joined(path, name))
+                    if stat.S_ISDIR(look.st_mode):
+                        where = joined(path, name)
+                        entry = files.entry_of(look, before.digest if before else b"")
+                        here.dirty |= before is None or before[:2] != entry[:2]
+                        here.entries[name] = entry
+                        here.folders.append(name)
+                        recorded[where] = entry.digest
+                        waiting.append(where)
                         continue
                     if before is not None and known and _unchanged(before, look, known.seen_ns):
-                        here.entries[name] = before._replace(mode=files.permissions(look))
+                        here.entries[name] = before
                         continue
                     here.dirty = True
                     read += 1
@@ -184,16 +193,13 @@ class Index:
         digests: dict[bytes, bytes] = {}
         for path in reversed(order):
             here = found[path]
-            for name, entry in here.entries.items():
-                if entry.kind is Kind.FOLDER:
-                    here.entries[name] = entry._replace(digest=digests[joined(path, name)])
-            digests[path] = folder_digest(here.entries)
-            if not here.dirty:
-                known = self._load(path)
-                here.dirty = known is None or any(
-                    not entry.same_state(known.entries.get(name))
-                    for name, entry in here.entries.items()
-                )
+            for name in here.folders:
+                entry, digest = here.entries[name], digests[joined(path, name)]
+                here.dirty = here.dirty or entry.digest != digest
+                here.entries[name] = entry._replace(digest=digest)
+            # Nothing in it differs from the last look: its hash does not either.
+            known_digest = b"" if here.dirty else recorded.get(path, b"")
+            digests[path] = known_digest or folder_digest(here.entries)
         state = State(found_top.st_mode & 0o777, digests[b""])
         self._replace_all(found, state)
         return Scanned(state=state, entries=entries, read=read, strangers=strangers)
@@ -262,7 +268,10 @@ class Index:
                 if entries is None:
                     cursor.execute("DELETE FROM folders WHERE path = ?", (path,))
                 else:
-                    _store(cursor, path, _Folder(0, entries))
+                    # What did not change is still known; what did has stamps that no scan finds
+                    # again, because it was looked at in another place.
+                    known = self._load(path)
+                    _store(cursor, path, _Folder(known.seen_ns if known else 0, entries))
             _store_top(cursor, preview.state)
 
     def _load(self, path: bytes) -> _Folder | None:
@@ -335,8 +344,7 @@ def _store_top(cursor: sqlite3.Cursor, state: State) -> None:
 
 def _unchanged(before: Entry, look: os.stat_result, seen_ns: int) -> bool:
     return (
-        before.kind is files.kind_of(look.st_mode)
-        and before.size == look.st_size
+        before.size == look.st_size
         and before.mtime_ns == look.st_mtime_ns
         and before.ctime_ns == look.st_ctime_ns
         and before.inode == look.st_ino

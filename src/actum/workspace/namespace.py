@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
+from functools import cache
 
 from actum import kernel
 from actum.sandbox.spawner import TOOL_ID
@@ -32,11 +33,13 @@ def enter() -> None:
     kernel.mount("", "/", "", kernel.MS_REC | kernel.MS_SLAVE)
 
 
+@cache
 def tool_view(uid: int, gid: int) -> int:
     """A user namespace for idmapped mounts, in which the files of `uid` and `gid` are the tool's.
 
     The tool's id and the owner's change places, all others stay: the overlay itself works as
     root and needs an id of its own on the upper, or it could not even make its work folder.
+    Made once per process, which keeps it.
     """
     ready_read, ready_write = os.pipe()
     hold_read, hold_write = os.pipe()

@@ -46,8 +46,6 @@ class OverlayEngine:
                 os.makedirs(f"upper/{inner}")
             namespace.attach(str(ground.base), "lower", view=view)
             namespace.attach(".", "view", view=view)
-        if view >= 0:
-            os.close(view)
         self._upper = os.open(f"{self._room}/upper", files.FOLDER_FLAGS)
         self._anchor = os.open(self._room, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         self.shown = -1

@@ -1,0 +1,148 @@
+"""What keeping work items apart costs, beside git and cp: freeze, delta, hash, commit, roll back.
+
+10 of N files change. "owned": nobody else writes to the workspace, so its index is believed;
+"shared": it is looked through first (`scan`). Milliseconds, medians.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+SIZES = (100, 10_000, 100_000)
+ROUNDS = 7
+CHANGED = 10
+_GIT = ("git", "-c", "user.name=b", "-c", "user.email=b@b", "-c", "gc.auto=0")
+
+
+def measure() -> dict[str, Any]:
+    """In a process of its own, which may enter a namespace."""
+    done = subprocess.run(
+        [sys.executable, __file__], capture_output=True, text=True, check=True, cwd="/"
+    )
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+def main() -> None:
+    from actum.workspace import namespace
+
+    namespace.enter()
+    with tempfile.TemporaryDirectory(prefix="actum-bench-", dir=_disk()) as folder:
+        print(json.dumps({str(size): _one_size(Path(folder, str(size)), size) for size in SIZES}))
+
+
+def _disk() -> str | None:
+    return os.environ.get("ACTUM_BENCH_DIR")
+
+
+def _make(base: Path, size: int) -> list[Path]:
+    files = []
+    for number in range(size):
+        folder = base / f"d{number // 100:04d}"
+        if number % 100 == 0:
+            folder.mkdir(parents=True)
+        path = folder / f"f{number:06d}"
+        path.write_bytes(b"%d\n" % number * 20)
+        files.append(path)
+    return files
+
+
+def _one_size(folder: Path, size: int) -> dict[str, float]:
+    base = folder / "base"
+    files = _make(base, size)
+    picked = files[:: max(1, size // CHANGED)][:CHANGED]
+    times: dict[str, list[float]] = defaultdict(list)
+    _actum(folder, base, picked, times)
+    _git(folder, base, picked, times)
+    began = time.perf_counter()
+    subprocess.run(["cp", "-a", str(base), str(folder / "copy")], check=True)
+    times["cp -a"].append(time.perf_counter() - began)
+    shutil.rmtree(folder)
+    return {name: round(statistics.median(each) * 1000, 2) for name, each in times.items()}
+
+
+def _actum(folder: Path, base: Path, picked: list[Path], times: dict[str, list[float]]) -> None:
+    from actum.workspace import commit
+    from actum.workspace.engine import Ground
+    from actum.workspace.overlay import OverlayEngine
+    from actum.workspace.space import Space
+
+    home = folder / "home"
+    home.mkdir()
+    space = Space(home, base)
+    space.scan()
+    time.sleep(0.1)
+    for number in range(ROUNDS):
+        _time(times, "scan, shared", space.scan)
+        room = space.room(f"r{number}")
+        ground = Ground(base=base, place=base, room=room, home=home, skip=space.skip)
+        began = time.perf_counter()
+        engine = OverlayEngine(ground)
+        with engine.show():
+            times["freeze, owned"].append(time.perf_counter() - began)
+            for path in picked:
+                path.write_text(f"changed {number}\n")
+            with space.index() as index:
+                began = time.perf_counter()
+                delta = engine.delta(index)
+                after = index.preview(delta)
+                times["delta and hash"].append(time.perf_counter() - began)
+            began = time.perf_counter()
+            commit.stage(delta, engine, room)
+        staged_s = time.perf_counter() - began
+        began = time.perf_counter()
+        engine.close()
+        times["roll back"].append(time.perf_counter() - began)
+        with space.held(alone=True), space.index() as index:
+            began = time.perf_counter()
+            staged = commit.keep(delta, base, room)
+            space.change(room, staged, {}, lambda _record: None)
+            index.accept(after)
+            times["commit"].append(staged_s + time.perf_counter() - began)
+        assert space.scan().state == after.state
+
+
+def _git(folder: Path, base: Path, picked: list[Path], times: dict[str, list[float]]) -> None:
+    def git(*words: str) -> None:
+        command = [*_GIT, "--git-dir", str(folder / "git"), "--work-tree", str(base), *words]
+        subprocess.run(command, check=True, capture_output=True)
+
+    git("init", "-q")
+    git("add", "-A")
+    git("commit", "-qm", "base")
+    for number in range(3):
+        _time(
+            times,
+            "git freeze (add, write-tree), warm",
+            lambda: (git("add", "-A"), git("write-tree")),
+        )
+        for path in picked:
+            path.write_text(f"git {number}\n")
+        _time(times, "git commit after", lambda: (git("add", "-A"), git("commit", "-qm", "x")))
+        for path in picked:
+            path.write_text(f"undo {number}\n")
+        _time(
+            times,
+            "git roll back (reset, clean)",
+            lambda: (git("reset", "-q", "--hard"), git("clean", "-qfd")),
+        )
+
+
+def _time(times: dict[str, list[float]], name: str, work: Any) -> None:
+    began = time.perf_counter()
+    work()
+    times[name].append(time.perf_counter() - began)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,148 @@
+"""The index believes a file's stamps only when they prove something, and costs what changed."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from pathlib import Path
+
+import pytest
+
+from actum.errors import Refused
+from actum.workspace.index import Index
+from actum.workspace.space import Space
+from actum.workspace.tree import shown
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    folder = tmp_path / "base"
+    for name in ("a", "deep/er/b", "c"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(name)
+    return folder
+
+
+def _settled(index: Index, base: Path) -> None:
+    """Scanned when every stamp was old enough to be believed."""
+    time.sleep(0.05)
+    index.scan(base)
+
+
+@pytest.mark.req("002-22")
+def test_times_and_owners_are_no_part_of_a_state(tmp_path: Path, base: Path) -> None:
+    index = Index(tmp_path / "index")
+    first = index.scan(base).state
+    os.utime(base / "a", (1, 1))
+    os.utime(base / "deep", (1, 1))
+    assert index.scan(base).state == first
+    os.rename(base / "a", base / "other")
+    (base / "a").write_text("a")
+    os.unlink(base / "other")
+    assert index.scan(base).state == first
+
+
+@pytest.mark.req("002-22", "002-49")
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda base: (base / "a").write_text("A"),
+        lambda base: (base / "a").chmod(0o600),
+        lambda base: (base / "deep").chmod(0o700),
+        lambda base: base.chmod(0o700),
+        lambda base: (base / "empty").mkdir(),
+        lambda base: (base / "c").unlink(),
+        lambda base: (base / "c").rename(base / "d"),
+        lambda base: (base / "link").symlink_to("a"),
+    ],
+)
+def test_everything_else_is(tmp_path: Path, base: Path, change) -> None:
+    index = Index(tmp_path / "index")
+    first = index.scan(base).state
+    change(base)
+    second = index.scan(base).state
+    assert second.hash != first.hash
+    assert Index(tmp_path / "another").scan(base).state == second
+
+
+def test_only_what_changed_is_read(tmp_path: Path, base: Path) -> None:
+    index = Index(tmp_path / "index")
+    assert index.scan(base).read == 3
+    _settled(index, base)
+    assert index.scan(base).read == 0
+    (base / "deep/er/b").write_text("B")
+    assert index.scan(base).read == 1
+
+
+def test_an_edit_that_restores_size_and_time_is_seen(tmp_path: Path, base: Path) -> None:
+    index = Index(tmp_path / "index")
+    _settled(index, base)
+    before = index.scan(base).state
+    stamps = os.stat(base / "a")
+    (base / "a").write_text("x")
+    os.utime(base / "a", ns=(stamps.st_atime_ns, stamps.st_mtime_ns))
+    assert index.scan(base).state != before
+
+
+@pytest.mark.parametrize("racy", [True, False])
+def test_what_was_seen_within_a_tick_of_its_change_is_read_again(
+    tmp_path: Path, base: Path, racy: bool
+) -> None:
+    """A file can change again without a new stamp. The index is made to hold the digest from
+    before such a change; it may only be believed if it was taken late enough."""
+    index = Index(tmp_path / "index")
+    _settled(index, base)
+    _settled(index, base)
+    right = index.scan(base).state
+    index.close()
+    database = sqlite3.connect(tmp_path / "index")
+    with database:
+        names, records, seen = database.execute(
+            "SELECT names, records, seen_ns FROM folders WHERE path = x''"
+        ).fetchone()
+        at = names.split(b"\0").index(b"a") * 67 + 3  # kind, mode, then the digest
+        wrong = records[:at] + bytes(32) + records[at + 32 :]
+        if racy:
+            seen = os.stat(base / "a").st_ctime_ns
+        database.execute(
+            "UPDATE folders SET records = ?, seen_ns = ? WHERE path = x''", (wrong, seen)
+        )
+    database.close()
+    index = Index(tmp_path / "index")
+    index.scan(base)
+    believed = index.entry(b"a")
+    assert believed is not None
+    assert (believed.digest == bytes(32)) == (not racy)
+    assert index.scan(base).state == right
+
+
+def test_a_broken_index_is_made_anew(tmp_path: Path, base: Path) -> None:
+    space = Space(tmp_path / "home", base)
+    first = space.scan().state
+    (space.folder / "index.db").write_bytes(b"no database at all" * 100)
+    assert space.scan().state == first
+
+
+def test_names_are_told_so_that_they_can_be_told_apart() -> None:
+    assert shown("ü/a b".encode()) == "ü/a b"
+    assert shown(b"new\nline") == "new%0Aline"
+    assert shown(b"\xff") == "%FF"
+    assert shown(b"%41") == "%2541"
+
+
+def test_another_file_system_below_the_workspace_is_refused(tmp_path: Path) -> None:
+    if not Path("/proc/self").exists():
+        pytest.skip("no /proc")
+    with pytest.raises(Refused, match="another file system"):
+        Index(tmp_path / "index").scan(Path("/"), frozenset(_others()))
+
+
+def _others() -> set[bytes]:
+    """All of / but what is mounted below it."""
+    top = os.stat("/").st_dev
+    return {
+        os.fsencode(name)
+        for name in os.listdir("/")
+        if os.stat(f"/{name}", follow_symlinks=False).st_dev == top
+    }
