@@ -11,8 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 HERE = Path(__file__).parent
-PARTS = ("execution", "executors", "egress", "disclosure", "adapters", "mcp_calls")
-PARTS = ("execution", "executors", "egress", "disclosure", "workspace")
+PARTS = ("execution", "executors", "egress", "disclosure", "adapters", "mcp_calls", "workspace")
 
 
 def main() -> None:
