@@ -1,13 +1,10 @@
-"""Work items as documents, the admission rules at their boundaries, levels, and counted tests."""
+"""Work items as documents, the admission rules at their boundaries, and counted tests."""
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from actum.engine.work.admission import (
     Artifact,
@@ -19,7 +16,6 @@ from actum.engine.work.admission import (
     run_hash,
 )
 from actum.engine.work.counting import count_tests
-from actum.engine.work.levels import resolve_dependencies
 from actum.engine.work.model import Constraints, Metrics, RunResult, Status, WorkItem
 from actum.errors import ContractInvalid
 from actum.workspace.tree import Change, Entry, Kind, content_digest
@@ -240,58 +236,6 @@ def test_the_history_hash_knows_no_ids_and_no_times() -> None:
     }
     assert len(others) == 4
     assert first not in others
-
-
-def _item(name: str, agent: int, *dependencies: str) -> WorkItem:
-    return WorkItem(id=name, agent_id=f"agent-{agent}", description="x", dependencies=dependencies)
-
-
-@pytest.mark.req("002-77", "002-73", "002-76")
-def test_the_contracts_own_levels() -> None:
-    first = [_item(f"agent-{n}", n) for n in (1, 2, 3)]
-    second = [_item(f"agent-{n}", n, "agent-1", "agent-2", "agent-3") for n in (4, 5)]
-    reconciler = _item("agent-0", 0)
-    for order in itertools.islice(itertools.permutations([*first, *second, reconciler]), 0, 720, 7):
-        levels = resolve_dependencies(order)
-        assert [[item.id for item in level] for level in levels] == [
-            ["agent-1", "agent-2", "agent-3"],
-            ["agent-4", "agent-5"],
-            ["agent-0"],
-        ]
-
-
-@pytest.mark.req("002-72")
-@pytest.mark.parametrize(
-    ("items", "said"),
-    [
-        ((_item("a", 1, "a"),), "'a' depends on itself"),
-        ((_item("a", 1, "b"), _item("b", 2, "a")), "a -> b -> a"),
-        ((_item("a", 1, "nobody"),), "there is no work item 'nobody'"),
-        ((_item("a", 1), _item("a", 2)), "2 work items are called 'a'"),
-        ((_item("a", 1, "z"), _item("z", 0)), "they go round in a circle"),
-    ],
-)
-def test_what_is_no_order_is_refused(items: tuple[WorkItem, ...], said: str) -> None:
-    with pytest.raises(ContractInvalid, match=said):
-        resolve_dependencies(items)
-
-
-@pytest.mark.req("002-73")
-@given(st.lists(st.lists(st.integers(0, 11), max_size=4), max_size=12))
-def test_dependencies_lie_in_earlier_levels(wanted: list[list[int]]) -> None:
-    items = [
-        _item(f"i{n}", 1 + n % 9, *{f"i{m}" for m in needs if m < n})
-        for n, needs in enumerate(wanted)
-    ]
-    at = {
-        item.id: level
-        for level, members in enumerate(resolve_dependencies(items))
-        for item in members
-    }
-    assert at.keys() == {item.id for item in items}
-    for item in items:
-        earliest = 1 + max((at[name] for name in item.dependencies), default=-1)
-        assert at[item.id] == earliest
 
 
 @pytest.mark.req("002-28", "002-29")
