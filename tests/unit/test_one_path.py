@@ -54,6 +54,8 @@ ALLOWED: dict[str, set[str]] = {
     "sandbox/snippet.py": {"exec", "__import__"},
     # Inside as well: forks the interpreter of a session, and makes itself undumpable.
     "sandbox/session.py": {"fork", "ctypes"},
+    # Runs *inside* a sandbox, as the tool: the command of an agent is its payload.
+    "agents/inside/agent.py": {"subprocess"},
     # Starts Actum itself again: a work item's own process.
     "engine/work/process.py": {"subprocess", "Popen"},
     # Forks a helper that holds a user namespace, and starts nothing in it.
