@@ -56,7 +56,7 @@ class Point:
         setattr(holder, attribute, wrapped)
 
 
-_ENGINE, _RUNNER = "actum.engine.pipeline", "actum.runners.local"
+_RUNNER = "actum.runners.local"
 
 POINTS = (
     Point("open", "actum.wiring:Runtime.__init__", NOTHING, NOTHING),
@@ -64,11 +64,12 @@ POINTS = (
     Point("completion", "actum.wiring:complete", NOTHING, NOTHING),
     Point("gate", "actum.evidence.executions:Executions.get", NOTHING, NOTHING),
     Point("registry", "actum.registry.registry:Registry.entry", NOTHING, NOTHING),
-    Point("call", f"{_ENGINE}:build_call", NOTHING, NOTHING),
+    Point("call", "actum.adapters.kinds:transformed", NOTHING, NOTHING),
     Point("validation", "actum.engine.plan:check_inputs", NOTHING, NOTHING),
     Point("policy", "actum.engine.plan:effective_policy", NOTHING, NOTHING),
     Point("plan", "actum.engine.plan:make_plan", NOTHING, NOTHING),
     Point("foresight", f"{_RUNNER}:LocalRunner.foresee", NOTHING, NOTHING),
+    Point("place", "actum.runners.places:Queueing._take", NOTHING, NOTHING),
     Point("member", "actum.sandbox.host:Spawner._take", NOTHING, NOTHING),
     Point("launch", "actum.sandbox.host:Spawner.launch", NOTHING, NOTHING),
     Point("write-ahead", "actum.evidence.ledger:Ledger.write_ahead", NOTHING, OPEN),
