@@ -225,6 +225,9 @@ def test_a_kept_server_nobody_speaks_with_ends_and_is_sealed(tmp_path: Path) -> 
         rows = {row["limit"]: row for row in statement(rt, parent)["enforcement"]}
         assert rows["idle_ms"]["tripped"]
         assert said(ask(rt, "count")) == "1"
+        while rt.rooms.servers._kept:
+            assert time.monotonic() < until + 20, "its place is kept for ever"
+            time.sleep(0.1)
 
 
 def test_many_at_once_share_a_kept_server_one_after_another(tmp_path: Path) -> None:

@@ -50,19 +50,27 @@ class KeptServers:
     @contextmanager
     def turn(self, key: str, deadline: float) -> Iterator[KeptServer | None]:
         """The place for `key`, ours inside the block; ``None``: not in time."""
-        with self._guard:
-            place = self._kept.setdefault(key, KeptServer())
-            if self._sealer is None and not self._closed:
-                self._sealer = threading.Thread(target=self._seal, name="actum-kept", daemon=True)
-                self._sealer.start()
-        if not place.turn.acquire(timeout=max(0.0, deadline - time.monotonic())):
-            yield None
-            return
+        while True:
+            place = self._place(key)
+            if not place.turn.acquire(timeout=max(0.0, deadline - time.monotonic())):
+                yield None
+                return
+            with self._guard:
+                if self._kept.get(key) is place:
+                    break
+            place.turn.release()  # it was given up while we waited for it
         try:
             yield place
         finally:
             place.used = time.monotonic()
             place.turn.release()
+
+    def _place(self, key: str) -> KeptServer:
+        with self._guard:
+            if self._sealer is None and not self._closed:
+                self._sealer = threading.Thread(target=self._seal, name="actum-kept", daemon=True)
+                self._sealer.start()
+            return self._kept.setdefault(key, KeptServer())
 
     def make_room(self) -> bool:
         """End the one that has waited longest; false if none waits."""
@@ -84,13 +92,16 @@ class KeptServers:
 
     def _discard_ended(self, *, everything: bool) -> None:
         with self._guard:
-            places = list(self._kept.values())
-        for place in places:
+            places = list(self._kept.items())
+        for key, place in places:
             # One that is in use is its caller's to look after.
             if place.turn.acquire(blocking=everything):
                 try:
                     if place.talk is not None and (everything or place.talk.server.channel.ended):
                         place.discard()
+                    if place.talk is None:
+                        with self._guard:
+                            del self._kept[key]
                 except ActumError:
                     continue  # it is on record as far as it could be; whoever asks next is told
                 finally:

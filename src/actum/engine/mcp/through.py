@@ -164,14 +164,13 @@ class ThroughServer:
 
     def _key(self, plan: Plan) -> str:
         """What may share a server: all that decides what the server is and may do, but the time."""
-        policy = plan.policy.document()
-        policy["limits"] = {**policy["limits"], "timeout_ms": 0}
+        policy = replace(plan.policy, limits=replace(plan.policy.limits, timeout_ms=0))
         return sha256_json(
             {
                 "session": self._account.intent.session,
                 "by": self._contract.metadata.requested_by,
                 "tool": [plan.tool.pin, plan.adapter.sha256, plan.proof.executable.sha256],
-                "policy": policy,
+                "policy": policy.sha256,
                 "environment": dict(plan.environment),
                 "secrets": dict(self._contract.inputs.secrets),
                 "working_directory": plan.working_directory,
