@@ -83,7 +83,7 @@ POINTS = (
     Point("interpretation", "actum.engine.account:Account.seal", OPEN, CLOSED),
     Point("session", "actum.store.session_memory:ProcessSessions.put", OPEN, OPEN),
     Point("seal", "actum.evidence.ledger:Ledger.seal", OPEN, CLOSED),
-    Point("export", "actum.evidence.receipts:Receipts.export", CLOSED, CLOSED),
+    Point("export", "actum.evidence.receipts:Receipts.write", CLOSED, CLOSED),
     Point("close of the runner", f"{_RUNNER}:LocalRunner.close", CLOSED, CLOSED),
     Point("close", "actum.wiring:Runtime.close", CLOSED, CLOSED),
 )
