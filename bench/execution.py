@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import threading
@@ -12,9 +11,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import costs
+import load
+import warm
 from measured import interleaved, ratios
+from peers import Peers, peers
 from project import project
 
+import actum
 from actum import Runtime
 
 _TRUE = "/bin/true"
@@ -26,56 +30,65 @@ def _bare(*argv: str) -> Callable[[], object]:
     return lambda: subprocess.run(argv, capture_output=True, check=True)
 
 
-def _bwrap(*argv: str) -> Callable[[], object]:
-    wall = ["bwrap", "--unshare-all", "--ro-bind", "/usr", "/usr", "--symlink", "usr/bin", "/bin"]
-    wall += ["--symlink", "usr/lib", "/lib", "--symlink", "usr/lib64", "/lib64", "--proc", "/proc"]
-    return _bare(*wall, "--dev", "/dev", "--tmpfs", "/tmp", *argv)
-
-
 def measure(rounds: int = 200) -> dict[str, Any]:
-    with project() as root:
+    _compile()
+    with peers() as others, project() as root:
         os.chdir(root)
         with Runtime.open(root) as rt:
-            return {
-                "true": _true(rt, rounds),
-                "python": _snippet(rt, max(20, rounds // 3)),
-                "command": _command(max(10, rounds // 10)),
+            found: dict[str, Any] = {
+                "peers_left_out": others.left_out,
+                "true": _true(rt, others, rounds),
+                "python": _snippet(rt, others, max(20, rounds // 4)),
+                "command": _command(max(10, rounds // 8)),
                 "throughput": _throughput(rt),
+                "load": load.measure(_under_load(rt, others)),
+                "costs": costs.measure(rt),
+                "preload_numpy": warm.preload(rt),
                 "stdout_1_gib": _volume(rt),
             }
+        with Runtime.open(root) as rt:
+            found["memory"] = warm.memory(rt)
+        return found
 
 
-def _true(rt: Runtime, rounds: int) -> dict[str, Any]:
-    contenders: dict[str, Callable[[], object]] = {
-        "bare": _bare(_TRUE),
-        "actum": lambda: rt.exec("nothing").check(),
-    }
-    if shutil.which("bwrap"):
-        contenders["bwrap"] = _bwrap(_TRUE)
-    try:
-        import nono_py
-        import sandlock
-    except ImportError:
-        pass
-    else:
-        box = sandlock.Sandbox()
-        contenders["sandlock"] = lambda: box.run([_TRUE])
-        contenders["nono"] = lambda: nono_py.sandboxed_exec(nono_py.CapabilitySet(), [_TRUE])
-    results = interleaved(contenders, rounds)
-    return {"results": results, "ratios": ratios(results, "bare")}
+def _compile() -> None:
+    """As an installed package is: no part of a start may be the compiler's."""
+    for folder in (Path(actum.__file__).parent, Path(sys.prefix) / "lib"):
+        words = [sys.executable, "-m", "compileall", "-q", str(folder)]
+        subprocess.run(words, capture_output=True, check=False)
 
 
-def _snippet(rt: Runtime, rounds: int) -> dict[str, Any]:
+def _true(rt: Runtime, others: Peers, rounds: int) -> dict[str, Any]:
+    bare, ours = _bare(_TRUE), lambda: rt.exec("nothing").check()
+    results = interleaved({"bare": bare, "actum": ours, **others.true}, rounds)
+    found = {"results": results, "ratios": ratios(results, "bare")}
+    if others.slow:
+        slow = interleaved({"bare": bare, "actum": ours, **others.slow}, max(5, rounds // 20))
+        for name in others.slow:
+            found["results"][name] = slow[name]
+            found["ratios"][name] = ratios(slow, "bare")[name]
+    return found
+
+
+def _snippet(rt: Runtime, others: Peers, rounds: int) -> dict[str, Any]:
     results = interleaved(
         {
             "bare": _bare(_PYTHON, "-c", "print(1)"),
             "actum": lambda: rt.python("print(1)").check(),
+            **others.snippet,
             "pause": lambda: time.sleep(0.02),
         },
         rounds,
     )
     results.pop("pause")
     return {"results": results, "ratios": ratios(results, "bare")}
+
+
+def _under_load(rt: Runtime, others: Peers) -> dict[str, Callable[[], object]]:
+    found = {"bare": _bare(_TRUE), "actum": lambda: rt.exec("nothing").check()}
+    if "bwrap" in others.true:
+        found["bwrap"] = others.true["bwrap"]  # the only peer that many threads may ask at once
+    return found
 
 
 def _command(rounds: int) -> dict[str, Any]:

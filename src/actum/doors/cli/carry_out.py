@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import signal
 import sys
@@ -37,6 +38,8 @@ def carry_out(
     from actum.wiring import Runtime
 
     with Runtime(begun.settings, session=session, pool=False, spawner=begun.spawner) as runtime:
+        gc.freeze()  # what is here now stays: only what comes is looked through from here on
+        gc.enable()
         contract = asked(runtime, **given)
         if save is not None:
             from actum.doors.cli.save import save_contract

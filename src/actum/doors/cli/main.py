@@ -5,10 +5,14 @@ The only place where an error of ours becomes text, JSON and an exit code. It de
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import os
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
+
+from actum.doors.cli.plain import understood
 
 if TYPE_CHECKING:
     import click
@@ -47,7 +51,19 @@ COMMANDS = {
 def main(arguments: Sequence[str] | None = None) -> None:
     """The entry point: always exits."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    sys.exit(_run(given))
+    code = _run(given)
+    if arguments is None and understood(given) is not None:
+        _leave(code)
+    sys.exit(code)
+
+
+def _leave(code: int) -> NoReturn:
+    """At once: what was to be closed is closed, and taking the interpreter apart takes longer than
+    starting the tool did."""
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code)
 
 
 def _run(arguments: list[str]) -> int:
@@ -74,10 +90,9 @@ def _run(arguments: list[str]) -> int:
 
 
 def _carried_out(arguments: list[str]) -> int:
-    from actum.doors.cli.plain import understood
-
     asked = understood(arguments)
     if asked is not None:
+        gc.disable()  # hardly anything of what is imported now is ever garbage; see carry_out
         from actum.doors.cli.asked import Usage
         from actum.doors.cli.carry_out import carry_out
 

@@ -1,0 +1,189 @@
+"""Where the time of one governed execution goes: each step of governance, and each guard.
+
+The steps are timed by wrapping functions of the product in this process only; the product has no
+mode without one of them. The guards are timed alone, in processes of a helper that is like the
+spawner: what one costs by itself, over a bare fork. In an execution some of them overlap.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from actum import Runtime
+
+_SOURCE = str(Path(__file__).parent.parent / "src")
+
+_GUARDS = """
+import json, os, sys, time
+sys.path.insert(0, sys.argv[1]); rounds = int(sys.argv[2])
+from actum import kernel
+from actum.sandbox import landlock, probe, root, seccomp, spawner
+from actum.sandbox.cgroup import fresh_name
+groups = probe.examine().cgroups
+
+def plain(child):
+    pid = os.fork()
+    if pid == 0:
+        try: child(); os._exit(0)
+        except BaseException: os._exit(1)
+    return os.waitpid(pid, 0)[1]
+
+def apart(child):
+    pid, pidfd = kernel.clone_process(spawner._NAMESPACES)
+    if pid == 0:
+        try: child(); os._exit(0)
+        except BaseException: os._exit(1)
+    os.close(pidfd)
+    return os.waitpid(pid, 0)[1]
+
+def nothing(): pass
+def program(): os.execve("/bin/true", ["true"], {})
+def own_root(): root.prepare(template.folder)
+def rules():
+    kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
+    landlock.restrict_self(landlock.ruleset([(p, landlock.READ) for p in ("/usr", "/etc", "/proc")],
+                                            template.abi))
+def filtered():
+    kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
+    seccomp.install(template.programs[True])
+def grouped():
+    group = groups.make(fresh_name())
+    group.limit(memory_bytes=256 << 20, cpu_cores=1, children=64)
+    doors = group.open_doors()
+    def join():
+        for door in doors: os.write(door, b"0")
+    status = plain(join)
+    for door in doors: os.close(door)
+    group.remove()
+    return status
+
+taken, failed = {}, []
+def compare(**ways):
+    # Each over a bare fork, in turns.
+    failed.extend(name for name, way in ways.items() if way())
+    for name in failed: ways.pop(name, None)
+    for _ in range(rounds):
+        for name, way in {"fork": lambda: plain(nothing), **ways}.items():
+            began = time.perf_counter()
+            way()
+            taken.setdefault(name, []).append((time.perf_counter() - began) * 1e3)
+
+# First: the template is mounted where the groups are.
+compare(cgroups=grouped, exec=lambda: plain(program))
+template = spawner._prepare()
+compare(namespaces=lambda: apart(nothing), root=lambda: apart(own_root),
+        landlock=lambda: plain(rules), seccomp=lambda: plain(filtered))
+print(json.dumps({"taken": taken, "failed": failed}))
+"""
+
+
+def guards(rounds: int = 100) -> dict[str, Any]:
+    """Milliseconds of each guard over a bare fork, medians."""
+    done = subprocess.run(
+        [os.path.realpath(sys.executable), "-I", "-S", "-c", _GUARDS, _SOURCE, str(rounds)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        return {"left_out": done.stderr.strip().rpartition("\n")[2][:200]}
+    said = json.loads(done.stdout)
+    median = {name: statistics.median(values) for name, values in said["taken"].items()}
+    over = {name: median[name] - median["fork"] for name in median if name != "fork"}
+    if "root" in over and "namespaces" in over:
+        over["root"] -= over["namespaces"]
+    return {
+        "fork_ms": round(median["fork"], 3),
+        "over_a_fork_ms": {name: round(max(0.0, cost), 3) for name, cost in over.items()},
+        "left_out": said["failed"],
+    }
+
+
+class _Steps:
+    """Own time of each wrapped function: what it called and was wrapped too is not its own."""
+
+    def __init__(self) -> None:
+        self.taken: dict[str, list[float]] = {}
+        self._running: list[float] = []
+        self._restore: list[Callable[[], None]] = []
+
+    def wrap(self, label: str, owner: Any, name: str) -> None:
+        original = getattr(owner, name)
+
+        @functools.wraps(original)
+        def timed(*args: Any, **words: Any) -> Any:
+            began = time.perf_counter()
+            self._running.append(0.0)
+            try:
+                return original(*args, **words)
+            finally:
+                whole = time.perf_counter() - began
+                inner = self._running.pop()
+                if self._running:
+                    self._running[-1] += whole
+                self.taken.setdefault(label, []).append((whole - inner) * 1e3)
+
+        setattr(owner, name, timed)
+        self._restore.append(lambda: setattr(owner, name, original))
+
+    def undo(self) -> None:
+        for restore in self._restore:
+            restore()
+
+
+def steps(rt: Runtime, rounds: int = 100) -> dict[str, Any]:
+    """Mean milliseconds per execution and step, in the order of the pipeline."""
+    from actum.engine import pipeline, plan
+    from actum.engine.account import Account
+    from actum.evidence.ledger import Ledger
+    from actum.registry.registry import Registry
+    from actum.runners.local import LocalRunner
+
+    timing = _Steps()
+    order = (
+        ("parsing and filling in", Runtime, "contract"),
+        ("registry", Registry, "entry"),
+        ("checks and policy", plan, "judge"),
+        ("plan and proof", plan, "make_plan"),
+        ("write-ahead record", Ledger, "write_ahead"),
+        ("sandbox and tool", LocalRunner, "run"),
+        ("interpretation", Account, "seal"),
+        ("receipt and final record", Ledger, "seal"),
+        ("the rest of the pipeline", pipeline, "execute"),
+    )
+    for label, owner, name in order:
+        timing.wrap(label, owner, name)
+    wiring = sys.modules["actum.wiring"]
+    before, wiring.execute = wiring.execute, pipeline.execute  # type: ignore[attr-defined]
+    whole = []
+    try:
+        for _ in range(rounds):
+            began = time.perf_counter()
+            rt.exec("nothing").check()
+            whole.append((time.perf_counter() - began) * 1e3)
+    finally:
+        wiring.execute = before  # type: ignore[attr-defined]
+        timing.undo()
+    each = {
+        label: round(sum(timing.taken.get(label, [])) / rounds, 3)
+        for label, _, _ in order
+        if label in timing.taken
+    }
+    rest = max(0.0, statistics.mean(whole) - sum(each.values()))
+    return {
+        "mean_ms": round(statistics.mean(whole), 3),
+        "steps_ms": {**each, "asking": round(rest, 3)},
+    }
+
+
+def measure(rt: Runtime) -> dict[str, Any]:
+    return {"guards": guards(), "steps": steps(rt)}

@@ -1,0 +1,105 @@
+"""What waiting costs in memory, and what importing ahead saves."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from measured import interleaved, ratios
+
+from actum import Runtime
+
+_PYTHON = "/usr/bin/python3"
+
+
+def _descendants(pid: int) -> set[int]:
+    children: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                stat = Path(f"/proc/{name}/stat").read_text()
+            except OSError:
+                continue
+            children.setdefault(int(stat.rpartition(")")[2].split()[1]), []).append(int(name))
+    found: set[int] = set()
+    waiting = [pid]
+    while waiting:
+        new = children.get(waiting.pop(), [])
+        found.update(new)
+        waiting.extend(new)
+    return found
+
+
+def _proportional_kib(pids: set[int]) -> int:
+    """PSS: shared pages count by their share."""
+    total = 0
+    for pid in pids:
+        try:
+            text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+        except OSError:
+            continue
+        total += next(int(line.split()[1]) for line in text.splitlines() if line.startswith("Pss:"))
+    return total
+
+
+def _children(pid: int) -> set[int]:
+    return {each for each in _descendants(pid) if _parent(each) == pid}
+
+
+def _parent(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
+
+
+def memory(rt: Runtime) -> dict[str, Any]:
+    """Kibibytes, shared pages by their share: the spawner, and each member that waits with all
+    its processes. A member after a snippet may be an interpreter; the difference tells."""
+    before = _children(os.getpid())
+    rt.exec("nothing").check()
+    time.sleep(1)
+    (spawner,) = _children(os.getpid()) - before
+    prepared = _children(spawner)
+    found = {"spawner_kib": _proportional_kib({spawner}), **_of_members("sandbox", prepared)}
+    for _ in range(2):
+        rt.python("1").check()
+        time.sleep(1)
+    return {**found, **_of_members("interpreter", _children(spawner) - prepared)}
+
+
+def _of_members(name: str, members: set[int]) -> dict[str, int]:
+    every = members.union(*(_descendants(pid) for pid in members))
+    each = _proportional_kib(every) // max(1, len(members))
+    return {f"{name}_members": len(members), f"per_{name}_kib": each}
+
+
+def preload(rt: Runtime, rounds: int = 15) -> dict[str, Any]:
+    """A snippet that needs numpy: imported before it was asked for, beside a bare import."""
+    snippet = "import numpy\nint(numpy.arange(10).sum())"
+    installed = Path(sys.prefix, "lib", f"python3.{sys.version_info.minor}", "site-packages")
+    venv = rt.settings.root / "venv"
+    packages = venv / installed.relative_to(sys.prefix)
+    for name in ("numpy", "numpy.libs"):
+        if (installed / name).is_dir():
+            shutil.copytree(installed / name, packages / name)
+    environment = {**os.environ, "PYTHONPATH": str(packages)}
+    contenders: dict[str, Callable[[], object]] = {
+        "bare import": lambda: subprocess.run(
+            [_PYTHON, "-c", snippet], capture_output=True, check=True, env=environment
+        ),
+        "actum": lambda: rt.python(snippet, preload=["numpy"], venv=venv).check(),
+        "pause": lambda: time.sleep(0.4),  # the next interpreter imports meanwhile
+    }
+    try:
+        results = interleaved(contenders, rounds)
+    except Exception as error:  # noqa: BLE001  listed with its reason
+        return {"left_out": f"{type(error).__name__}: {error}"[:300]}
+    results.pop("pause")
+    return {"results": results, "ratios": ratios(results, "bare import")}
