@@ -122,7 +122,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Lab:
 
 @pytest.mark.soak
 @pytest.mark.req("002-35", "002-47")
-@pytest.mark.parametrize(("phase", "wanted"), [("all", 12), ("commit", 36)])
+@pytest.mark.parametrize(("phase", "wanted"), [("all", 8), ("commit", 24)])
 def test_killed_at_any_moment_it_is_wholly_before_or_wholly_after(
     lab: Lab, phase: str, wanted: int
 ) -> None:

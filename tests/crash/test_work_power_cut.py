@@ -133,7 +133,7 @@ def test_a_power_cut_during_the_commit_leaves_before_or_after(tmp_path: Path) ->
 
 def _cut(disk: Disk) -> None:
     lab = Lab(disk.place)
-    cuts, wrong = _after_power_cuts(disk, lab, "shutdown", 14)
+    cuts, wrong = _after_power_cuts(disk, lab, "shutdown", 10)
     assert wrong == []
     assert cuts > 0
 
