@@ -41,6 +41,7 @@ _GUESS: Limits = {
     "scratch_bytes": 256 * _MIB,
 }
 _READY = b"ready"
+_DIGITS = 9  # of a number in the name of a group
 #: What a member cannot change any more: (allow_fork, steady).
 Kind = tuple[bool, bool]
 #: So many executions without one that had to wait, and fewer members are kept.
@@ -194,6 +195,9 @@ class Spawner:
         self._ready = False
         self._cgroups: Cgroups | None = None
         self._equipped = self._taught = False
+        self._mark = ""  #: how the names of its groups begin; a number follows
+        self._folders: list[str] = []
+        self._heard_of = 0  #: the last of these numbers that we were told
         self._last: Make = {"allow_fork": True, "steady": False, **_GUESS}
         self._asked: deque[Kind] = deque()  #: members that are being made, by kind
         self._waiting: Counter[Kind] = Counter()  #: executions that wait for one
@@ -245,8 +249,9 @@ class Spawner:
             return
         from actum.sandbox.cgroup import fresh_number, owner_mark  # a spawner starts before these
 
-        recipe, folders = self._cgroups.recipe(f"{owner_mark()}-{fresh_number()}")
-        opened = [os.open(folder, os.O_RDONLY | os.O_DIRECTORY) for folder in folders]
+        self._mark = f"{owner_mark()}-{fresh_number()}"
+        recipe, self._folders = self._cgroups.recipe(self._mark)
+        opened = [os.open(folder, os.O_RDONLY | os.O_DIRECTORY) for folder in self._folders]
         try:
             # If it died meanwhile, whoever waits for it is told why.
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
@@ -374,6 +379,7 @@ class Spawner:
             pidfd=descriptors[wire.PIDFD],
         )
         cgroup = self._cgroups.made(told["group"], descriptors[wire.OOM])
+        self._heard_of = int(told["group"].removeprefix(self._mark))
         trees = descriptors[wire.TREES]
         self._members.append(_Member(kind, sandbox, cgroup, trees))
 
@@ -437,14 +443,8 @@ class Spawner:
             if self._process.stderr is not None:
                 self._process.stderr.close()
             self._process = None
-            with contextlib.suppress(OSError):
-                while self._asked:  # made, and not heard of yet
-                    packet, descriptors = receive(self._socket)
-                    if not packet:
-                        break
-                    if packet != _READY:
-                        with contextlib.suppress(SandboxUnavailable):
-                            self._admit(packet, descriptors)
+            self._take_in_the_rest(self._socket)
+            self._remove_unheard_of()
             self._socket.close()
             self._socket = None
         if self._opener is not None:
@@ -454,6 +454,33 @@ class Spawner:
             member.discard()
         self._members = []
         self._asked.clear()
+
+    def _take_in_the_rest(self, server: socket.socket) -> None:
+        """Members that were made and not heard of yet: their groups are ours to remove."""
+        resets = 0
+        while self._asked and resets < 2:
+            try:
+                packet, descriptors = receive(server)
+            except ConnectionResetError:
+                resets += 1  # told once, before what is still there
+                continue
+            if not packet:
+                return
+            if packet != _READY:
+                with contextlib.suppress(SandboxUnavailable):
+                    self._admit(packet, descriptors)
+
+    def _remove_unheard_of(self) -> None:
+        """Groups of a member that was just being made when the spawner was killed."""
+        from actum.sandbox.cgroup import remove_folder
+
+        for folder in self._folders:
+            for name in os.listdir(folder):
+                number = name.removeprefix(self._mark)
+                if number != name and len(number) == _DIGITS and int(number) > self._heard_of:
+                    with contextlib.suppress(OSError):  # it is left to the next sweep
+                        remove_folder(f"{folder}/{name}")
+        self._folders, self._heard_of = [], 0
 
     def close(self) -> None:
         """Hang up; the spawner ends and takes every sandbox still alive with it."""

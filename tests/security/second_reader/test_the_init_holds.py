@@ -6,15 +6,17 @@ import os
 import select
 import signal
 import subprocess
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from actum.contract.model import RunnerKind
 from actum.runners.local import LocalRunner
-from actum.sandbox import probe
 from actum.sandbox.host import _GUESS, Spawner
-from hostile.jail import Jail
+from actum.sandbox.probe import examine
+from hostile.jail import Jail, own_cgroups
 
 pytestmark = pytest.mark.sandbox
 
@@ -72,7 +74,7 @@ def test_children_that_end_while_they_are_counted_do_not_take_the_init_along(
 
 
 def test_a_host_that_gives_up_at_once_does_not_end_the_spawner(jail: Jail) -> None:
-    found = probe.examine()
+    found = examine()
     assert found.cgroups is not None
     spawner = Spawner()
     spawner.equip(found.cgroups)
@@ -117,3 +119,33 @@ print(resource.getrlimit(resource.RLIMIT_NOFILE))
 """
     assert jail.said(jail.python(program)) == "(1, 1)\n(1, 1)\n(64, 64)"
     assert jail.outside_python(program).endswith("(0, 0)\n(64, 64)")
+
+
+def test_a_spawner_that_is_killed_leaves_no_groups_behind() -> None:
+    found = examine()
+    assert found.cgroups is not None
+    before = own_cgroups()
+    spawner = Spawner(pool_size=4)
+    spawner.equip(found.cgroups)
+    make = {"allow_fork": True, "steady": False, **_GUESS}
+    try:
+        spawner._take(make).discard()  # type: ignore[arg-type]
+        spawner.refill()
+        process = spawner._process
+        assert process is not None
+        _until(lambda: len(own_cgroups()) > len(before))
+        process.kill()
+        process.wait()
+        spawner._take(make).discard()  # type: ignore[arg-type]
+        assert spawner._process is not process
+    finally:
+        spawner.close()
+    assert own_cgroups() == before
+
+
+def _until(happens: Callable[[], bool]) -> None:
+    for _ in range(1_000):
+        if happens():
+            return
+        time.sleep(0.01)
+    raise AssertionError("it never happened")
