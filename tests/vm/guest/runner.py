@@ -41,8 +41,17 @@ def promises(role: str, groups: str) -> None:
     def tell(check: str, ok: bool, seen: object = "") -> None:
         report.tell(role, check, ok, seen)
 
-    with Runtime.temporary() as runtime:
-        at_rest = report.groups_below(groups)
+    with Runtime.temporary() as runtime:  # the third is one that was prepared
+        results = [runtime.exec("shell", stdin="echo out") for _ in range(3)]
+        wanted = [(0, "out\n")] * 3
+        found = [said(result)[1:3] for result in results]
+        tell("prepared ones serve as well", found == wanted, found)
+    at_rest = report.groups_below(groups)
+    sandboxes = [path for path in at_rest if path.rpartition("/")[2].count("-") == 3]
+    tell("and leave no group", sandboxes == [], sandboxes)
+
+    # Made when asked for: what there is of groups then belongs to an execution.
+    with Runtime.temporary(pool=False) as runtime:
 
         def shell(program: str, **limits: object) -> Result:
             settings = {
