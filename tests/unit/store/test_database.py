@@ -175,7 +175,7 @@ def test_a_damaged_page_is_found_when_it_is_read(home: Path) -> None:
         cursor.executemany(AUDIT, [(os.urandom(3000),) for _ in range(50)])
     database.close()
     content = bytearray((home / "actum.db").read_bytes())
-    content[4096 * 20 :] = b"\xff" * len(content[4096 * 20 :])
+    content[-4096 * 20 :] = b"\xff" * 4096 * 20  # records, not the schema at the beginning
     (home / "actum.db").write_bytes(content)
     database = Database.open(home)
     with pytest.raises(EvidenceUnavailable, match="damaged"):
