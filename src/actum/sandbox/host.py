@@ -359,6 +359,11 @@ class Spawner:
         with self._lock:
             if not packet:
                 raise _died()
+            if server is not self._socket:  # it died, and somebody started another meanwhile
+                told = json.loads(packet)
+                if "error" not in told:
+                    self._member((True, False), told, descriptors).discard()
+                raise _died()
             self._admit(packet, descriptors)
 
     def _admit(self, packet: bytes, descriptors: list[int]) -> None:
@@ -369,6 +374,10 @@ class Spawner:
                 f"The limits could not be set up: {told['error']}.",
                 remedy="`actum doctor` tells what this host offers.",
             )
+        self._members.append(self._member(kind, told, descriptors))
+        self._heard_of = int(told["group"].removeprefix(self._mark))
+
+    def _member(self, kind: Kind, told: dict[str, Any], descriptors: list[int]) -> _Member:
         if self._cgroups is None:
             raise AssertionError("a member was made without a recipe for its groups")
         sandbox = Sandbox(
@@ -379,9 +388,8 @@ class Spawner:
             pidfd=descriptors[wire.PIDFD],
         )
         cgroup = self._cgroups.made(told["group"], descriptors[wire.OOM])
-        self._heard_of = int(told["group"].removeprefix(self._mark))
         trees = descriptors[wire.TREES]
-        self._members.append(_Member(kind, sandbox, cgroup, trees))
+        return _Member(kind, sandbox, cgroup, trees)
 
     def refill(self) -> None:
         """An execution has ended: have members ready for the next. Returns at once."""
