@@ -26,7 +26,7 @@ from actum.policy.settings import PolicySettings
 from actum.registry.model import Tool
 from actum.value import replace, value
 
-_GOVERNING = ("actum.toml", "tools", "tools.lock", "rules")
+_GOVERNING = ("actum.toml", "tools", "tools.lock", "rules", "agents")
 _GIT = (".git/hooks", ".git/config")
 
 

@@ -249,7 +249,7 @@ def test_what_governs_the_project_is_never_writable() -> None:
         sorted(
             f"{REPO}/{name}"
             for name in (
-                "actum.toml", "tools", "tools.lock", "rules", ".git/hooks", ".git/config",
+                "actum.toml", "tools", "tools.lock", "rules", "agents", ".git/hooks", ".git/config",
             )
         )
     )  # fmt: skip
