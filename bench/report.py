@@ -91,10 +91,10 @@ def _bars(results: Mapping[str, Any]) -> list[tuple[str, str, str, object]]:
         ("memory of a waiting sandbox", "", "", f"{memory['per_sandbox_kib']} KiB"),
         ("memory of a waiting interpreter", "", "", f"{memory['per_interpreter_kib']} KiB"),
     ]
-    if "executors" in results:
+    if "latency" in results.get("executors", {}):
         call = results["executors"]["latency"]["actum"]["p50_ms"]
         rows.append(("pure executor call, p50", "≤ 2 ms", "≤ 1 ms", f"{call} ms"))
-    if "egress" in results:
+    if "ratio" in results.get("egress", {}):
         rows.append(("relay ÷ direct loopback, 1 GiB", "≥ 0.3", "", results["egress"]["ratio"]))
     return rows
 

@@ -9,8 +9,10 @@ import platform
 import subprocess
 import sys
 import time
+import traceback
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).parent
 PARTS = ("execution", "executors", "egress", "disclosure", "adapters", "mcp_calls", "workspace")
@@ -18,7 +20,7 @@ PARTS = ("execution", "executors", "egress", "disclosure", "adapters", "mcp_call
 
 def main() -> None:
     sys.path.insert(0, str(HERE))
-    results = {
+    results: dict[str, Any] = {
         "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "kernel": platform.release(),
         "python": platform.python_version(),
@@ -32,16 +34,24 @@ def main() -> None:
             check=True,
         ).stdout.strip(),
     }
-    for part in PARTS:
-        if (HERE / f"{part}.py").exists():
-            print(f"measuring {part} …", flush=True)
-            began = time.monotonic()
+    failed = []
+    for part in sys.argv[1:] or PARTS:
+        print(f"measuring {part} …", flush=True)
+        began = time.monotonic()
+        try:
             results[part] = importlib.import_module(part).measure()
-            print(f"  {time.monotonic() - began:.0f} s", flush=True)
-    (HERE / "results.json").write_text(json.dumps(results, indent=1) + "\n")
+        except Exception as error:  # noqa: BLE001  the other figures are worth having; we exit with 1
+            traceback.print_exc()
+            results[part] = {"failed": f"{type(error).__name__}: {error}"[:300]}
+            failed.append(part)
+        os.chdir(HERE)
+        print(f"  {time.monotonic() - began:.0f} s", flush=True)
+        (HERE / "results.json").write_text(json.dumps(results, indent=1) + "\n")
     print(json.dumps(results, indent=1))
-    print("drawn:", ", ".join(importlib.import_module("plots").draw(results)))
-    importlib.import_module("report").write(results)
+    if "failed" not in results.get("execution", {"failed": "not asked for"}):
+        print("drawn:", ", ".join(importlib.import_module("plots").draw(results)))
+        importlib.import_module("report").write(results)
+    sys.exit(f"not measured: {', '.join(failed)}" if failed else 0)
 
 
 if __name__ == "__main__":
