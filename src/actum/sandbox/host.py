@@ -275,7 +275,10 @@ class Spawner:
             "steady": request["steady"],
             **wire.figures(request),
         }
-        member = self._take(make)
+        try:
+            member = self._take(make)
+        except _SpawnerDied:
+            member = self._take(make)  # nothing was given to the dead one: another serves as well
         try:
             if request["grants"]:
                 self._have_opened(request["grants"], owner, member.trees)
@@ -507,8 +510,12 @@ def _has_hung_up(peer: socket.socket | None) -> bool:
     return peer is None or bool(poll.poll(0))
 
 
-def _died() -> SandboxUnavailable:
-    return SandboxUnavailable(
+class _SpawnerDied(SandboxUnavailable):
+    pass
+
+
+def _died() -> _SpawnerDied:
+    return _SpawnerDied(
         "The spawner process died before it took the order; the tool was not started.",
         remedy="Run the command again; `actum doctor` tells what this host offers.",
     )
