@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 #: More than a namespace takes to vanish; one that does not is stuck in the kernel.
 _DEATH_MS = 10_000
+#: One that waits asks so often, if what comes is dead each time.
+_MOST_ASKED = 5
 _SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 _BOOT = (
     "import sys; sys.path.insert(0, sys.argv[1]); from actum.sandbox.spawner import main; "
@@ -326,14 +328,18 @@ class Spawner:
             self._calm = 0
             self._wanted = min(self._pool_size, self._wanted + 1)
             self._waiting[kind] += 1
+        asked = 0
         try:
-            with self._lock:
-                if self._asked.count(kind) < self._waiting[kind]:
-                    self._ask(server, make)
             while True:
                 with self._receiving:
                     with self._lock:
                         found = self._pop(kind)
+                        # Also after one that came and was dead: nobody else would ask for us.
+                        if found is None and self._asked.count(kind) < self._waiting[kind]:
+                            asked += 1
+                            if asked > _MOST_ASKED:
+                                raise _no_member_lives()
+                            self._ask(server, make)
                     if found is not None:
                         return found
                     self._hear(server)
@@ -512,6 +518,13 @@ def _has_hung_up(peer: socket.socket | None) -> bool:
 
 class _SpawnerDied(SandboxUnavailable):
     pass
+
+
+def _no_member_lives() -> SandboxUnavailable:
+    return SandboxUnavailable(
+        f"{_MOST_ASKED} sandboxes in a row died as they were prepared; the tool was not started.",
+        remedy="Look for what kills them in the host's log; `actum doctor` tells what is lacking.",
+    )
 
 
 def _died() -> _SpawnerDied:
