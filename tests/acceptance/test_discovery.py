@@ -95,14 +95,9 @@ def test_a_refresh_reads_the_tools_again(fresh: Terminal) -> None:
 def test_a_second_execution_in_another_process_parses_no_document(fresh: Terminal) -> None:
     words = ("exec", "ripgrep", "-p", "pattern=x", "--set", "outputs.exit_code=1")
     assert fresh.actum(*words).code == 0
-    program = (
-        "import sys; from actum.doors.cli.main import main\n"
-        f"sys.argv = {['actum', *words]}\n"
-        "try: main()\n"
-        "finally: print('yaml' in sys.modules, 'actum.registry.registry' in sys.modules)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=fresh.folder, capture_output=True, text=True
-    )
+    command = [sys.executable, "-X", "importtime", "-m", "actum.doors.cli.main", *words]
+    done = subprocess.run(command, cwd=fresh.folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1] == "False True"
+    loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert "actum.registry.registry" in loaded
+    assert "yaml" not in loaded

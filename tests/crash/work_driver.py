@@ -23,7 +23,7 @@ sys.path.insert(0, str(HERE))
 import injector  # noqa: E402
 
 from actum import Runtime  # noqa: E402
-from actum.engine.work import carry  # noqa: E402
+from actum.engine.work import records  # noqa: E402
 from actum.workspace import commit, namespace, space  # noqa: E402
 
 #: EXT4_IOC_SHUTDOWN and XFS_IOC_GOINGDOWN, without flushing the journal.
@@ -67,7 +67,8 @@ def break_protocol(what: str) -> None:
         commit.kernel.syncfs = lambda _descriptor: None
         commit.sync_folder = lambda _folder: None
         whole = commit.write_whole
-        commit.write_whole = lambda path, content, *, synced: whole(path, content, synced=False)
+        for room in (commit, space, records):
+            room.write_whole = lambda path, content, *, synced: whole(path, content, synced=False)
 
 
 def main() -> None:

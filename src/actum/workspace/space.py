@@ -105,7 +105,8 @@ class Space:
     def change(self, room: Path, staged: Staged, record: Mapping[str, Any], finish: Finish) -> None:
         """Make a staged delta the workspace's state; only while the lock is held alone."""
         backward = [step.document() for step in staged.backward]
-        (room / "backward.json").write_text(json.dumps(backward))
+        # What an undo will need must not be lost to a power cut that the change survives.
+        write_whole(room / "backward.json", json.dumps(backward).encode(), synced=True)
         commit.write_intent(self.folder, room, staged.forward, record)
         body = commit.pending_intent(self.folder)
         if body is not None:

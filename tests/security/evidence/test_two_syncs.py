@@ -56,7 +56,7 @@ def syncs_per_execution(tmp_path: Path, script: str, *writes: str) -> list[list[
             continue
         name, arguments = found.groups()
         process = line.split()[0]
-        if name == "chdir" and arguments == '"/proc"':
+        if name == "chdir" and arguments.startswith('"/proc"'):  # strace may split a line
             executions.append([])
             inside, ours = True, process
         elif name == "chdir" and process == ours:  # the sandbox changes directory too

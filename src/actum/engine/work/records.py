@@ -118,14 +118,14 @@ class WorkRecords:
         self._hand_out(record)
 
     def _hand_out(self, record: Mapping[str, Any]) -> None:
-        """Receipt and script as files; copies, which anyone may delete."""
+        """Receipt and script as files: copies, but whole ones after a power cut too."""
         result = record["result"]
         folder = receipts.folder_of(self.home, result["receipt_id"])
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_whole(folder / receipts.FILE_NAME, record["receipt"].encode(), synced=False)
+        write_whole(folder / receipts.FILE_NAME, record["receipt"].encode(), synced=True)
         if record["script"] is not None:
             path = Path(result["proof_script"])
-            write_whole(path, record["script"].encode(), synced=False)
+            write_whole(path, record["script"].encode(), synced=True)
             path.chmod(0o700)
 
     def in_history(self, run_hash: str) -> bool:
