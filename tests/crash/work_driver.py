@@ -23,7 +23,7 @@ sys.path.insert(0, str(HERE))
 import injector  # noqa: E402
 
 from actum import Runtime  # noqa: E402
-from actum.engine.work import records  # noqa: E402
+from actum.engine.work import carry, records  # noqa: E402
 from actum.workspace import commit, namespace, space  # noqa: E402
 
 #: EXT4_IOC_SHUTDOWN and XFS_IOC_GOINGDOWN, without flushing the journal.
