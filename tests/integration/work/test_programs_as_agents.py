@@ -237,13 +237,20 @@ def test_what_governs_stays_as_it_is(tmp_path: Path) -> None:
                 return
             open("broken.txt", "a").write(path)
         for path in ("actum.toml", "tools.lock", "agents/agent-1.yaml", "tools/x",
-                ".git/hooks/post-commit", ".git/config", ".actum/x", {str(outside)!r}):
+                ".git/hooks/post-commit", ".git/config", ".actum/x"):
             attempt(path)
+        try:
+            # What lies beside the project is not there. In its place a file of the sandbox's own
+            # may be made, which is gone with it.
+            open({str(outside)!r}, "a").write("evil")
+        except OSError:
+            pass
         os.symlink({str(outside)!r}, "way-out")
         """,
     )
     assert result.status == "success", result
-    assert not (project / "broken.txt").exists()
+    broken = project / "broken.txt"
+    assert not broken.exists(), broken.read_text()
     assert outside.read_text() == "precious"
     # A link is data: it is committed as a link, and nothing was followed.
     assert os.readlink(project / "way-out") == str(outside)
