@@ -4,6 +4,7 @@ on record if the process dies right before or right after it.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import os
@@ -105,9 +106,12 @@ def kill(victim: str) -> None:
         "spawner": children_of(own),
         "init": [init for spawner in children_of(own) for init in children_of(spawner)],
     }[victim]
-    handles = {pid: os.pidfd_open(pid) for pid in found}
-    for handle in handles.values():
-        signal.pidfd_send_signal(handle, signal.SIGKILL)
+    handles = {}
+    for pid in found:
+        # An init that has told its end leaves by itself, and may be faster than we are.
+        with contextlib.suppress(ProcessLookupError):
+            handles[pid] = os.pidfd_open(pid)
+            signal.pidfd_send_signal(handles[pid], signal.SIGKILL)
     # Until they are dead: what comes next is not to meet one that is just dying.
     for handle in handles.values():
         select.select([handle], [], [], 10)

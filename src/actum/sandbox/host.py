@@ -312,15 +312,21 @@ class Spawner:
             found = self._pop(_kind(make))
         if found is None and self._receiving.acquire(blocking=False):
             try:
-                poll = select.poll()
-                poll.register(server, select.POLLIN)
-                while poll.poll(0):
+                while self._has_words(server):
                     self._hear(server)
             finally:
                 self._receiving.release()
             with self._lock:
                 found = self._pop(_kind(make))
         return found or self._await_member(server, make)
+
+    def _has_words(self, server: socket.socket) -> bool:
+        with self._lock:  # nobody lets go of it meanwhile
+            if server is not self._socket:
+                raise _died()
+            poll = select.poll()
+            poll.register(server, select.POLLIN)
+            return bool(poll.poll(0))
 
     def _await_member(self, server: socket.socket, make: Make) -> _Member:
         kind = _kind(make)
@@ -333,6 +339,8 @@ class Spawner:
             while True:
                 with self._receiving:
                     with self._lock:
+                        if server is not self._socket:
+                            raise _died()  # somebody else found out first, and let go of it
                         found = self._pop(kind)
                         # Also after one that came and was dead: nobody else would ask for us.
                         if found is None and self._asked.count(kind) < self._waiting[kind]:
