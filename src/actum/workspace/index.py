@@ -89,6 +89,8 @@ class Index:
         # Not synced: after a power cut it is at worst out of date, which a scan finds, or broken,
         # which `open` finds; the state itself never depends on it.
         self._database.executescript(f"PRAGMA journal_mode=WAL; PRAGMA synchronous=OFF; {_SCHEMA}")
+        #: Folders that were asked for since the last change; a delta asks for each several times.
+        self._asked: dict[bytes, dict[bytes, Entry]] = {}
 
     @classmethod
     def open(cls, path: Path) -> Index:
@@ -109,8 +111,11 @@ class Index:
 
     def entries(self, folder: bytes) -> dict[bytes, Entry]:
         """What a folder holds; empty for one that is not there."""
-        kept = self._load(folder)
-        return {} if kept is None else kept.entries
+        found = self._asked.get(folder)
+        if found is None:
+            kept = self._load(folder)
+            found = self._asked[folder] = {} if kept is None else kept.entries
+        return found
 
     def entry(self, path: bytes) -> Entry | None:
         if not path:
@@ -263,6 +268,7 @@ class Index:
 
     def accept(self, preview: Preview) -> None:
         """The previewed state is the state now. Stamps of its files are found by the next scan."""
+        self._asked.clear()
         with _transaction(self._database) as cursor:
             for path, entries in preview.folders.items():
                 if entries is None:
@@ -284,12 +290,14 @@ class Index:
         return _Folder(
             row[0],
             {
-                name: Entry(_KINDS[kind], *rest)
-                for name, (kind, *rest) in zip(names, _RECORD.iter_unpack(row[2]), strict=True)
+                # Made without the checks of a call: a wide folder holds thousands.
+                name: _new(Entry, (_KINDS[record[0]], *record[1:]))
+                for name, record in zip(names, _RECORD.iter_unpack(row[2]), strict=True)
             },
         )
 
     def _replace_all(self, found: Mapping[bytes, _Folder], state: State) -> None:
+        self._asked.clear()
         with _transaction(self._database) as cursor:
             known = {row[0] for row in cursor.execute("SELECT path FROM folders")}
             cursor.executemany(
@@ -301,6 +309,7 @@ class Index:
             _store_top(cursor, state)
 
 
+_new = tuple.__new__
 _KINDS = {kind.value.encode(): kind for kind in Kind}
 
 

@@ -28,6 +28,10 @@ class Kind(StrEnum):
     OTHER = "o"  #: a pipe, socket or device: named and never read
 
 
+#: The letter of a kind in a digest; looked up for every entry of every changed folder.
+_LETTERS = {kind: kind.value.encode() for kind in Kind}
+
+
 class Entry(NamedTuple):
     """One name in a folder. What follows `size` is how the cache recognises it, and no state."""
 
@@ -53,9 +57,7 @@ def folder_digest(entries: Mapping[bytes, Entry]) -> bytes:
     parts = [_VERSION]
     for name in sorted(entries):
         entry = entries[name]
-        parts.append(
-            b"%d:%b%b%o:%b" % (len(name), name, entry.kind.value.encode(), entry.mode, entry.digest)
-        )
+        parts.append(b"%d:%b%b%o:%b" % (len(name), name, _LETTERS[entry[0]], entry[1], entry[2]))
     return blake3(b"".join(parts)).digest()
 
 
