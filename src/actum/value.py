@@ -15,7 +15,7 @@ from operator import attrgetter
 
 TYPE_CHECKING = False  # as `typing` has it, without importing that
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from typing import Any, TypeVar, dataclass_transform
 
     T = TypeVar("T")
@@ -76,7 +76,7 @@ def field(
 class _Shape:
     """What a class of values knows about itself."""
 
-    __slots__ = ("fields", "frozen", "key", "owner", "positional", "seen", "setters")
+    __slots__ = ("contents", "fields", "frozen", "key", "owner", "positional", "seen", "setters")
 
     def __init__(self, owner: type, fields: dict[str, Field], frozen: bool) -> None:
         self.owner = owner
@@ -85,12 +85,21 @@ class _Shape:
         self.positional = tuple(name for name, each in fields.items() if not each.kw_only)
         compared = [name for name, each in fields.items() if each.compare]
         self.key: Callable[[Any], Any] = attrgetter(*compared) if compared else _nothing
+        #: The contents of all fields, as a tuple.
+        self.contents: Callable[[Any], tuple[Any, ...]] = _tuple_of(fields)
         self.seen = 0
         self.setters: list[tuple[str, Any, Any, Any]] = []
 
 
 def _nothing(_value: object) -> None:
     return None
+
+
+def _tuple_of(names: Iterable[str]) -> Callable[[Any], tuple[Any, ...]]:
+    names = tuple(names)
+    if len(names) > 1:
+        return attrgetter(*names)
+    return lambda value: tuple(getattr(value, name) for name in names)  # a lone one is no tuple
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field, Field))
@@ -316,15 +325,19 @@ def fields(of: Any) -> tuple[Field, ...]:
 
 def replace(of: T, /, **changes: Any) -> T:
     """Another value that differs in these fields."""
-    for name in _shape(type(of)).fields:
-        if name not in changes:
-            changes[name] = getattr(of, name)
-    return type(of)(**changes)
+    shape = _shape(type(of))
+    return type(of)(**{**dict(zip(shape.fields, shape.contents(of), strict=True)), **changes})
+
+
+def plain(of: Any) -> dict[str, Any]:
+    """Names to contents, as they are."""
+    shape = _shape(type(of))
+    return dict(zip(shape.fields, shape.contents(of), strict=True))
 
 
 def as_dict(of: Any) -> dict[str, Any]:
     """Names to contents; values inside become dictionaries too, in lists, tuples and mappings."""
-    return {name: _plain(getattr(of, name)) for name in _shape(type(of)).fields}
+    return {name: _plain(content) for name, content in plain(of).items()}
 
 
 def _plain(content: Any) -> Any:

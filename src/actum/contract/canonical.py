@@ -17,6 +17,8 @@ from actum.errors import ActumError
 
 _SAFE = 2**53
 _CHUNK = 1 << 20
+#: Parts of one value; what contains itself has more, and is told so by the slower way.
+_MOST = 1 << 20
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -38,20 +40,30 @@ def canonical(value: Any) -> bytes:
 
 
 def _simple(value: Any) -> bool:
-    """Whether a plain encoder is exact: every digest takes this way, so it is short."""
-    kind = type(value)
-    if kind is str:
-        return bool(value.isascii()) or not _SURROGATE.search(value)
-    if kind is dict:
-        for key, item in value.items():
-            if type(key) is not str or not key.isascii() or not _simple(item):
+    """Whether a plain encoder is exact: every digest takes this way, so it is one loop."""
+    waiting = [value]
+    for item in waiting:  # which grows meanwhile
+        kind = type(item)
+        if kind is str:
+            if not item.isascii() and _SURROGATE.search(item):
                 return False
-        return True
-    if kind is list or kind is tuple:
-        return False not in map(_simple, value)
-    if kind is int:
-        return bool(-_SAFE < value < _SAFE)
-    return value is None or kind is bool
+        elif kind is dict:
+            for key in item:
+                if type(key) is not str or not key.isascii():
+                    return False
+            if len(waiting) > _MOST:
+                return False
+            waiting += item.values()
+        elif kind is list or kind is tuple:
+            if len(waiting) > _MOST:
+                return False
+            waiting += item
+        elif kind is int:
+            if not -_SAFE < item < _SAFE:
+                return False
+        elif item is not None and kind is not bool:
+            return False
+    return True
 
 
 def _require_json(value: Any, where: str) -> None:

@@ -50,30 +50,28 @@ def identity_sha256(contract: Contract) -> str:
 
 
 def digests(contract: Contract) -> tuple[str, str]:
-    """(contract, identity), for one encoding of the document."""
+    """(contract, identity), for one building of the document."""
     document = contract_document(contract)
     whole = sha256_json(document)
     for name in contract.filled:
-        *sections, key = name.split(".")
-        section = document
-        for step in sections:
-            section = section[step]
-        section.pop(key, None)
+        section, _, key = name.rpartition(".")
+        (document[section] if section else document).pop(key, None)
     return whole, sha256_json(document)
 
 
 def contract_document(contract: Contract) -> dict[str, Json]:
     """The contract as the JSON data that its schema describes."""
+    adapter_id, session = contract.adapter_id, contract.session
     return {
         "execution_id": contract.execution_id,
         "tool_id": contract.tool_id,
-        **_given(adapter_id=contract.adapter_id),
+        **({} if adapter_id is None else {"adapter_id": adapter_id}),
         "inputs": _inputs(contract.inputs),
         "sandbox": _sandbox(contract.sandbox),
         "outputs": _outputs(contract.outputs),
         "metadata": _metadata(contract.metadata),
         "determinism": contract.determinism.value,
-        **_given(session=contract.session),
+        **({} if session is None else {"session": session}),
     }
 
 
@@ -82,16 +80,19 @@ def _given(**values: Json) -> dict[str, Json]:
 
 
 def _inputs(inputs: Inputs) -> dict[str, Json]:
-    return {
+    document = {
         "command": inputs.command,
         "arguments": list(inputs.arguments),
         "parameters": dict(inputs.parameters),
         "environment": dict(inputs.environment),
         "working_directory": inputs.working_directory,
         "input_files": list(inputs.input_files),
-        **_given(stdin=None if inputs.stdin is None else _bytes(inputs.stdin)),
-        **_given(secrets=dict(inputs.secrets) or None),
     }
+    if inputs.stdin is not None:
+        document["stdin"] = _bytes(inputs.stdin)
+    if inputs.secrets:
+        document["secrets"] = dict(inputs.secrets)
+    return document
 
 
 def _bytes(data: bytes) -> Json:
@@ -101,7 +102,12 @@ def _bytes(data: bytes) -> Json:
         return {"base64": base64.b64encode(data).decode()}
 
 
+_NOTHING_ASKED = SandboxRequest()
+
+
 def _sandbox(sandbox: SandboxRequest) -> dict[str, Json]:
+    if sandbox is _NOTHING_ASKED or sandbox == _NOTHING_ASKED:
+        return {}
     processes = sandbox.processes
     sections = {
         "filesystem": _filesystem(sandbox.filesystem),

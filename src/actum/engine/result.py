@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from actum.capture.model import Connection, Denial, Enforced, Stream
 from actum.contract.model import Json
 from actum.contract.outcome import Outcome, ToolRunStatus
 from actum.errors import ActumError, Violation
-from actum.value import field, fields, replace, value
+from actum.value import field, plain, value
 
 
 class NotSucceeded(ActumError):
@@ -136,6 +135,33 @@ class Result:
 
     def document(self) -> dict[str, Json]:
         """The `--json` document."""
+        return self._document(
+            violations=[plain(violation) for violation in self.violations],
+            result=_tool_run(self.result) if self.result else None,
+            output=self.output,
+            receipt_path=self.receipt_path,
+        )
+
+    def without_output(self) -> dict[str, Json]:
+        """The document as it may be kept: no byte of what was asked or of what the tool said."""
+        told = None
+        if self.result is not None:
+            reason = self.result.error_reason and ", ".join(self.reason_codes)
+            silent = {"stdout": "", "stderr": "", "error_reason": reason}
+            told = {**_tool_run(self.result), **silent}
+        return self._document(
+            violations=[
+                {"code": violation.code, "field": "", "value": "", "message": ""}
+                for violation in self.violations
+            ],
+            result=told,
+            output=None,
+            receipt_path=self.receipt_at,
+        )
+
+    def _document(
+        self, *, violations: Json, result: Json, output: Json, receipt_path: str
+    ) -> dict[str, Json]:
         return {
             "execution_id": self.execution_id,
             "trace_id": self.trace_id,
@@ -144,57 +170,30 @@ class Result:
             "adapter_id": self.adapter_id,
             "runner_type": self.runner_type,
             "attempts": self.attempts,
-            "history": [_plain(attempt) for attempt in self.history],
-            "fallback": _plain(self.fallback) if self.fallback else None,
+            "history": [plain(attempt) for attempt in self.history],
+            "fallback": plain(self.fallback) if self.fallback else None,
             "replayed": self.replayed,
             "outcome": self.outcome.value,
             "reason_codes": list(self.reason_codes),
-            "violations": [_plain(violation) for violation in self.violations],
-            "result": _tool_run(self.result) if self.result else None,
-            "output": self.output,
-            "streams": {name: _plain(facts) for name, facts in (self.streams or {}).items()},
-            "enforcement": [_plain(row) for row in self.enforcement],
-            "denials": [_plain(denial) for denial in self.denials],
-            "egress": [_plain(connection) for connection in self.egress],
+            "violations": violations,
+            "result": result,
+            "output": output,
+            "streams": {name: plain(facts) for name, facts in (self.streams or {}).items()},
+            "enforcement": [plain(row) for row in self.enforcement],
+            "denials": [plain(denial) for denial in self.denials],
+            "egress": [plain(connection) for connection in self.egress],
             "cached": self.cached,
             "determinism": self.determinism,
             "receipt_id": self.receipt_id,
-            "receipt_path": self.receipt_path,
+            "receipt_path": receipt_path,
         }
-
-    def without_output(self) -> dict[str, Json]:
-        """The document as it may be kept: no byte of what was asked or of what the tool said."""
-        bare = replace(
-            self,
-            violations=tuple(
-                Violation(code=violation.code, field="", value="", message="")
-                for violation in self.violations
-            ),
-            output=None,
-            export=None,
-        )
-        if self.result is not None:
-            bare = replace(
-                bare,
-                result=replace(
-                    self.result,
-                    stdout="",
-                    stderr="",
-                    error_reason=self.result.error_reason and ", ".join(self.reason_codes),
-                ),
-            )
-        return bare.document()
-
-
-def _plain(part: Any) -> dict[str, Json]:
-    return {each.name: getattr(part, each.name) for each in fields(part)}
 
 
 def _tool_run(result: ToolRunResult) -> dict[str, Json]:
     return {
-        **_plain(result),
+        **plain(result),
         "status": result.status.value,
-        "artifacts": [_plain(artifact) for artifact in result.artifacts],
+        "artifacts": [plain(artifact) for artifact in result.artifacts],
     }
 
 
