@@ -10,13 +10,13 @@ from __future__ import annotations
 import re
 from datetime import datetime
 from enum import StrEnum
+from functools import lru_cache
 
 from actum.contract.canonical import sha256_bytes
 from actum.contract.model import Json
 from actum.contract.outcome import PROJECTIONS, ActionStatus, Outcome
 from actum.evidence.facts import ACTUM_VERSION, ExecutionFacts, Intent, policy_sha256
 from actum.evidence.trace import rfc3339
-from actum.value import fields, value
 
 _IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+-]{0,127}")
 
@@ -37,91 +37,78 @@ class Decision(StrEnum):
     DENY = "DENY"
 
 
-@value
-class Audit:
-    """One record; `document` is all of it."""
-
-    v: int = 2
-    kind: Kind
-    ts: str
-    execution_id: str | None
-    trace_id: str | None
-    attempt: int
-    tool_id: str | None
-    adapter_id: str | None
-    versions: dict[str, Json]
-    decision: Decision | None = None
-    status: ActionStatus
-    outcome: Outcome | None
-    reason_codes: tuple[str, ...]
-    input_digest: str
-    output_digest: str | None = None
-    policy_sha256: str | None
-    contract_sha256: str | None
-    receipt_sha256: str | None = None
-    opening_sha256: str | None = None  #: of PENDING: what recovery would be based on
-    duration_ms: int = 0
-
-    @classmethod
-    def pending(cls, intent: Intent, opening_sha256: str) -> Audit:
-        """An attempt is about to begin."""
-        return _record(
-            intent,
-            Kind.PENDING,
-            ActionStatus.PENDING,
-            ("EXECUTION_ATTEMPT",),
-            opening_sha256=opening_sha256,
-        )
-
-    @classmethod
-    def allowed(cls, intent: Intent) -> Audit:
-        return _record(intent, Kind.DECISION, ActionStatus.PENDING, (), decision=Decision.ALLOW)
-
-    @classmethod
-    def denied(cls, facts: ExecutionFacts) -> Audit:
-        status = PROJECTIONS[facts.outcome].action
-        return _record(facts, Kind.DECISION, status, facts.reason_codes, decision=Decision.DENY)
-
-    @classmethod
-    def final(cls, facts: ExecutionFacts, receipt_sha256: str) -> Audit:
-        """The one record that closes an execution."""
-        return _record(
-            facts,
-            Kind.FINAL,
-            PROJECTIONS[facts.outcome].action,
-            facts.reason_codes,
-            at=facts.ended_at,
-            outcome=facts.outcome,
-            output_digest=facts.output_digest,
-            receipt_sha256=receipt_sha256,
-            duration_ms=facts.duration_ms,
-        )
-
-    @classmethod
-    def malformed(cls, body: bytes, at: datetime) -> Audit:
-        """A document that is no contract: only the digest of its bytes is known of it."""
-        return cls(
-            kind=Kind.MALFORMED,
-            ts=rfc3339(at),
-            execution_id=None,
-            trace_id=None,
-            attempt=0,
-            tool_id=None,
-            adapter_id=None,
-            versions={"actum": ACTUM_VERSION},
-            status=ActionStatus.BLOCKED,
-            outcome=Outcome.REJECTED,
-            reason_codes=("CONTRACT_INVALID",),
-            input_digest=sha256_bytes(body),
-            policy_sha256=None,
-            contract_sha256=None,
-        )
-
-    def document(self) -> dict[str, Json]:
-        return {name: getattr(self, name) for name in _FIELDS}
+def pending(intent: Intent, opening_sha256: str) -> dict[str, Json]:
+    """An attempt is about to begin; `opening_sha256` is of what recovery would be based on."""
+    return {
+        **_record(intent, Kind.PENDING, ActionStatus.PENDING, ("EXECUTION_ATTEMPT",)),
+        "opening_sha256": opening_sha256,
+    }
 
 
-_FIELDS = tuple(field.name for field in fields(Audit))
+def allowed(intent: Intent) -> dict[str, Json]:
+    return {
+        **_record(intent, Kind.DECISION, ActionStatus.PENDING, ()),
+        "decision": Decision.ALLOW,
+    }
+
+
+def denied(facts: ExecutionFacts) -> dict[str, Json]:
+    status = PROJECTIONS[facts.outcome].action
+    return {
+        **_record(facts, Kind.DECISION, status, facts.reason_codes),
+        "decision": Decision.DENY,
+    }
+
+
+def final(facts: ExecutionFacts, receipt_sha256: str) -> dict[str, Json]:
+    """The one record that closes an execution."""
+    return {
+        **_record(facts, Kind.FINAL, PROJECTIONS[facts.outcome].action, facts.reason_codes),
+        "ts": rfc3339(facts.ended_at),
+        "outcome": facts.outcome,
+        "output_digest": facts.output_digest,
+        "receipt_sha256": receipt_sha256,
+        "duration_ms": facts.duration_ms,
+    }
+
+
+def malformed(body: bytes, at: datetime) -> dict[str, Json]:
+    """A document that is no contract: only the digest of its bytes is known of it."""
+    return {
+        **_NOTHING_KNOWN,
+        "kind": Kind.MALFORMED,
+        "ts": rfc3339(at),
+        "versions": {"actum": ACTUM_VERSION},
+        "status": ActionStatus.BLOCKED,
+        "outcome": Outcome.REJECTED,
+        "reason_codes": ["CONTRACT_INVALID"],
+        "input_digest": sha256_bytes(body),
+    }
+
+
+#: Every field of a record about an execution, in the state of which nothing is known.
+_NOTHING_KNOWN: dict[str, Json] = {
+    "v": 2,
+    "kind": None,
+    "ts": None,
+    "execution_id": None,
+    "trace_id": None,
+    "attempt": 0,
+    "tool_id": None,
+    "adapter_id": None,
+    "versions": None,
+    "decision": None,
+    "status": None,
+    "outcome": None,
+    "reason_codes": [],
+    "input_digest": None,
+    "output_digest": None,
+    "policy_sha256": None,
+    "contract_sha256": None,
+    "receipt_sha256": None,
+    "opening_sha256": None,
+    "duration_ms": 0,
+}
 
 
 def adopted(records: int, root: bytes, at: datetime) -> dict[str, Json]:
@@ -136,6 +123,7 @@ def adopted(records: int, root: bytes, at: datetime) -> dict[str, Json]:
     }
 
 
+@lru_cache(maxsize=256)
 def closed(name: str | None) -> str | None:
     """An identifier as it is; anything else only as its digest, so that no text gets in."""
     if name is None or _IDENTIFIER.fullmatch(name):
@@ -150,41 +138,26 @@ def _policy(intent: Intent) -> str | None:
 
 
 def _record(
-    intent: Intent,
-    kind: Kind,
-    status: ActionStatus,
-    reason_codes: tuple[str, ...],
-    *,
-    at: datetime | None = None,
-    decision: Decision | None = None,
-    outcome: Outcome | None = None,
-    output_digest: str | None = None,
-    receipt_sha256: str | None = None,
-    opening_sha256: str | None = None,
-    duration_ms: int = 0,
-) -> Audit:
-    return Audit(
-        kind=kind,
-        ts=rfc3339(at or intent.started_at),
-        execution_id=closed(intent.execution_id),
-        trace_id=closed(intent.trace_id),
-        attempt=intent.attempt,
-        tool_id=closed(intent.contract.tool_id),
-        adapter_id=closed(intent.adapter.adapter_id if intent.adapter else None),
-        versions={
+    intent: Intent, kind: Kind, status: ActionStatus, reason_codes: tuple[str, ...]
+) -> dict[str, Json]:
+    tool, adapter = intent.tool, intent.adapter
+    return {
+        **_NOTHING_KNOWN,
+        "kind": kind,
+        "ts": rfc3339(intent.started_at),
+        "execution_id": closed(intent.execution_id),
+        "trace_id": closed(intent.trace_id),
+        "attempt": intent.attempt,
+        "tool_id": closed(intent.contract.tool_id),
+        "adapter_id": closed(adapter.adapter_id) if adapter else None,
+        "versions": {
             "actum": ACTUM_VERSION,
-            "tool": closed(intent.tool.version) if intent.tool else None,
-            "adapter": closed(intent.adapter.version) if intent.adapter else None,
+            "tool": closed(tool.version) if tool else None,
+            "adapter": closed(adapter.version) if adapter else None,
         },
-        decision=decision,
-        status=status,
-        outcome=outcome,
-        reason_codes=tuple(closed(code) or "" for code in reason_codes),
-        input_digest=intent.input_digest,
-        output_digest=output_digest,
-        policy_sha256=_policy(intent),
-        contract_sha256=intent.contract_sha256,
-        receipt_sha256=receipt_sha256,
-        opening_sha256=opening_sha256,
-        duration_ms=duration_ms,
-    )
+        "status": status,
+        "reason_codes": [closed(code) or "" for code in reason_codes],
+        "input_digest": intent.input_digest,
+        "policy_sha256": _policy(intent),
+        "contract_sha256": intent.contract_sha256,
+    }

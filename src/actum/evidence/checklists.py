@@ -17,7 +17,7 @@ from actum.contract.canonical import sha256_bytes
 from actum.contract.limits import TERM_GRACE_S
 from actum.contract.model import Json
 from actum.contract.outcome import Outcome
-from actum.evidence.facts import ExecutionFacts, Stage
+from actum.evidence.facts import ExecutionFacts, Intent, Stage
 from actum.evidence.trace import missing_events
 from actum.value import value
 
@@ -60,31 +60,43 @@ class Checklists:
         }
 
 
-def checklists(facts: ExecutionFacts, stored: Collection[str]) -> Checklists:
-    """Judge one execution; `stored` holds the BLAKE3 of every file in the evidence store."""
-    return Checklists(
-        pre=(
-            _tool(facts),
-            _adapter(facts),
-            _inputs(facts),
-            _limits(facts),
-            _allowlist(facts),
-            _evidence_open(facts),
-        ),
-        during=(
-            _started("Timeout enforced", facts, _timeout),
-            _started("Resource limits monitored", facts, _resources),
-            _started("Output streams captured", facts, _streams),
-            _started("Errors logged with context", facts, _errors),
-        ),
-        post=(
-            _started("Exit code interpreted", facts, _exit_code),
-            _started("Outputs collected and validated", facts, _outputs),
-            _started("Artifacts stored", facts, lambda _, capture: _artifacts(capture, stored)),
-            _started("Evidence captured", facts, _evidence),
-            _started("Cleanup performed", facts, _cleanup),
-        ),
+def before_the_start(intent: Intent) -> tuple[Item, ...]:
+    """The pre-execution list but for its last line, which says that this was put on record."""
+    return (
+        _tool(intent),
+        _adapter(intent),
+        _inputs(intent),
+        _limits(intent),
+        _allowlist(intent),
     )
+
+
+def checklists(
+    facts: ExecutionFacts, stored: Collection[str], pre: tuple[Item, ...] | None = None
+) -> Checklists:
+    """Judge one execution; `stored` holds the BLAKE3 of every file in the evidence store.
+
+    `pre` is what `before_the_start` said of the same intent.
+    """
+    return Checklists(
+        pre=(*(before_the_start(facts) if pre is None else pre), _evidence_open(facts)),
+        during=_judge(_DURING, facts, stored),
+        post=_judge(_POST, facts, stored),
+    )
+
+
+def unreached(pre: list[Json], pending_seq: int) -> dict[str, Json]:
+    """The lists of an execution that was about to start, and of which nothing more is known."""
+    opened = Item(_OPENED, Verdict.PASS, f"audit record {pending_seq}")
+    missed = [
+        [Item(name, Verdict.NOT_REACHED, "").document() for name, _ in list_]
+        for list_ in (_DURING, _POST)
+    ]
+    return {
+        "pre_execution": [*pre, opened.document()],
+        "during_execution": missed[0],
+        "post_execution": missed[1],
+    }
 
 
 _Judged = tuple[bool, str]
@@ -94,29 +106,30 @@ def _item(item: str, judged: _Judged) -> Item:
     return Item(item, Verdict.PASS if judged[0] else Verdict.FAIL, judged[1])
 
 
-def _before(item: str, facts: ExecutionFacts, stage: Stage) -> Item:
+def _before(item: str, intent: Intent, stage: Stage) -> Item:
     """For a fact that is not there: its own stage failed, or an earlier one ended it all."""
-    if facts.refused_at is None or facts.refused_at is stage:
-        return Item(item, Verdict.FAIL, ", ".join(facts.reason_codes) or "not established")
+    if not isinstance(intent, ExecutionFacts):
+        return Item(item, Verdict.FAIL, "not established")
+    if intent.refused_at is None or intent.refused_at is stage:
+        return Item(item, Verdict.FAIL, ", ".join(intent.reason_codes) or "not established")
     return Item(item, Verdict.NOT_REACHED, "")
 
 
-def _started(
-    item: str, facts: ExecutionFacts, judge: Callable[[ExecutionFacts, Capture], _Judged]
-) -> Item:
-    if facts.capture is None:
-        return Item(item, Verdict.NOT_REACHED, "")
-    return _item(item, judge(facts, facts.capture))
+def _judge(lines: _Lines, facts: ExecutionFacts, stored: Collection[str]) -> tuple[Item, ...]:
+    capture = facts.capture
+    if capture is None:
+        return tuple(Item(name, Verdict.NOT_REACHED, "") for name, _ in lines)
+    return tuple(_item(name, judge(facts, capture, stored)) for name, judge in lines)
 
 
-def _tool(facts: ExecutionFacts) -> Item:
+def _tool(facts: Intent) -> Item:
     item = "Tool is in registry and active"
     if facts.tool is None:
         return _before(item, facts, Stage.REGISTRY)
     return _item(item, (True, f"{facts.tool.tool_id} {facts.tool.version}, pinned"))
 
 
-def _adapter(facts: ExecutionFacts) -> Item:
+def _adapter(facts: Intent) -> Item:
     item = "Adapter exists and matches tool version"
     if facts.adapter is None:
         if facts.tool is None:
@@ -127,7 +140,7 @@ def _adapter(facts: ExecutionFacts) -> Item:
     return _item(item, (usable, f"{facts.adapter.adapter_id} {facts.adapter.version}"))
 
 
-def _inputs(facts: ExecutionFacts) -> Item:
+def _inputs(facts: Intent) -> Item:
     item = "Inputs validated and sanitized"
     results = {check.code: check.result for check in facts.checks if check.code in _SANITISING}
     if not results:
@@ -136,7 +149,7 @@ def _inputs(facts: ExecutionFacts) -> Item:
     return _item(item, (held, ", ".join(f"{code} {result}" for code, result in results.items())))
 
 
-def _limits(facts: ExecutionFacts) -> Item:
+def _limits(facts: Intent) -> Item:
     item = "Sandbox limits set appropriately"
     if facts.policy is None or not facts.foreseen:
         return _before(item, facts, Stage.POLICY)
@@ -149,18 +162,19 @@ def _limits(facts: ExecutionFacts) -> Item:
     return _item(item, (not unmet, f"not enforceable: {', '.join(unmet)}" if unmet else values))
 
 
-def _allowlist(facts: ExecutionFacts) -> Item:
+def _allowlist(facts: Intent) -> Item:
     item = "Allowlist permits the operation"
     found = [check.result for check in facts.checks if check.code == "IV-01"]
     if found:
         return _item(item, (found == [CheckResult.PASSED], f"IV-01 {found[0]}"))
-    if any(violation.code == "IV-01" for violation in facts.violations):
+    violations = facts.violations if isinstance(facts, ExecutionFacts) else ()
+    if any(violation.code == "IV-01" for violation in violations):
         return Item(item, Verdict.FAIL, "IV-01")
     return Item(item, Verdict.NOT_REACHED, "")
 
 
 def _evidence_open(facts: ExecutionFacts) -> Item:
-    item = "Evidence capture initialized"
+    item = _OPENED
     if facts.opened is None:
         if facts.capture is None:
             return _before(item, facts, Stage.WRITE_AHEAD)
@@ -172,7 +186,7 @@ def _row(capture: Capture, limit: str) -> Enforced | None:
     return next((row for row in capture.enforcement if row.limit == limit), None)
 
 
-def _timeout(facts: ExecutionFacts, capture: Capture) -> _Judged:
+def _timeout(facts: ExecutionFacts, capture: Capture, _stored: Collection[str]) -> _Judged:
     row = _row(capture, "timeout_ms")
     if row is None or not row.enforced or facts.policy is None:
         return False, "no mechanism enforced it"
@@ -181,7 +195,7 @@ def _timeout(facts: ExecutionFacts, capture: Capture) -> _Judged:
     return in_time, f"{row.mechanism}: {capture.duration_ms} ms of {row.requested}{stopped}"
 
 
-def _resources(_: ExecutionFacts, capture: Capture) -> _Judged:
+def _resources(_facts: ExecutionFacts, capture: Capture, _stored: Collection[str]) -> _Judged:
     rows = {limit: _row(capture, limit) for limit in _RESOURCES}
     blind = [limit for limit, row in rows.items() if row is None or not row.enforced]
     if blind:
@@ -192,7 +206,7 @@ def _resources(_: ExecutionFacts, capture: Capture) -> _Judged:
     return bool(peaks), ", ".join(peaks) or "no usage figure was reported"
 
 
-def _streams(_: ExecutionFacts, capture: Capture) -> _Judged:
+def _streams(_facts: ExecutionFacts, capture: Capture, _stored: Collection[str]) -> _Judged:
     whole = _consistent(capture.stdout) and _consistent(capture.stderr)
     return whole, f"stdout {capture.stdout.total_bytes}, stderr {capture.stderr.total_bytes} bytes"
 
@@ -203,7 +217,7 @@ def _consistent(stream: Stream) -> bool:
     return len(stream.kept) == stream.total_bytes and sha256_bytes(stream.kept) == stream.sha256
 
 
-def _errors(facts: ExecutionFacts, _: Capture) -> _Judged:
+def _errors(facts: ExecutionFacts, _capture: Capture, _stored: Collection[str]) -> _Judged:
     missing = missing_events(facts.events, facts.attempt)
     if missing:
         return False, f"missing from the trace: {', '.join(missing)}"
@@ -212,12 +226,12 @@ def _errors(facts: ExecutionFacts, _: Capture) -> _Judged:
     return True, ", ".join(facts.reason_codes) or "no errors; trace is whole"
 
 
-def _exit_code(facts: ExecutionFacts, capture: Capture) -> _Judged:
+def _exit_code(facts: ExecutionFacts, capture: Capture, _stored: Collection[str]) -> _Judged:
     right = facts.exit_code == interpret(capture.ending).exit_code
     return right, f"{facts.exit_code} as {facts.outcome}"
 
 
-def _outputs(facts: ExecutionFacts, capture: Capture) -> _Judged:
+def _outputs(facts: ExecutionFacts, capture: Capture, _stored: Collection[str]) -> _Judged:
     problems = check_outputs(facts.contract.outputs, interpret(capture.ending), capture)
     if problems:
         return False, "; ".join(problems)
@@ -226,14 +240,14 @@ def _outputs(facts: ExecutionFacts, capture: Capture) -> _Judged:
     return True, f"{len(capture.collected)} files"
 
 
-def _artifacts(capture: Capture, stored: Collection[str]) -> _Judged:
+def _artifacts(_facts: ExecutionFacts, capture: Capture, stored: Collection[str]) -> _Judged:
     lost = [file.name for file in capture.collected if file.blake3 not in stored]
     if lost:
         return False, f"not stored: {', '.join(lost)}"
     return True, f"{len(capture.collected)} files"
 
 
-def _evidence(facts: ExecutionFacts, capture: Capture) -> _Judged:
+def _evidence(facts: ExecutionFacts, capture: Capture, _stored: Collection[str]) -> _Judged:
     if facts.plan is None or not facts.plan.argv:
         return False, "the command is not known"
     if facts.exit_code != interpret(capture.ending).exit_code:
@@ -241,9 +255,27 @@ def _evidence(facts: ExecutionFacts, capture: Capture) -> _Judged:
     return True, f"evidence:{facts.evidence_id}"
 
 
-def _cleanup(facts: ExecutionFacts, _: Capture) -> _Judged:
+def _cleanup(facts: ExecutionFacts, _capture: Capture, _stored: Collection[str]) -> _Judged:
     if facts.leftovers is None:
         return False, "the runner did not say what was left"
     if facts.leftovers:
         return False, f"left behind: {', '.join(facts.leftovers)}"
     return True, "nothing left behind"
+
+
+_Lines = tuple[tuple[str, Callable[[ExecutionFacts, Capture, Collection[str]], _Judged]], ...]
+
+_OPENED = "Evidence capture initialized"
+_DURING: _Lines = (
+    ("Timeout enforced", _timeout),
+    ("Resource limits monitored", _resources),
+    ("Output streams captured", _streams),
+    ("Errors logged with context", _errors),
+)
+_POST: _Lines = (
+    ("Exit code interpreted", _exit_code),
+    ("Outputs collected and validated", _outputs),
+    ("Artifacts stored", _artifacts),
+    ("Evidence captured", _evidence),
+    ("Cleanup performed", _cleanup),
+)

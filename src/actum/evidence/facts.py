@@ -11,6 +11,7 @@ import sys
 from datetime import datetime
 from enum import IntEnum
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from actum.capture.model import Capture, Enforced
 from actum.contract.call import AdapterRef, Check, EffectivePolicy, Plan, ToolRef, ValidationProof
@@ -20,6 +21,9 @@ from actum.contract.outcome import PROJECTIONS, Outcome
 from actum.errors import Violation
 from actum.evidence.trace import Recorded
 from actum.value import field, value
+
+if TYPE_CHECKING:
+    from actum.evidence.draft import Draft
 
 # The front door holds the version, and names every room above this one for type checkers. It is
 # looked up, not imported, so that evidence depends on none of them.
@@ -42,6 +46,7 @@ class Opened:
     """Proof that evidence was open before the start: the PENDING audit record, on the disk."""
 
     pending_seq: int
+    draft: Draft | None = field(default=None, repr=False, compare=False)  #: what was written down
 
 
 def _new_id() -> str:

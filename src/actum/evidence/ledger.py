@@ -15,7 +15,8 @@ from datetime import datetime
 from actum.contract.canonical import sha256_bytes
 from actum.contract.model import Json
 from actum.evidence import recovery
-from actum.evidence.audit import Audit
+from actum.evidence.audit import allowed, denied, final, malformed, pending
+from actum.evidence.draft import Draft, draft
 from actum.evidence.encoding import encoded
 from actum.evidence.executions import (
     Opening,
@@ -26,13 +27,14 @@ from actum.evidence.executions import (
 )
 from actum.evidence.facts import ExecutionFacts, Intent, Opened
 from actum.evidence.log import Log, Page
-from actum.evidence.receipt import Receipt, encode_statement, sign_receipt
+from actum.evidence.receipt import Receipt, encode_statement, joined, sign_receipt
 from actum.evidence.receipts import insert_receipt
-from actum.evidence.record import Redact, build_record, insert_record
+from actum.evidence.record import Redact, ended, insert_record
 from actum.evidence.traces import insert_events
 from actum.store.blobs import BlobStore, insert_small
 from actum.store.database import Database
 from actum.store.keys import Signer
+from actum.value import fields
 
 
 class Ledger:
@@ -57,24 +59,26 @@ class Ledger:
         `also` joins the transaction: what it writes or refuses holds together with the start.
         """
         self._blobs.prepare()
-        opening = recovery.opening(intent)
+        begun = draft(intent)
+        opening = recovery.opening(begun)
         with self.log.page() as page:
             require_startable(page.cursor, intent)
             if also is not None:
                 also(page.cursor)
-            page.append(Audit.allowed(intent).document())
-            return _opened(page, intent, opening)
+            page.append(allowed(intent))
+            return _opened(page, begun, opening)
 
     def another_attempt(
         self, intent: Intent, also: Callable[[sqlite3.Cursor], None] | None = None
     ) -> Opened:
         """Record that a retry or fallback of an open execution is about to start."""
-        opening = recovery.opening(intent)
+        begun = draft(intent)
+        opening = recovery.opening(begun)
         with self.log.page() as page:
             require_open(page.cursor, intent)
             if also is not None:
                 also(page.cursor)
-            return _opened(page, intent, opening)
+            return _opened(page, begun, opening)
 
     def seal(self, facts: ExecutionFacts, result: Mapping[str, Json] | None) -> Receipt:
         """Close an execution, or record a refusal. `result` must hold no raw output."""
@@ -82,10 +86,14 @@ class Ledger:
         small = self._blobs.small(files)
         # Large files first: once the commit says that they are there, they are.
         stored = self._blobs.put_large(files) | set(small)
-        record = encoded(build_record(facts, stored, self._redact))
+        begun = _begun(facts)
+        record = joined(begun.record, encoded(ended(facts, stored, self._redact, begun.pre)))
         answer = None if result is None else encoded(result)
         statement = encode_statement(
-            facts, sha256_bytes(record), None if answer is None else sha256_bytes(answer)
+            facts,
+            sha256_bytes(record),
+            None if answer is None else sha256_bytes(answer),
+            begun.predicate,
         )
         with self.log.page() as page:
             cursor = page.cursor
@@ -93,8 +101,8 @@ class Ledger:
             receipt = sign_receipt(statement, facts.receipt_id, page.signer)
             close_row(cursor, facts, None if answer is None else answer.decode())
             if facts.refused_at is not None and facts.opened is None:
-                page.append(Audit.denied(facts).document())
-            final_seq = page.append(Audit.final(facts, receipt.sha256).document())
+                page.append(denied(facts))
+            final_seq = page.append(final(facts, receipt.sha256))
             insert_receipt(
                 cursor,
                 receipt,
@@ -120,10 +128,21 @@ class Ledger:
     def malformed(self, body: bytes, at: datetime) -> int:
         """Record that something came which is no contract. It gets no receipt."""
         with self.log.page() as page:
-            return page.append(Audit.malformed(body, at).document())
+            return page.append(malformed(body, at))
 
 
-def _opened(page: Page, intent: Intent, opening: Opening) -> Opened:
-    opened = Opened(pending_seq=page.append(Audit.pending(intent, opening.sha256).document()))
-    open_row(page.cursor, intent, opening, opened.pending_seq)
-    return opened
+def _opened(page: Page, begun: Draft, opening: Opening) -> Opened:
+    seq = page.append(pending(begun.intent, opening.sha256))
+    open_row(page.cursor, begun.intent, opening, seq)
+    return Opened(pending_seq=seq, draft=begun)
+
+
+def _begun(facts: ExecutionFacts) -> Draft:
+    """What was written down before the start, unless more has become known of it since."""
+    written = facts.opened.draft if facts.opened else None
+    if written is not None and all(
+        getattr(facts, field.name) is getattr(written.intent, field.name)
+        for field in fields(Intent)
+    ):
+        return written
+    return draft(facts)

@@ -51,11 +51,29 @@ def sign_receipt(payload: bytes, receipt_id: str, signer: Signer) -> Receipt:
     )
 
 
-def encode_statement(facts: ExecutionFacts, record_sha256: str, result_sha256: str | None) -> bytes:
-    """The statement about `facts`; the digests are of the evidence record and the result.
+def asked(intent: Intent) -> bytes:
+    """The half of the predicate that is known before the start: what was asked and allowed.
 
     A signature covers bytes, so the order of the keys is free. What many receipts share (policy and
-    proof, the larger half) is encoded once for all of them and put in as it is.
+    proof, the larger part) is encoded once for all of them and put in as it is.
+    """
+    return joined(encoded(_asked(intent)), _allowed(intent.policy, intent.proof))
+
+
+def joined(first: bytes, second: bytes) -> bytes:
+    """One JSON object of two that share no key."""
+    return b"%s,%s" % (first[:-1], second[1:])
+
+
+def encode_statement(
+    facts: ExecutionFacts,
+    record_sha256: str,
+    result_sha256: str | None,
+    predicate: bytes | None = None,
+) -> bytes:
+    """The statement about `facts`; the digests are of the evidence record and the result.
+
+    `predicate` is what `asked` said of the same intent.
     """
     files = facts.capture.collected[:MAX_FILES] if facts.capture else ()
     subjects = [{"name": MANIFEST, "digest": {"sha256": record_sha256}}]
@@ -64,26 +82,20 @@ def encode_statement(facts: ExecutionFacts, record_sha256: str, result_sha256: s
     ]
     own = encoded(
         {
-            **_asked(facts),
             **_ended(facts),
             "evidence": {"evidence_id": facts.evidence_id, "sha256": record_sha256},
             "result_sha256": result_sha256,
-            "environment": {
-                "actum": ACTUM_VERSION,
-                "kernel": _uname().release,
-                "machine": _uname().machine,
-            },
         }
     )
-    return (
-        b'{"_type":"%s","subject":%s,"predicateType":"%s","predicate":%s,%s}'
-        % (
-            STATEMENT_TYPE.encode(),
-            encoded(subjects),
-            PREDICATE_TYPE.encode(),
-            own[:-1],  # both are objects: one ends where the other goes on
-            _allowed(facts.policy, facts.proof)[1:],
-        )
+    return statement_of(encoded(subjects), joined(predicate or asked(facts), own))
+
+
+def statement_of(subjects: bytes, predicate: bytes) -> bytes:
+    return b'{"_type":"%s","subject":%s,"predicateType":"%s","predicate":%s}' % (
+        STATEMENT_TYPE.encode(),
+        subjects,
+        PREDICATE_TYPE.encode(),
+        predicate,
     )
 
 
@@ -114,6 +126,11 @@ def _asked(intent: Intent) -> dict[str, Json]:
         }
         if adapter
         else None,
+        "environment": {
+            "actum": ACTUM_VERSION,
+            "kernel": _uname().release,
+            "machine": _uname().machine,
+        },
     }
 
 

@@ -15,8 +15,8 @@ from collections.abc import Callable, Collection
 from actum.capture.model import Capture, Stream
 from actum.contract.call import Plan
 from actum.contract.model import Json
-from actum.evidence.checklists import checklists
-from actum.evidence.facts import ExecutionFacts
+from actum.evidence.checklists import Item, checklists
+from actum.evidence.facts import ExecutionFacts, Intent
 from actum.evidence.trace import rfc3339
 from actum.store.database import Database
 
@@ -25,34 +25,49 @@ SUMMARY_BYTES = 4_096
 Redact = Callable[[bytes], bytes]
 
 
-def build_record(facts: ExecutionFacts, stored: Collection[str], redact: Redact) -> dict[str, Json]:
-    """The document of one execution; `stored` are the addresses of its files."""
-    capture = facts.capture
+def begun(intent: Intent) -> dict[str, Json]:
+    """What the record says of the time before the start."""
+    contract, adapter = intent.contract, intent.adapter
     return {
         "v": 1,
-        "evidence_id": facts.evidence_id,
-        "evidence_ref": facts.evidence_ref,
-        "receipt_id": facts.receipt_id,
-        "execution_id": facts.execution_id,
-        "trace_id": facts.trace_id,
-        "attempt": facts.attempt,
-        "tool_id": facts.contract.tool_id,
-        "adapter_id": facts.adapter.adapter_id if facts.adapter else None,
-        "requested_by": facts.contract.metadata.requested_by,
-        "purpose": facts.contract.metadata.purpose,
+        "evidence_id": intent.evidence_id,
+        "evidence_ref": intent.evidence_ref,
+        "receipt_id": intent.receipt_id,
+        "execution_id": intent.execution_id,
+        "trace_id": intent.trace_id,
+        "attempt": intent.attempt,
+        "tool_id": contract.tool_id,
+        "adapter_id": adapter.adapter_id if adapter else None,
+        "requested_by": contract.metadata.requested_by,
+        "purpose": contract.metadata.purpose,
+        "command": _command(intent.plan) if intent.plan else None,
+        "diff_summary": None,
+        "tests": None,
+        "started_at": rfc3339(intent.started_at),
+    }
+
+
+def ended(
+    facts: ExecutionFacts,
+    stored: Collection[str],
+    redact: Redact,
+    pre: tuple[Item, ...] | None = None,
+) -> dict[str, Json]:
+    """The other half: how it ended, and what came of it; `stored` are the addresses of its files.
+
+    `pre` is what `checklists.before_the_start` said of the same intent.
+    """
+    capture = facts.capture
+    return {
         "outcome": facts.outcome.value,
         "reason_codes": list(facts.reason_codes),
         "violations": [{"code": broken.code, "field": broken.field} for broken in facts.violations],
-        "command": _command(facts.plan) if facts.plan else None,
         "exit_code": facts.exit_code,
         "output": _output(capture, redact) if capture else None,
         "full_output": _full_output(facts, capture) if capture else None,
         "files": _files(capture) if capture else [],
         "not_collected": _not_collected(capture) if capture else [],
-        "diff_summary": None,
-        "tests": None,
-        "checklists": checklists(facts, stored).document(),
-        "started_at": rfc3339(facts.started_at),
+        "checklists": checklists(facts, stored, pre).document(),
         "ended_at": rfc3339(facts.ended_at),
         "duration_ms": facts.duration_ms,
     }

@@ -1,8 +1,8 @@
 """Executions whose process died: closed with the ending that was written down beforehand.
 
-Before the start, `opening` writes the record and the statement that hold if nobody comes back to
-seal the execution. So the ending of a vanished one needs nothing that died with its process, and
-says only what is known: it was about to start, and its end was not seen.
+Before the start, `opening` writes down all that its records would say by then. So the ending of a
+vanished one needs nothing that died with its process, and says only what is known: it was about to
+start, and its end was not seen.
 """
 
 from __future__ import annotations
@@ -16,35 +16,25 @@ from actum.contract.model import Json
 from actum.contract.outcome import PROJECTIONS, Outcome
 from actum.errors import EvidenceUnavailable
 from actum.evidence.audit import Kind, closed
+from actum.evidence.checklists import unreached
+from actum.evidence.draft import Draft
 from actum.evidence.encoding import encoded
 from actum.evidence.executions import Opening, not_open
-from actum.evidence.facts import ExecutionFacts, Intent, Opened
 from actum.evidence.log import Log
 from actum.evidence.owner import current_owner, is_alive
-from actum.evidence.receipt import Receipt, encode_statement, sign_receipt
+from actum.evidence.receipt import MANIFEST, Receipt, sign_receipt, statement_of
 from actum.evidence.receipts import insert_receipt
-from actum.evidence.record import build_record, insert_record
+from actum.evidence.record import insert_record
 from actum.evidence.trace import rfc3339
-from actum.value import fields
 
 INTERRUPTED = "INTERRUPTED"
-OPENED = Opened(pending_seq=0)  # not known yet: `_ended` puts the real number in
 _OUTCOME = Outcome.EXCEPTION
 
 
-def opening(intent: Intent) -> Opening:
-    """What `close_interrupted` will need; holds no value of the environment and no stdin."""
-    lost = ExecutionFacts(
-        **{field.name: getattr(intent, field.name) for field in fields(Intent)},
-        outcome=_OUTCOME,
-        reason_codes=(INTERRUPTED,),
-        ended_at=intent.started_at,
-        duration_ms=0,
-        opened=OPENED,
-    )
-    record = encoded(build_record(lost, stored=(), redact=bytes))
-    statement = encode_statement(lost, record_sha256="", result_sha256=None)
-    document = b'{"record":%s,"statement":%s}' % (record, statement)
+def opening(draft: Draft) -> Opening:
+    """What `close_interrupted` will need."""
+    pre = encoded([item.document() for item in draft.pre])
+    document = b'{"record":%s,"predicate":%s,"pre":%s}' % (draft.record, draft.predicate, pre)
     return Opening(owner=current_owner(), document=document.decode())
 
 
@@ -61,9 +51,8 @@ def close_interrupted(log: Log, execution_id: str) -> Receipt:
             raise not_open(execution_id)
         left = json.loads(found[0])
         pending = _pending(page.cursor, execution_id, Opening(owner=found[1], document=found[0]))
-        record = encoded(_ended(left["record"], ended_at, found[2]))
-        statement = _completed(left["statement"], ended_at, sha256_bytes(record))
-        receipt = sign_receipt(encoded(statement), left["record"]["receipt_id"], page.signer)
+        record, statement = _closed(left, ended_at, found[2])
+        receipt = sign_receipt(statement, left["record"]["receipt_id"], page.signer)
         final_seq = page.append(
             {
                 **pending,
@@ -118,15 +107,74 @@ def _pending(cursor: sqlite3.Cursor, execution_id: str, opening: Opening) -> dic
     return pending
 
 
-def _ended(record: dict[str, Json], ended_at: str, pending_seq: int) -> dict[str, Json]:
-    # The opening was written before its PENDING record had a number.
-    opened = record["checklists"]["pre_execution"][-1]
-    opened["detail"] = f"audit record {pending_seq}"
-    return {**record, "ended_at": ended_at}
+def _closed(left: dict[str, Json], ended_at: str, pending_seq: int) -> tuple[bytes, bytes]:
+    """The evidence record and the statement of an execution whose end nobody saw."""
+    if "statement" in left:
+        return _closed_as_version_1(left, ended_at, pending_seq)
+    before = left["record"]
+    record = encoded({**before, **_record_of_the_lost(left["pre"], ended_at, pending_seq)})
+    sha256 = sha256_bytes(record)
+    predicate = {
+        **left["predicate"],
+        **_ended_unseen(before["started_at"], ended_at),
+        "evidence": {"evidence_id": before["evidence_id"], "sha256": sha256},
+        "result_sha256": None,
+    }
+    subjects = [{"name": MANIFEST, "digest": {"sha256": sha256}}]
+    return record, statement_of(encoded(subjects), encoded(predicate))
 
 
-def _completed(statement: dict[str, Json], ended_at: str, record_sha256: str) -> dict[str, Json]:
-    statement["subject"][0]["digest"]["sha256"] = record_sha256
-    statement["predicate"]["evidence"]["sha256"] = record_sha256
+def _record_of_the_lost(pre: list[Json], ended_at: str, pending_seq: int) -> dict[str, Json]:
+    # Every field that `record.ended` has; tests/unit/evidence/test_ledger.py compares them.
+    lists = unreached(pre, pending_seq)
+    return {
+        "outcome": _OUTCOME,
+        "reason_codes": [INTERRUPTED],
+        "violations": [],
+        "exit_code": None,
+        "output": None,
+        "full_output": None,
+        "files": [],
+        "not_collected": [],
+        "checklists": lists,
+        "ended_at": ended_at,
+        "duration_ms": 0,
+    }
+
+
+def _ended_unseen(started_at: str, ended_at: str) -> dict[str, Json]:
+    return {
+        "outcome": _OUTCOME,
+        "reason_codes": [INTERRUPTED],
+        "ending": None,
+        "streams": None,
+        "output_digest": None,
+        "artifacts": [],
+        "artifacts_total": 0,
+        "enforcement": [],
+        "denials": {"count": 0, "kinds": []},
+        "trace": {"count": 0, "sha256": sha256_bytes(encoded([]))},
+        "time": {"started": started_at, "finished": ended_at, "duration_ms": 0},
+    }
+
+
+def _closed_as_version_1(
+    left: dict[str, Json], ended_at: str, pending_seq: int
+) -> tuple[bytes, bytes]:
+    """An opening that an older Actum wrote: both documents whole, to be dated."""
+    # It was written before its PENDING record had a number.
+    left["record"]["checklists"]["pre_execution"][-1]["detail"] = f"audit record {pending_seq}"
+    record = encoded({**left["record"], "ended_at": ended_at})
+    statement, sha256 = left["statement"], sha256_bytes(record)
+    statement["subject"][0]["digest"]["sha256"] = sha256
+    statement["predicate"]["evidence"]["sha256"] = sha256
     statement["predicate"]["time"]["finished"] = ended_at
-    return statement
+    return record, encoded(statement)
+
+
+def expected_start(opening: dict[str, Json]) -> dict[str, Json]:
+    """What an opening, of either form, says of its execution, in the words of a predicate."""
+    if "statement" in opening:
+        predicate: dict[str, Json] = opening["statement"]["predicate"]
+        return predicate
+    return {**opening["predicate"], "time": {"started": opening["record"]["started_at"]}}

@@ -15,6 +15,7 @@ from actum.contract.outcome import PROJECTIONS, Outcome
 from actum.evidence.audit import closed
 from actum.evidence.executions import Opening
 from actum.evidence.findings import Finding, judged
+from actum.evidence.recovery import expected_start
 from actum.store.database import SCHEMA, Database, expected_schema, schema_of
 from actum.value import value
 
@@ -143,7 +144,7 @@ def _pending_problem(row: Mapping[str, Json], started: int | None, database: Dat
     if pending.get("v") != 1 and pending.get("opening_sha256") != opening.sha256:
         return "other owner or opening than the log announced"
     try:
-        expected = _started(json.loads(opening.document)["statement"]["predicate"])
+        expected = _started(expected_start(json.loads(opening.document)))
     except ValueError:
         return "what was written before its start is no JSON any more"
     found_values = {**row, "tool_id": closed(row["tool_id"])}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import multiprocessing
@@ -207,6 +208,27 @@ def test_an_interrupted_execution_is_closed_with_a_receipt_that_verifies(house: 
     (record,) = house.records.of_execution(execution_id)
     assert record["command"]["argv"] == ["rg", "--json", "needle"]
     assert record["checklists"]["pre_execution"][-1]["detail"] == "audit record 2"
+
+
+def test_the_records_of_an_interrupted_execution_have_the_fields_of_all_others(
+    house: House,
+) -> None:
+    whole = house.execute()
+    lost = house.ledger.close_interrupted(_crashed(house.home))
+    kept = {each.receipt_id: each for each in house.receipts.latest(2)}
+    whole_says, lost_says = (
+        json.loads(base64.b64decode(kept[each.receipt_id].envelope["payload"]))
+        for each in (whole, lost)
+    )
+    assert lost_says.keys() == whole_says.keys()
+    assert lost_says["predicate"].keys() == whole_says["predicate"].keys()
+    records = [
+        house.records.of_execution(kept[each.receipt_id].execution_id)[0] for each in (whole, lost)
+    ]
+    assert records[0].keys() == records[1].keys()
+    for name, lines in records[0]["checklists"].items():
+        found = [line["item"] for line in records[1]["checklists"][name]]
+        assert found == [line["item"] for line in lines]
 
 
 @pytest.mark.parametrize("column", ["opening", "owner"])

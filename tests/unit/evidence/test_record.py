@@ -14,7 +14,7 @@ from actum.contract.outcome import Outcome
 from actum.errors import Violation
 from actum.evidence.checklists import Verdict, checklists
 from actum.evidence.facts import ExecutionFacts, Stage
-from actum.evidence.record import SUMMARY_BYTES, build_record
+from actum.evidence.record import SUMMARY_BYTES, begun, ended
 
 from .factories import (
     CHECKS,
@@ -261,7 +261,7 @@ def test_a_secret_that_the_summary_would_cut_in_two_is_still_redacted() -> None:
     secret = b"ghp_" + b"S" * 36
     kept = b"x" * (SUMMARY_BYTES - 20) + secret + b"tail"
     facts = make_facts(make_intent(), capture=make_capture(stdout=make_stream(kept)))
-    record = build_record(facts, (), lambda data: data.replace(secret, b"[redacted]"))
+    record = ended(facts, (), lambda data: data.replace(secret, b"[redacted]"))
     summary = record["output"]["stdout"]["summary"]
     assert "SSSS" not in summary
     assert summary.startswith("x" * 100)
@@ -270,7 +270,8 @@ def test_a_secret_that_the_summary_would_cut_in_two_is_still_redacted() -> None:
 def test_neither_environment_values_nor_stdin_are_in_the_record() -> None:
     contract, policy = make_contract(), make_policy()
     plan = make_plan(contract, policy, environment={"TOKEN": "canary-env"}, stdin=b"canary-stdin")
-    record = build_record(make_facts(make_intent(contract, plan=plan)), (), bytes)
+    facts = make_facts(make_intent(contract, plan=plan))
+    record = {**begun(facts), **ended(facts, (), bytes)}
     assert "canary" not in str(record)
     assert record["command"]["environment"] == ["TOKEN"]
     assert record["command"]["stdin_bytes"] == len(b"canary-stdin")
