@@ -37,7 +37,7 @@ class StreamKeeper:
         self._total = 0
         self._digest = hashlib.sha256()
         self._redaction = redaction
-        self._read_buffer = memoryview(bytearray(_READ_BYTES))
+        self._read_buffer: memoryview | None = None
 
     def feed(self, data: bytes | memoryview) -> bytes | memoryview:
         """Take `data` in; returns what may be shown of it by now."""
@@ -63,6 +63,8 @@ class StreamKeeper:
 
     def read_from(self, fd: int) -> memoryview:
         """One read into the keeper's own buffer; the view is good until the next read."""
+        if self._read_buffer is None:
+            self._read_buffer = memoryview(bytearray(_READ_BYTES))
         count = os.readv(fd, [self._read_buffer])
         return self._read_buffer[:count]
 
@@ -73,6 +75,15 @@ class StreamKeeper:
             total_bytes=self._total,
             sha256=self._digest.hexdigest(),
         )
+
+
+def whole(content: bytes, limit: int) -> Stream:
+    """The stream of which `content` is all there will be."""
+    return Stream(
+        kept=content[:limit],
+        total_bytes=len(content),
+        sha256=hashlib.sha256(content).hexdigest(),
+    )
 
 
 def keeper(limit: int, redaction: Redaction | None) -> StreamKeeper:

@@ -41,6 +41,7 @@ class Duplex:
         self.stdin, self._to = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(self._to, False)
         self._from = -1
+        self._poll = select.poll()  #: of whoever waits for a line
         self._stop = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self.redaction = redaction
         self._keeper = keeper(STDOUT_BYTES, redaction)
@@ -54,6 +55,7 @@ class Duplex:
         self._speaking = False
         self._lock = threading.Lock()  #: around the descriptors and what is unread
         self._turn = threading.Lock()  #: who speaks
+        self._saying = _Speaking(self)
 
     # -- the run's thread -------------------------------------------------------------------
 
@@ -62,6 +64,7 @@ class Duplex:
         os.close(self.stdin)
         self.stdin = -1
         self._from = os.dup(stdout)
+        self._poll.register(self._from, select.POLLIN)
         self._spoken = time.monotonic()
         return self._stop
 
@@ -112,9 +115,12 @@ class Duplex:
 
     def send(self, message: bytes, deadline: float) -> bool:
         left = memoryview(message + b"\n")
-        with _Speaking(self):
+        with self._saying:
             if self.over:
                 return False
+            left = left[self._write(left) :]
+            if not left:
+                return True
             poll = select.poll()
             poll.register(self._to, select.POLLOUT)
             poll.register(self._from, select.POLLIN)
@@ -144,24 +150,29 @@ class Duplex:
                 return 0
 
     def receive(self, deadline: float, stop: int = -1) -> bytes | None:
-        with _Speaking(self):
-            poll = select.poll()
+        with self._saying:
             if stop >= 0:
-                poll.register(stop, select.POLLIN)
-            while True:
-                line = self._line()
-                if line is not None or self.over:
-                    return line
-                if self._ended or self._from < 0:
-                    self._is_over("it has ended")
-                    return None
-                wait_s = deadline - time.monotonic()
-                poll.register(self._from, select.POLLIN)
-                ready = [descriptor for descriptor, _ in poll.poll(max(0.0, wait_s) * 1000)]
-                if self._from in ready:
-                    self._read_some()
-                elif stop in ready or wait_s <= 0:
-                    return None
+                self._poll.register(stop, select.POLLIN)
+            try:
+                return self._received(deadline, stop)
+            finally:
+                if stop >= 0:
+                    self._poll.unregister(stop)
+
+    def _received(self, deadline: float, stop: int) -> bytes | None:
+        while True:
+            line = self._line()
+            if line is not None or self.over:
+                return line
+            if self._ended or self._from < 0:
+                self._is_over("it has ended")
+                return None
+            wait_s = deadline - time.monotonic()
+            ready = [descriptor for descriptor, _ in self._poll.poll(max(0.0, wait_s) * 1000)]
+            if self._from in ready:
+                self._read_some()
+            elif stop in ready or wait_s <= 0:
+                return None
 
     def _line(self) -> bytes | None:
         with self._lock:

@@ -14,7 +14,7 @@ import itertools
 import os
 import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from actum.evidence.owner import current_owner, is_alive
@@ -28,6 +28,7 @@ V2_CONTROLLERS = ("memory", "pids", "cpu")
 #: Folder below the mount points; nothing outside of it is ever made by root.
 PARENT = "actum"
 _REMOVE_TRIES, _SWEEP_TRIES, _REMOVE_PAUSE_S = 2_000, 200, 0.001
+_GAUGE_BYTES = 8_192
 _NUMBERS = itertools.count(1)
 #: Another sweep was quicker, or it was left by another user, in a folder that is seen by many.
 _NOT_OURS_TO_REMOVE = (errno.ENOENT, errno.EACCES, errno.EPERM, errno.EROFS)
@@ -159,6 +160,22 @@ def write(path: str, value: int | str) -> None:
 def read(path: str) -> str:
     with open(path) as file:
         return file.read()
+
+
+class Gauges:
+    """Files of a living group, opened once and read anew as often as somebody wants to know."""
+
+    def __init__(self) -> None:
+        self._open: list[int] = []
+
+    def read(self, paths: Callable[[], Sequence[str]]) -> list[str]:
+        if not self._open:
+            self._open = [os.open(path, os.O_RDONLY | os.O_CLOEXEC) for path in paths()]
+        return [os.pread(descriptor, _GAUGE_BYTES, 0).decode() for descriptor in self._open]
+
+    def close(self) -> None:
+        while self._open:
+            os.close(self._open.pop())
 
 
 def counter(text: str, name: str) -> int:

@@ -11,6 +11,7 @@ from actum.sandbox.cgroup import (
     PARENT,
     V1_CONTROLLERS,
     CgroupsUnavailable,
+    Gauges,
     Layout,
     Usage,
     counter,
@@ -137,6 +138,7 @@ class Group:
     def __init__(self, folders: Mapping[str, str], oom_event: int = -1) -> None:
         self._folders = folders
         self.oom_event = oom_event
+        self._gauges = Gauges()
 
     def limit(self, *, memory_bytes: int, cpu_cores: int, children: int) -> None:
         memory, cpu = self._folders["memory"], self._folders["cpu"]
@@ -175,7 +177,7 @@ class Group:
 
     def usage(self, told: Sequence[str] | None = None) -> Usage:
         if told is None:
-            told = [read(f"{self._folders[place]}/{file}") for place, file in _kept(self._folders)]
+            told = self._gauges.read(self._usage_files)
         oom, peak, cpu_ns, cpu, events, *tasks = told
         kills = counter(oom, "oom_kill")
         return Usage(
@@ -188,7 +190,11 @@ class Group:
             tasks_peak=int(tasks[0]) if tasks else None,
         )
 
+    def _usage_files(self) -> list[str]:
+        return [f"{self._folders[place]}/{file}" for place, file in _kept(self._folders)]
+
     def remove(self) -> None:
+        self._gauges.close()
         if self.oom_event >= 0:
             os.close(self.oom_event)
             self.oom_event = -1

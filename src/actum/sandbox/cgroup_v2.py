@@ -14,12 +14,14 @@ import errno
 import os
 import select
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from actum.sandbox.cgroup import (
     PARENT,
     V2_CONTROLLERS,
     CgroupsUnavailable,
+    Gauges,
     Layout,
     Usage,
     counter,
@@ -198,6 +200,11 @@ class Group:
     def __init__(self, folder: str, oom_event: int = -1) -> None:
         self._folder = folder
         self.oom_event = oom_event
+        self._gauges = Gauges()
+
+    @cached_property
+    def _files(self) -> list[str]:
+        return _kept(self._folder)
 
     def limit(self, *, memory_bytes: int, cpu_cores: int, children: int) -> None:
         folder = self._folder
@@ -231,10 +238,9 @@ class Group:
         return counter(read(f"{self._folder}/memory.events"), "oom_kill")
 
     def usage(self, told: Sequence[str] | None = None) -> Usage:
-        kept = _kept(self._folder)
         if told is None:
-            told = [read(f"{self._folder}/{file}") for file in kept]
-        texts = dict(zip(kept, told, strict=True))
+            told = self._gauges.read(lambda: [f"{self._folder}/{file}" for file in self._files])
+        texts = dict(zip(self._files, told, strict=True))
         cpu, kills = texts["cpu.stat"], counter(texts["memory.events"], "oom_kill")
         memory, tasks = texts.get("memory.peak"), texts.get("pids.peak")
         return Usage(
@@ -249,6 +255,7 @@ class Group:
 
     def remove(self) -> None:
         """With whatever may still live in it: the group is never used again."""
+        self._gauges.close()
         if self.oom_event >= 0:
             os.close(self.oom_event)
             self.oom_event = -1

@@ -9,6 +9,7 @@ the thread that asks: there is no event loop, and nothing is read that nobody wa
 from __future__ import annotations
 
 import json
+import re
 import select
 import time
 from collections.abc import Coroutine, Mapping
@@ -16,6 +17,7 @@ from typing import Any, TypeVar
 
 from actum.contract.model import Json
 from actum.runners.base import Cancel, Channel
+from actum.value import value
 
 #: Notifications, requests and stray lines that a server may send during one call.
 UNASKED = 10_000
@@ -49,6 +51,18 @@ class Broken(NoAnswer):
     """What came is not the protocol."""
 
 
+@value
+class Answered:
+    """An answer that is expected to come again, to the letter but for the number it bears."""
+
+    result: dict[str, Any]
+    before: bytes | None  #: on the line, up to the number; None: it cannot be told apart there
+    after: bytes
+
+    def is_again(self, line: bytes, request_id: int) -> bool:
+        return self.before is not None and line == b"%b%d%b" % (self.before, request_id, self.after)
+
+
 class Conversation:
     """What the library calls a dispatcher. One question at a time."""
 
@@ -59,7 +73,8 @@ class Conversation:
         self._abandoned: set[str] = set()
         self._unasked = 0
         self._asked: dict[str, tuple[Mapping[str, Json] | None, Mapping[str, str]]] = {}
-        self.last: dict[str, Any] = {}  #: result, as it came
+        self._given: dict[str, Any] | None = None
+        self._last: tuple[bytes, dict[str, Any]] = b"", {}  #: line and result, as they came
         self.deadline = 0.0
         self.cancel: Cancel | None = None
 
@@ -73,6 +88,9 @@ class Conversation:
     async def send_raw_request(
         self, method: str, params: Mapping[str, Json] | None, opts: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
+        if self._given is not None:
+            given, self._given = self._given, None
+            return given
         opts = opts or {}
         headers = dict(opts.get("headers") or {})
         self._asked[method] = (params, headers)
@@ -95,14 +113,37 @@ class Conversation:
     async def run(self, *_handlers: object, **_status: object) -> None:
         raise AssertionError("the session is used without being entered: nothing runs beside it")
 
-    # -- asking ahead ---------------------------------------------------------------------
+    # -- without the library --------------------------------------------------------------
+
+    def asked(self, method: str) -> Mapping[str, Json]:
+        """What the library sent along when it last asked this."""
+        return self._asked[method][0] or {}
+
+    def ask(self, method: str, params: Mapping[str, Json]) -> dict[str, Any]:
+        return self._answer(self._request(method, params, {}), self.deadline)
+
+    def hand_over(self, result: dict[str, Any]) -> None:
+        """What the library is answered when it asks next; nothing is sent then."""
+        self._given = result
 
     def ask_again(self, method: str) -> int:
         """The last question of this kind once more; `answer` waits for what comes of it."""
         return self._request(method, *self._asked[method])
 
-    def answer(self, request_id: int) -> dict[str, Any]:
-        return self._answer(request_id, self.deadline)
+    def answer(self, request_id: int, known: Answered) -> dict[str, Any]:
+        """The very `known.result` if the same has come again: it is not even parsed."""
+        return self._answer(request_id, self.deadline, known)
+
+    def last(self) -> Answered:
+        """The last answer, to know it again."""
+        line, result = self._last
+        found = _ID.search(line)
+        if found is not None:
+            before, after = line[: found.start(1)], line[found.end(1) :]
+            # Only if this is the number of the message, and not one that its content holds.
+            if _decode((before + b"0" + after).decode()) == {**_decode(line.decode()), "id": 0}:
+                return Answered(result=result, before=before, after=after)
+        return Answered(result=result, before=None, after=b"")
 
     # -- the wire -------------------------------------------------------------------------
 
@@ -118,25 +159,29 @@ class Conversation:
 
     def _send(self, message: Json, headers: Mapping[str, str]) -> None:
         whole = {"headers": dict(headers), "message": message} if self._enveloped else message
-        text = json.dumps(whole, ensure_ascii=True, separators=(",", ":"))
-        if not self._channel.send(text.encode(), self.deadline):
+        if not self._channel.send(_encode(whole).encode(), self.deadline):
             raise Gone(self._channel.over) if self._channel.over else Late
 
-    def _answer(self, request_id: int, until: float) -> dict[str, Any]:
+    def _answer(
+        self, request_id: int, until: float, known: Answered | None = None
+    ) -> dict[str, Any]:
         while True:
-            message = self._message(until)
-            if message is None:
+            line = self._line(until)
+            if line is None:
                 if until < self.deadline:
                     self._abandoned.add(str(request_id))
                     raise _error(_TIMED_OUT, "no answer came in time", None)
                 raise Late
+            if known is not None and known.is_again(line, request_id):
+                return known.result
+            message = _message(line)
             if "method" in message:
                 self._unwanted(message)
                 continue
             answered = str(message.get("id"))
             if answered == str(request_id):
                 result = _result(message)
-                self.last = dict(result)  # the library changes what it is given
+                self._last = line, dict(result)  # the library changes what it is given
                 return result
             if answered in self._abandoned:
                 self._abandoned.discard(answered)
@@ -151,18 +196,6 @@ class Conversation:
         if isinstance(request_id, (str, int)):
             refusal = {"code": _NOT_FOUND, "message": "This client takes no requests."}
             self._send({"jsonrpc": "2.0", "id": request_id, "error": refusal}, {})
-
-    def _message(self, until: float) -> dict[str, Any] | None:
-        line = self._line(until)
-        if line is None:
-            return None
-        try:
-            message = json.loads(line, parse_constant=_no_number)
-        except (ValueError, RecursionError) as error:
-            raise Broken("it sent something that is not JSON") from error
-        if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
-            raise Broken("it sent something that is no JSON-RPC 2.0 message")
-        return message
 
     def _line(self, until: float) -> bytes | None:
         channel, cancel = self._channel, self.cancel
@@ -195,6 +228,16 @@ def drive(coroutine: Coroutine[Any, Any, T]) -> T:
     raise AssertionError("the library waited for something else than its dispatcher")
 
 
+def _message(line: bytes) -> dict[str, Any]:
+    try:
+        message = _decode(line.decode())
+    except (ValueError, RecursionError) as error:
+        raise Broken("it sent something that is not JSON") from error
+    if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
+        raise Broken("it sent something that is no JSON-RPC 2.0 message")
+    return message
+
+
 def _result(message: Mapping[str, Any]) -> dict[str, Any]:
     if "error" in message:
         error = message["error"]
@@ -215,3 +258,8 @@ def _error(code: int, text: str, data: Json) -> Exception:
 
 def _no_number(name: str) -> Json:
     raise ValueError(f"{name} is no JSON")
+
+
+_ID = re.compile(rb'"id" ?: ?([0-9]+)')
+_decode = json.JSONDecoder(parse_constant=_no_number).decode
+_encode = json.JSONEncoder(separators=(",", ":")).encode

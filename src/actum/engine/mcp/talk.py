@@ -3,6 +3,9 @@
 The MCP library does the protocol; its answers are turned into plain documents here, and what goes
 wrong into one of the ways of `conversation.NoAnswer` or an `Answer` that is an error. The text of
 the library's own complaints may hold what the server sent and is not repeated.
+
+A kept server on stdio is asked without the library once that has shown how it asks, and an answer
+of nothing but texts is read without it (`plain`); any other answer it is handed to judge.
 """
 
 from __future__ import annotations
@@ -12,8 +15,9 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from actum.contract.model import Json
-from actum.engine.mcp.conversation import Broken, Conversation, drive
+from actum.engine.mcp.conversation import Answered, Broken, Conversation, drive
 from actum.engine.mcp.pins import Tools
+from actum.engine.mcp.plain import only_texts
 from actum.engine.server import Server
 from actum.runners.base import Cancel
 from actum.value import value
@@ -22,7 +26,8 @@ if TYPE_CHECKING:
     from mcp.client.session import ClientSession
 
 _PAGES, _TOOLS = 50, 1_000
-_LIST = "tools/list"
+_LIST, _CALL = "tools/list", "tools/call"
+_OF_ONE_CALL = ("name", "arguments")
 
 T = TypeVar("T")
 
@@ -45,9 +50,13 @@ class Talk:
         self.server = server
         self.tools_sha256 = ""  #: of what was compared with the pin
         self._line = Conversation(server.channel, enveloped=enveloped)
+        self._direct = not enveloped  #: no headers to be made for each call
         self._session: ClientSession | None = None
-        self._listing: dict[str, Any] | None = None
+        self._modern = False
+        self._listing: Answered | None = None
         self._asked_ahead: int | None = None
+        self._promise_nothing: frozenset[str] = frozenset()  #: tools without an outputSchema
+        self._always: dict[str, Json] | None = None  #: what every call says, once one was made
 
     def begin(self, deadline: float, cancel: Cancel | None) -> None:
         self._line.begin(deadline, cancel)
@@ -56,18 +65,20 @@ class Talk:
         from mcp import types
         from mcp.client._probe import negotiate_auto
         from mcp.client.session import ClientSession
+        from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
         from actum import __version__
 
         info = types.Implementation(name="actum", version=__version__)
         self._session = ClientSession(dispatcher=self._line, client_info=info)
         self._asked(negotiate_auto(self._session))
+        self._modern = self._session.protocol_version in MODERN_PROTOCOL_VERSIONS
 
     def tools(self) -> Tools | None:
         """What it offers; ``None``: the same as when it was last asked."""
-        if self._asked_ahead is not None:
+        if self._asked_ahead is not None and self._listing is not None:
             request_id, self._asked_ahead = self._asked_ahead, None
-            if self._line.answer(request_id) == self._listing:
+            if self._line.answer(request_id, self._listing) == self._listing.result:
                 return None
         from mcp import types
 
@@ -85,7 +96,10 @@ class Talk:
                 }
             if listed.next_cursor is None:
                 # A list of several pages is always asked for anew.
-                self._listing = self._line.last if whole else None
+                self._listing = self._line.last() if whole else None
+                self._promise_nothing = frozenset(
+                    name for name, tool in found.items() if tool["outputSchema"] is None
+                )
                 return found
             if len(found) > _TOOLS:
                 break
@@ -101,13 +115,24 @@ class Talk:
         from mcp import MCPError
 
         try:
-            result = self._asked(self._open.call_tool(tool, arguments), errors=False)
+            if self._always is not None:
+                asked = {**self._always, "name": tool, "arguments": arguments}
+                result = self._line.ask(_CALL, asked)
+                if tool in self._promise_nothing:
+                    texts = only_texts(result, modern=self._modern)
+                    if texts is not None:
+                        return _answer(texts)
+                self._line.hand_over(result)
+            judged = self._asked(self._open.call_tool(tool, arguments), errors=False)
         except MCPError as error:
             told = {"code": error.error.code, "message": error.error.message}
             return Answer({"error": told}, f"the server answered with error {error.error.code}")
-        document = result.model_dump(by_alias=True, mode="json", exclude_unset=True)
+        if self._direct and self._always is None:
+            shown = self._line.asked(_CALL)
+            self._always = {name: shown[name] for name in shown if name not in _OF_ONE_CALL}
+        document = judged.model_dump(by_alias=True, mode="json", exclude_unset=True)
         document.pop("_meta", None)
-        return Answer(document, "the tool answered with an error" if result.is_error else "")
+        return _answer(document)
 
     @property
     def _open(self) -> ClientSession:
@@ -130,7 +155,12 @@ class Talk:
             raise Broken("its answer is not what the protocol or its own schema says") from error
 
 
+def _answer(document: dict[str, Json]) -> Answer:
+    return Answer(document, "the tool answered with an error" if document.get("isError") else "")
+
+
 def encoded(document: dict[str, Json]) -> bytes:
-    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode(
-        errors="backslashreplace"
-    )
+    return _encode(document).encode(errors="backslashreplace")
+
+
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode

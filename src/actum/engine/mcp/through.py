@@ -22,9 +22,8 @@ from actum.capture.model import (
     Failed,
     LimitKilled,
     PolicyBroken,
-    Stream,
 )
-from actum.capture.streams import StreamKeeper
+from actum.capture.streams import whole as whole_stream
 from actum.contract.call import EffectivePolicy, Plan
 from actum.contract.canonical import sha256_json
 from actum.contract.ids import new_id
@@ -52,6 +51,8 @@ from actum.runners.base import (
 )
 from actum.runners.lifecycle import Lifecycle, trace_outcome
 from actum.value import replace
+
+_SILENT = whole_stream(b"", 0)
 
 
 class ThroughServer:
@@ -334,8 +335,8 @@ class _Call:
         of_server = server if whole else None
         return Capture(
             ending=self._ending(server),
-            stdout=_stream(said, STDOUT_BYTES),
-            stderr=_stream(b"", 0) if of_server is None else of_server.stderr,
+            stdout=whole_stream(said, STDOUT_BYTES),
+            stderr=_SILENT if of_server is None else of_server.stderr,
             enforcement=rows,
             denials=() if of_server is None else of_server.denials,
             connections=() if of_server is None else of_server.connections,
@@ -388,9 +389,3 @@ def _own_time(rows: tuple[Enforced, ...], call: _Call) -> tuple[Enforced, ...]:
         tripped=isinstance(call.failure, conversation.Late),
     )
     return (mine, *(row for row in rows if row.limit != "timeout_ms"))
-
-
-def _stream(content: bytes, limit: int) -> Stream:
-    keeper = StreamKeeper(limit)
-    keeper.feed(content)
-    return keeper.finish()
