@@ -17,6 +17,7 @@ from actum.value import replace
 
 TOOL = "snippet"
 _VALUE = "value.json"
+_ENCODER = json.JSONEncoder(allow_nan=False)
 
 
 def order(code: str, params: Mapping[str, Json], files: Mapping[str, bytes | str]) -> bytes:
@@ -26,7 +27,7 @@ def order(code: str, params: Mapping[str, Json], files: Mapping[str, bytes | str
         for name, content in files.items()
     }
     document = {"code": code, "params": dict(params), "files": encoded}
-    return json.dumps(document, allow_nan=False).encode()
+    return _ENCODER.encode(document).encode()
 
 
 def words(preload: Sequence[str], venv: Path | None) -> tuple[tuple[str, ...], dict[str, Any]]:

@@ -353,7 +353,14 @@ class LocalRunner:
         shape = shape_of(plan, request) if self._warm is not None else None
         if self._warm is not None and shape is not None:
             self._spawner.teach()
-            self._warm.refill(shape, lambda stdin: self._launch(request, owner, stdin))
+            self._warm.refill(shape, lambda stdin: self._launch_ahead(request, owner, stdin))
+
+    def _launch_ahead(
+        self, request: Request, owner: tuple[int, int], stdin: int
+    ) -> tuple[Sandbox, Cgroup]:
+        found = self._launch(request, owner, stdin)
+        self._spawner.refill()  # the member it took, while there is time
+        return found
 
     def _launch(
         self, request: Request, owner: tuple[int, int], stdin: bytes | int

@@ -3,7 +3,8 @@
 The program that runs snippets waits for its order on stdin, so it can be confined, limited and have
 its imports done in advance, under exactly the plan that it will be used for: a warm interpreter
 serves a plan only if everything about the two is equal but stdin. Refilled by a thread of its own
-after an execution has ended, never while one waits.
+once nobody has asked for a moment: what it takes to make one, and the interpreter lock with it, is
+not taken from an answer that is being put on record. Whoever asks without a pause gets a new one.
 
 What it imports is not ours, and runs when nobody asked for it: an interpreter that is still busy
 after a while is ended by the same thread.
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
+import marshal
 import os
 import queue
 import threading
@@ -33,7 +34,13 @@ if TYPE_CHECKING:
     from actum.sandbox.wire import Request
 
 #: What equal plans have in common.
-Shape = str
+Shape = bytes
+#: Without back references, which would tell equal values apart by who else holds them.
+_PLAIN_MARSHAL = 2
+#: So long nobody asked, and those who did have their answers; and if that does not come.
+_QUIET_S, _LATEST_S = 0.008, 0.25
+#: Until the init of a new one says that it runs.
+_STARTING_MS = 1_000
 _PER_SHAPE, _IN_ALL = 2, 8
 _KEEP_S = 300.0
 #: After so long, one that waits takes no processor time; looked at this often.
@@ -59,8 +66,9 @@ class Warm:
 
     def give(self, order: bytes) -> None:
         """The one thing it waits for. The pipe holds all of it; a dead reader is found later."""
-        with contextlib.suppress(BrokenPipeError), os.fdopen(self.order, "wb") as pipe:
-            pipe.write(order)
+        with contextlib.suppress(BrokenPipeError):
+            os.write(self.order, order)
+        os.close(self.order)
 
     def discard(self) -> None:
         os.close(self.order)
@@ -79,7 +87,7 @@ def shape_of(plan: Plan, request: Request) -> Shape | None:
     if SNIPPET not in plan.argv and not _imports_ahead(plan):
         return None
     executable = plan.proof.executable
-    return json.dumps([request, plan.policy.sha256, executable.sha256], sort_keys=True)
+    return marshal.dumps([request, plan.policy.sha256, executable.sha256], _PLAIN_MARSHAL)
 
 
 def _imports_ahead(plan: Plan) -> bool:
@@ -101,8 +109,10 @@ class WarmInterpreters:
         self._orders: queue.SimpleQueue[tuple[Shape, Launch] | None] = queue.SimpleQueue()
         self._worker: threading.Thread | None = None
         self._closed = False
+        self._asked = 0.0  #: when somebody came last
 
     def take(self, shape: Shape) -> Warm | None:
+        self._asked = time.monotonic()
         while True:
             with self._guard:
                 waiting = self._waiting.get(shape)
@@ -117,6 +127,7 @@ class WarmInterpreters:
 
     def refill(self, shape: Shape, launch: Launch) -> None:
         """Have some ready for the next time. Returns at once."""
+        self._asked = time.monotonic()
         with self._guard:
             if self._closed:
                 return
@@ -135,6 +146,7 @@ class WarmInterpreters:
             if order is None:
                 return
             shape, launch = order
+            self._await_quiet()
             self._make_room(shape)
             while self._wanting(shape):
                 try:
@@ -146,6 +158,15 @@ class WarmInterpreters:
                         self._waiting.setdefault(shape, []).append(warm)
                         continue
                 warm.discard()
+
+    def _await_quiet(self) -> None:
+        latest = time.monotonic() + _LATEST_S
+        while not self._closed:
+            now = time.monotonic()
+            left = min(self._asked + _QUIET_S, latest) - now
+            if left <= 0:
+                return
+            time.sleep(left)
 
     def _any(self) -> bool:
         with self._guard:
@@ -205,6 +226,7 @@ def _start(launch: Launch) -> Warm:
         sandbox, cgroup = launch(reading)
         # Its program waits for an order on stdin, which is what the start is.
         sandbox.go()
+        sandbox.still_waiting(_STARTING_MS)
     except BaseException:
         os.close(writing)
         raise

@@ -62,11 +62,12 @@ class Sandbox:
     artifacts: int = -1
     early: list[tuple[Report, list[int]]] = field(default_factory=list)  #: read, not yet taken
 
-    def still_waiting(self) -> bool:
-        """Take in what was reported so far; false once the tool has ended or never started."""
+    def still_waiting(self, wait_ms: int = 0) -> bool:
+        """Take in what was reported so far, or until then if nothing was; false once the tool has
+        ended or never started."""
         poll = select.poll()  # select() knows no descriptor beyond 1023
         poll.register(self.control, select.POLLIN)
-        while poll.poll(0):
+        while poll.poll(0 if self.early else wait_ms):
             received = self._receive()
             if received is None:
                 return False
