@@ -34,15 +34,7 @@ def permissions(found: os.stat_result) -> int:
 
 
 def entry_of(found: os.stat_result, digest: bytes) -> Entry:
-    return Entry(
-        kind_of(found.st_mode),
-        permissions(found),
-        digest,
-        found.st_size,
-        found.st_mtime_ns,
-        found.st_ctime_ns,
-        found.st_ino,
-    )
+    return Entry(kind_of(found.st_mode), permissions(found), digest)
 
 
 def read_digest(name: bytes, folder: int, found: os.stat_result) -> bytes:

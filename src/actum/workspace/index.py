@@ -1,48 +1,55 @@
 """The index: every folder's entries with their digests, so that hashing costs what changed.
 
 One SQLite file beside the workspace's other records, a row per folder. It is a cache: whatever it
-holds can be found again by a scan, and a scan trusts it only where the kernel's own stamps (inode,
-size, ctime, mtime) are those it saw, and were old enough when it saw them. Losing it costs time.
+holds can be found again by a scan, and a scan trusts it only where the kernel's own stamps are
+those it saw (`workspace.stamps`). Losing it costs time.
 """
 
 from __future__ import annotations
 
 import os
 import sqlite3
-import stat
-import struct
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from actum.errors import Refused
 from actum.value import field, value
 from actum.workspace import files
+from actum.workspace.packed import STAMP_BYTES, UNKNOWN, Packed, packed_names
+from actum.workspace.stamps import Looker, Stamped, proves
 from actum.workspace.tree import (
+    DIGEST_BYTES,
     Change,
     Delta,
     Entry,
     Kind,
-    folder_digest,
+    entry_in,
     joined,
+    line_of,
     name_of,
     parent_of,
     shown,
     state_hash,
 )
 
-_RECORD = struct.Struct("<cH32sQqqQ")
-#: A file system stamps with the time of the last tick. What changed that recently may change again
-#: without a new stamp, so it is read again (git calls such an entry racy).
-_TICK_NS = 20_000_000
-_SCHEMA = """
+#: Of the tables; another one's are dropped, for everything in them can be found again.
+_VERSION = 2
+_SCHEMA = f"""
 CREATE TABLE IF NOT EXISTS folders (
-    path BLOB PRIMARY KEY, seen_ns INTEGER NOT NULL, names BLOB NOT NULL, records BLOB NOT NULL
+    path BLOB PRIMARY KEY, names BLOB NOT NULL, lines BLOB NOT NULL, lengths BLOB NOT NULL,
+    stamps BLOB NOT NULL
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS top (
     one INTEGER PRIMARY KEY CHECK (one = 1), mode INTEGER NOT NULL, digest BLOB NOT NULL
 ) STRICT;
+PRAGMA user_version={_VERSION};
 """
+#: Who deletes folders while they are looked at makes it begin again, so often and no more.
+_TRIES = 5
+#: Of a folder that was not hashed yet.
+_NO_DIGEST = bytes(DIGEST_BYTES)
 
 
 @value(kw_only=False)
@@ -66,19 +73,15 @@ class Scanned:
 
 
 @value(frozen=False, kw_only=False)
-class _Folder:
-    seen_ns: int
-    entries: dict[bytes, Entry]
-    dirty: bool = False
-    folders: list[bytes] = field(default_factory=list)
-
-
-@value(frozen=False, kw_only=False)
 class Preview:
     """A state that is not there yet: the index with a delta applied, in memory."""
 
     state: State
-    folders: dict[bytes, dict[bytes, Entry] | None] = field(default_factory=dict)
+    folders: dict[bytes, Packed | None] = field(default_factory=dict)
+
+
+class _Moved(Exception):
+    """A name was not what it had been a moment before."""
 
 
 class Index:
@@ -88,9 +91,13 @@ class Index:
         self._database = sqlite3.connect(path, isolation_level=None)
         # Not synced: after a power cut it is at worst out of date, which a scan finds, or broken,
         # which `open` finds; the state itself never depends on it.
-        self._database.executescript(f"PRAGMA journal_mode=WAL; PRAGMA synchronous=OFF; {_SCHEMA}")
+        self._database.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=OFF;")
+        (version,) = self._database.execute("PRAGMA user_version").fetchone()
+        if version != _VERSION:
+            drop = "DROP TABLE IF EXISTS folders; DROP TABLE IF EXISTS top;"
+            self._database.executescript(drop + _SCHEMA)
         #: Folders that were asked for since the last change; a delta asks for each several times.
-        self._asked: dict[bytes, dict[bytes, Entry]] = {}
+        self._asked: dict[bytes, Packed] = {}
 
     @classmethod
     def open(cls, path: Path) -> Index:
@@ -109,12 +116,14 @@ class Index:
         row = self._database.execute("SELECT mode, digest FROM top").fetchone()
         return None if row is None else State(row[0], row[1])
 
-    def entries(self, folder: bytes) -> dict[bytes, Entry]:
-        """What a folder holds; empty for one that is not there."""
+    def entries(self, folder: bytes) -> Packed:
+        """What a folder holds; nothing for one that is not there."""
         found = self._asked.get(folder)
         if found is None:
-            kept = self._load(folder)
-            found = self._asked[folder] = {} if kept is None else kept.entries
+            row = self._database.execute(
+                "SELECT names, lines, lengths, stamps FROM folders WHERE path = ?", (folder,)
+            ).fetchone()
+            found = self._asked[folder] = Packed(*row) if row else Packed()
         return found
 
     def entry(self, path: bytes) -> Entry | None:
@@ -128,7 +137,7 @@ class Index:
         waiting = [folder]
         while waiting:
             here = waiting.pop()
-            for name, entry in sorted(self.entries(here).items()):
+            for name, entry in self.entries(here).items():
                 path = joined(here, name)
                 yield path, entry
                 if entry.kind is Kind.FOLDER:
@@ -141,176 +150,107 @@ class Index:
         """
         anchor = os.open(top, files.FOLDER_FLAGS)
         try:
-            return self._scan(anchor, skip)
+            for left in reversed(range(_TRIES)):
+                try:
+                    return self._scan(anchor, skip)
+                except (FileNotFoundError, NotADirectoryError, _Moved):
+                    if not left:
+                        raise
         finally:
             os.close(anchor)
+        raise AssertionError("unreachable")
 
     def _scan(self, anchor: int, skip: frozenset[bytes]) -> Scanned:
-        found_top = os.fstat(anchor)
+        top, last = os.fstat(anchor), self.state
+        looker = Looker(top)
+        known = {
+            path: Packed(*rest)
+            for path, *rest in self._database.execute(
+                "SELECT path, names, lines, lengths, stamps FROM folders"
+            )
+        }
+        changed: dict[bytes, Packed] = {}
         order: list[bytes] = []
-        found: dict[bytes, _Folder] = {}
         waiting = [b""]
-        last = self.state
-        recorded = {b"": b"" if last is None else last.digest}
         entries = read = strangers = 0
         while waiting:
             path = waiting.pop()
             order.append(path)
-            seen_ns = time.time_ns()
-            known = self._load(path)
-            here = _Folder(seen_ns, {}, dirty=known is None)
-            found[path] = here
             folder = files.open_folder(path, anchor)
             try:
-                for name in sorted(map(os.fsencode, os.listdir(folder))):
-                    if not path and name in skip:
-                        continue
-                    look = files.look(name, folder)
-                    if look is None:
-                        continue  # gone between two calls: the state is what is there
-                    if look.st_dev != found_top.st_dev:
-                        raise _another_device(joined(path, name))
-                    entries += 1
-                    strangers += (look.st_uid, look.st_gid) != (
-                        found_top.st_uid,
-                        found_top.st_gid,
-                    )
-                    before = known.entries.get(name) if known else None
-                    if stat.S_ISDIR(look.st_mode):
-                        where = joined(path, name)
-                        entry = files.entry_of(look, before.digest if before else b"")
-                        here.dirty |= before is None or before[:2] != entry[:2]
-                        here.entries[name] = entry
-                        here.folders.append(name)
-                        recorded[where] = entry.digest
-                        waiting.append(where)
-                        continue
-                    if before is not None and known and _unchanged(before, look, known.seen_ns):
-                        here.entries[name] = before
-                        continue
-                    here.dirty = True
-                    read += 1
-                    here.entries[name] = files.entry_of(look, files.read_digest(name, folder, look))
+                seen_ns = time.time_ns()
+                stamped = looker.look(folder, skip if not path else frozenset())
+                if stamped.alien is not None:
+                    raise _another_device(joined(path, stamped.alien))
+                entries += len(stamped.names)
+                strangers += stamped.strangers
+                before = known.get(path)
+                if before is None or not _same(before, stamped):
+                    changed[path], count = _looked_at(stamped, before, folder, seen_ns)
+                    read += count
             finally:
                 os.close(folder)
-            if known is not None and known.entries.keys() != here.entries.keys():
-                here.dirty = True
-        digests: dict[bytes, bytes] = {}
-        for path in reversed(order):
-            here = found[path]
-            for name in here.folders:
-                entry, digest = here.entries[name], digests[joined(path, name)]
-                here.dirty = here.dirty or entry.digest != digest
-                here.entries[name] = entry._replace(digest=digest)
-            # Nothing in it differs from the last look: its hash does not either.
-            known_digest = b"" if here.dirty else recorded.get(path, b"")
-            digests[path] = known_digest or folder_digest(here.entries)
-        state = State(found_top.st_mode & 0o777, digests[b""])
-        self._replace_all(found, state)
+            waiting.extend(joined(path, name) for name in stamped.folders)
+        digest = _carried_up(order, known, changed) or (last.digest if last else b"")
+        state = State(top.st_mode & 0o777, digest)
+        gone = known.keys() - set(order)
+        if changed or gone or state != last:
+            self._store({**dict.fromkeys(gone), **changed}, state)
         return Scanned(state=state, entries=entries, read=read, strangers=strangers)
 
     def preview(self, delta: Delta) -> Preview:
-        """The state that `delta` leads to. Costs the changes and the width of their folders."""
+        """The state that `delta` leads to. Costs the changes."""
         current = self.state
         if current is None:
             raise ValueError("the index was never filled")
         mode = current.mode
-        folders: dict[bytes, dict[bytes, Entry] | None] = {}
-        touched: set[bytes] = set()
-
-        def opened(path: bytes) -> dict[bytes, Entry]:
-            found = folders.get(path)
-            if found is None:
-                found = folders[path] = {} if path in gone else dict(self.entries(path))
-            return found
-
-        gone = {
-            change.path
-            for change in delta
-            if change.before is not None
-            and change.before.kind is Kind.FOLDER
-            and (change.after is None or change.after.kind is not Kind.FOLDER)
-        }
+        changes: dict[bytes, dict[bytes, Entry | None]] = {}
+        gone = set()
         for change in delta:
+            was = change.before is not None and change.before.kind is Kind.FOLDER
+            is_ = change.after is not None and change.after.kind is Kind.FOLDER
             if not change.path:
                 mode = change.after.mode if change.after else mode
                 continue
-            here = opened(parent_of(change.path))
-            if change.after is None:
-                here.pop(name_of(change.path), None)
-            else:
-                here[name_of(change.path)] = change.after
-                if change.after.kind is Kind.FOLDER:
-                    opened(change.path)
-            touched.add(parent_of(change.path))
-        self._carry_up(folders, touched, opened)
-        for path in gone:
-            folders[path] = None
-        top = folder_digest(opened(b"")) if folders.get(b"") is not None else current.digest
-        return Preview(State(mode, top), folders)
-
-    @staticmethod
-    def _carry_up(
-        folders: Mapping[bytes, object],
-        touched: set[bytes],
-        opened: Callable[[bytes], dict[bytes, Entry]],
-    ) -> None:
-        """Digests of changed folders, deepest first, into their parents."""
-        waiting = {path for path in (*touched, *folders) if path}
-        for path in list(waiting):
-            while path := parent_of(path):
-                waiting.add(path)
-        for path in sorted(waiting, key=lambda one: one.count(b"/"), reverse=True):
-            parent = opened(parent_of(path))
-            entry = parent.get(name_of(path))
-            if entry is not None and entry.kind is Kind.FOLDER:
-                parent[name_of(path)] = entry._replace(digest=folder_digest(opened(path)))
+            changes.setdefault(parent_of(change.path), {})[name_of(change.path)] = change.after
+            if is_:
+                changes.setdefault(change.path, {})
+            elif was:
+                gone.add(change.path)
+        folders: dict[bytes, Packed | None] = {}
+        for path in _with_parents(changes):
+            if path in gone:
+                continue
+            here = folders[path] = self.entries(path).patched(changes.get(path, {}))
+            if path:
+                name, above = name_of(path), changes.setdefault(parent_of(path), {})
+                entry = above[name] if name in above else self.entries(parent_of(path)).get(name)
+                if entry is not None and entry.kind is Kind.FOLDER:
+                    above[name] = entry._replace(digest=here.digest)
+        top = folders.get(b"")
+        folders.update(dict.fromkeys(gone))
+        return Preview(State(mode, top.digest if top else current.digest), folders)
 
     def accept(self, preview: Preview) -> None:
         """The previewed state is the state now. Stamps of its files are found by the next scan."""
+        self._store(preview.folders, preview.state)
+
+    def _store(self, folders: Mapping[bytes, Packed | None], state: State) -> None:
         self._asked.clear()
         with _transaction(self._database) as cursor:
-            for path, entries in preview.folders.items():
-                if entries is None:
+            for path, packed in folders.items():
+                if packed is None:
                     cursor.execute("DELETE FROM folders WHERE path = ?", (path,))
                 else:
-                    # What did not change is still known; what did has stamps that no scan finds
-                    # again, because it was looked at in another place.
-                    known = self._load(path)
-                    _store(cursor, path, _Folder(known.seen_ns if known else 0, entries))
-            _store_top(cursor, preview.state)
-
-    def _load(self, path: bytes) -> _Folder | None:
-        row = self._database.execute(
-            "SELECT seen_ns, names, records FROM folders WHERE path = ?", (path,)
-        ).fetchone()
-        if row is None:
-            return None
-        names = row[1].split(b"\0") if row[1] else []
-        return _Folder(
-            row[0],
-            {
-                # Made without the checks of a call: a wide folder holds thousands.
-                name: _new(Entry, (_KINDS[record[0]], *record[1:]))
-                for name, record in zip(names, _RECORD.iter_unpack(row[2]), strict=True)
-            },
-        )
-
-    def _replace_all(self, found: Mapping[bytes, _Folder], state: State) -> None:
-        self._asked.clear()
-        with _transaction(self._database) as cursor:
-            known = {row[0] for row in cursor.execute("SELECT path FROM folders")}
-            cursor.executemany(
-                "DELETE FROM folders WHERE path = ?", [(path,) for path in known - found.keys()]
+                    cursor.execute(
+                        "INSERT OR REPLACE INTO folders (path, names, lines, lengths, stamps)"
+                        " VALUES (?, ?, ?, ?, ?)",
+                        (path, packed.names, packed.lines, packed.lengths, packed.stamps),
+                    )
+            cursor.execute(
+                "INSERT OR REPLACE INTO top (one, mode, digest) VALUES (1, ?, ?)",
+                (state.mode, state.digest),
             )
-            for path, folder in found.items():
-                if folder.dirty or path not in known:
-                    _store(cursor, path, folder)
-            _store_top(cursor, state)
-
-
-_new = tuple.__new__
-_KINDS = {kind.value.encode(): kind for kind in Kind}
 
 
 class _transaction:  # noqa: N801 -- reads as a statement
@@ -324,41 +264,73 @@ class _transaction:  # noqa: N801 -- reads as a statement
         self._cursor.execute("COMMIT" if kind is None else "ROLLBACK")
 
 
-def _store(cursor: sqlite3.Cursor, path: bytes, folder: _Folder) -> None:
-    names = sorted(folder.entries)
-    records = b"".join(
-        _RECORD.pack(
-            entry.kind.value.encode(),
-            entry.mode,
-            entry.digest,
-            entry.size,
-            entry.mtime_ns,
-            entry.ctime_ns,
-            entry.inode,
-        )
-        for entry in map(folder.entries.__getitem__, names)
-    )
-    cursor.execute(
-        "INSERT OR REPLACE INTO folders (path, seen_ns, names, records) VALUES (?, ?, ?, ?)",
-        (path, folder.seen_ns, b"\0".join(names), records),
-    )
+def _same(before: Packed, stamped: Stamped) -> bool:
+    return before.stamps == stamped.stamps and before.names == packed_names(stamped.names)
 
 
-def _store_top(cursor: sqlite3.Cursor, state: State) -> None:
-    cursor.execute(
-        "INSERT OR REPLACE INTO top (one, mode, digest) VALUES (1, ?, ?)",
-        (state.mode, state.digest),
-    )
+def _looked_at(
+    stamped: Stamped, before: Packed | None, folder: int, seen_ns: int
+) -> tuple[Packed, int]:
+    """One folder entry by entry, and how many files had to be read."""
+    known = {name: (line, stamp) for name, line, stamp in before.rows()} if before else {}
+    rows, read = [], 0
+    for number, name in enumerate(stamped.names):
+        stamp = stamped.stamps[number * STAMP_BYTES : (number + 1) * STAMP_BYTES]
+        line, known_stamp = known.get(name, (b"", UNKNOWN))
+        if stamp == known_stamp:
+            rows.append((name, line, stamp))
+            continue
+        look = files.look(name, folder)
+        if look is None or files.kind_of(look.st_mode) is not stamped.kind(number):
+            raise _Moved(name)
+        if files.kind_of(look.st_mode) is Kind.FOLDER:
+            digest = _NO_DIGEST
+            if line and entry_in(line, name).kind is Kind.FOLDER:
+                digest = entry_in(line, name).digest
+        else:
+            digest = files.read_digest(name, folder, look)
+            read += 1
+            stamp = stamp if proves(stamp, seen_ns) else UNKNOWN
+        rows.append((name, line_of(name, files.entry_of(look, digest)), stamp))
+    return Packed.of(rows), read
 
 
-def _unchanged(before: Entry, look: os.stat_result, seen_ns: int) -> bool:
-    return (
-        before.size == look.st_size
-        and before.mtime_ns == look.st_mtime_ns
-        and before.ctime_ns == look.st_ctime_ns
-        and before.inode == look.st_ino
-        and max(look.st_ctime_ns, look.st_mtime_ns) < seen_ns - _TICK_NS
-    )
+def _carried_up(
+    order: Iterable[bytes], known: Mapping[bytes, Packed], changed: dict[bytes, Packed]
+) -> bytes | None:
+    """Digests of changed folders into their parents, deepest first; that of the topmost, if new.
+
+    `order` has every folder after the one it is in.
+    """
+    digests: dict[bytes, dict[bytes, bytes]] = defaultdict(dict)
+    for path in reversed(list(order)):
+        new = digests.get(path)
+        if new is None and path not in changed:
+            continue
+        here = changed.get(path) or known[path]
+        moved: dict[bytes, Entry | None] = {}
+        for name, digest in (new or {}).items():
+            entry = here.get(name)
+            if entry is not None and entry.digest != digest:
+                moved[name] = entry._replace(digest=digest)
+        if moved:
+            here = changed[path] = here.patched(moved)
+        if path in changed:
+            if not path:
+                return here.digest
+            digests[parent_of(path)][name_of(path)] = here.digest
+    return None
+
+
+def _with_parents(paths: Iterable[bytes]) -> list[bytes]:
+    """These folders and all that they are in, deepest first."""
+    found = {b""}
+    for path in paths:
+        here = path
+        while here not in found:
+            found.add(here)
+            here = parent_of(here)
+    return sorted(found, key=lambda one: one.count(b"/") + bool(one), reverse=True)
 
 
 def difference(before: Iterable[tuple[bytes, Entry]], after: Mapping[bytes, Entry]) -> Delta:
@@ -377,7 +349,7 @@ def _alike(before: Entry | None, after: Entry | None) -> bool:
         return before is after
     if before.kind is Kind.FOLDER and after.kind is Kind.FOLDER:
         return before.mode == after.mode  # what is in it are changes of their own
-    return before.same_state(after)
+    return before == after
 
 
 def _another_device(path: bytes) -> Refused:

@@ -1,9 +1,10 @@
 """The overlay engine: the kernel puts changes into an upper layer, on a tmpfs of bounded size.
 
 Showing costs a mount, whatever the workspace holds. The delta costs the changes: the upper says
-which folders to look at, and the merged view says what is there. So nothing here interprets
-whiteouts or opaque folders; the kernel has done it. The one mark that is read is the redirect of
-a renamed folder, below which every name is looked at, for they all have a new path.
+which names to look at, and the merged view says what is there. So nothing here interprets
+whiteouts; the kernel has done it. Two marks are read: of a folder that was made anew (opaque), in
+which a name that is not in the upper is gone, and of one that was renamed (redirect), below which
+every name has a new path. In folders with either, all names are looked at.
 """
 
 from __future__ import annotations
@@ -19,9 +20,11 @@ from actum.sandbox.spawner import TOOL_ID
 from actum.workspace import files, namespace
 from actum.workspace.engine import Census, Ground, home_kept, take_away
 from actum.workspace.index import Index
-from actum.workspace.tree import Change, Delta, Kind, joined
+from actum.workspace.tree import Change, Delta, Entry, Kind, joined
 
-_REDIRECT = "trusted.overlay.redirect"
+#: Marks on a folder of the upper; an ordinary user's overlay knows no redirects.
+_MARKS = ("trusted.overlay.opaque", "trusted.overlay.redirect")
+_USER_MARKS = ("user.overlay.opaque",)
 
 
 class OverlayEngine:
@@ -118,16 +121,21 @@ class OverlayEngine:
     ) -> Iterator[tuple[Change | None, tuple[bytes, bool] | None]]:
         """What differs right in one folder, and the folders in it that need a look."""
         known = index.entries(path)
-        touched, redirected = self._touched(path)
-        displaced = displaced or redirected
+        touched, marked = self._touched(path)
+        displaced = displaced or marked
         merged = files.open_folder(path, self.shown)
         try:
-            names = set(map(os.fsencode, os.listdir(merged)))
+            # Without a mark, what the upper does not name is the lower's, which nobody writes to.
+            names = {*known, *map(os.fsencode, os.listdir(merged))} if displaced else touched
             if not path:
                 names -= self._ground.left_out
-            for name in sorted(names if displaced else names & touched):
+            for name in sorted(names):
                 where, before = joined(path, name), known.get(name)
-                look = os.stat(name, dir_fd=merged, follow_symlinks=False)
+                look = files.look(name, merged)
+                if look is None:
+                    if before is not None:
+                        yield from ((change, None) for change in _deleted(where, before, index))
+                    continue
                 if files.kind_of(look.st_mode) is Kind.FOLDER:
                     was_folder = before is not None and before.kind is Kind.FOLDER
                     after = files.entry_of(look, b"")
@@ -141,21 +149,19 @@ class OverlayEngine:
                 if before is not None and before.kind is Kind.FOLDER:
                     for below, entry in index.below(where):
                         yield Change(below, entry, None), None
-                if not after.same_state(before):
+                if after != before:
                     yield Change(where, before, after), None
         finally:
             os.close(merged)
-        for name in sorted(known.keys() - names):
-            yield from ((change, None) for change in _deleted(joined(path, name), index))
 
     def _touched(self, path: bytes) -> tuple[set[bytes], bool]:
-        """Names that the upper holds of one folder, and whether the folder came from elsewhere."""
+        """Names that the upper holds of one folder, and whether what else is in it may be gone."""
         try:
             folder = files.open_folder(path, self._upper)
         except (FileNotFoundError, NotADirectoryError):
             return set(), False
         try:
-            return set(map(os.fsencode, os.listdir(folder))), _is_redirected(folder)
+            return set(map(os.fsencode, os.listdir(folder))), _is_marked(folder)
         finally:
             os.close(folder)
 
@@ -174,23 +180,23 @@ class OverlayEngine:
         os.rmdir(self._room)
 
 
-def _deleted(path: bytes, index: Index) -> Iterator[Change]:
-    entry = index.entry(path)
+def _deleted(path: bytes, entry: Entry, index: Index) -> Iterator[Change]:
     yield Change(path, entry, None)
-    if entry is not None and entry.kind is Kind.FOLDER:
+    if entry.kind is Kind.FOLDER:
         yield from (Change(below, found, None) for below, found in index.below(path))
 
 
-def _is_redirected(folder: int) -> bool:
-    if os.geteuid() != 0:
-        return False  # an ordinary user's overlay knows no redirects
-    try:
-        os.getxattr(folder, _REDIRECT)
-    except OSError as error:
-        if error.errno in (errno.ENODATA, errno.EOPNOTSUPP):
-            return False
-        raise
-    return True
+def _is_marked(folder: int) -> bool:
+    for mark in _MARKS if os.geteuid() == 0 else _USER_MARKS:
+        try:
+            os.getxattr(folder, mark)
+        except OSError as error:
+            if error.errno == errno.ENODATA:
+                continue
+            if error.errno != errno.EOPNOTSUPP:
+                raise
+        return True  # also where marks cannot be kept: then all names are looked at
+    return False
 
 
 def _same_top(folder: str, top: os.stat_result) -> None:

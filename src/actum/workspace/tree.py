@@ -8,7 +8,6 @@ tree compute the same hash. Names are bytes, as the kernel has them. Nothing her
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from enum import StrEnum
 from typing import NamedTuple
 from urllib.parse import quote_from_bytes
@@ -28,23 +27,17 @@ class Kind(StrEnum):
     OTHER = "o"  #: a pipe, socket or device: named and never read
 
 
-#: The letter of a kind in a digest; looked up for every entry of every changed folder.
+DIGEST_BYTES = 32
 _LETTERS = {kind: kind.value.encode() for kind in Kind}
+_KINDS = {ord(kind.value): kind for kind in Kind}
 
 
 class Entry(NamedTuple):
-    """One name in a folder. What follows `size` is how the cache recognises it, and no state."""
+    """What counts of one name in a folder."""
 
     kind: Kind
     mode: int
     digest: bytes  #: BLAKE3 of content, target or entries
-    size: int = 0
-    mtime_ns: int = 0
-    ctime_ns: int = 0
-    inode: int = 0
-
-    def same_state(self, other: Entry | None) -> bool:
-        return other is not None and self[:3] == other[:3]
 
     @property
     def is_file(self) -> bool:
@@ -52,13 +45,20 @@ class Entry(NamedTuple):
         return self.kind is not Kind.FOLDER
 
 
-def folder_digest(entries: Mapping[bytes, Entry]) -> bytes:
-    """The hash of a folder: of its entries, sorted by name, each with its length before it."""
-    parts = [_VERSION]
-    for name in sorted(entries):
-        entry = entries[name]
-        parts.append(b"%d:%b%b%o:%b" % (len(name), name, _LETTERS[entry[0]], entry[1], entry[2]))
-    return blake3(b"".join(parts)).digest()
+def line_of(name: bytes, entry: Entry) -> bytes:
+    """An entry as it is hashed, with the length of its name before it."""
+    return b"%d:%b%b%o:%b" % (len(name), name, _LETTERS[entry.kind], entry.mode, entry.digest)
+
+
+def entry_in(line: bytes, name: bytes) -> Entry:
+    """The entry whose line this is."""
+    at = line.index(b":") + 1 + len(name)
+    return Entry(_KINDS[line[at]], int(line[at + 1 : -1 - DIGEST_BYTES], 8), line[-DIGEST_BYTES:])
+
+
+def folder_digest(lines: bytes) -> bytes:
+    """The hash of a folder: of the lines of its entries, sorted by name."""
+    return blake3(_VERSION + lines).digest()
 
 
 def state_hash(mode: int, top: bytes) -> str:

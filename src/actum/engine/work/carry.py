@@ -381,7 +381,7 @@ def _require_mergeable(run: _Run, index: Index, by_work_item: bool) -> None:
         wanted = change.before
         folder = found is not None and wanted is not None and found.kind is Kind.FOLDER
         same = found[:2] == wanted[:2] if folder and found and wanted else found == wanted
-        if not same and not (found and found.same_state(wanted)):
+        if not same:
             raise Ended(
                 Status.FAILURE,
                 f"{shown(change.path)}{CHANGED_MEANWHILE}",
