@@ -1,7 +1,8 @@
 """Bringing a delta into the workspace, so that a crash leaves all of it or nothing.
 
-    stage:   copy what is new beside the workspace, link what will go; sync
-    intent:  one file that says everything left to do, synced and renamed: the commit point
+    stage:   copy what is new beside the workspace, link what will go
+    intent:  one file that says everything left to do; one sync for all of it, and then the file
+             gets its name: the commit point
     apply:   do it, in an order in which each step can be done again
     finish:  the records; then the intent goes
 
@@ -24,7 +25,6 @@ from urllib.parse import quote_from_bytes, unquote_to_bytes
 from actum import kernel
 from actum.contract.canonical import sha256_bytes
 from actum.errors import Fault
-from actum.store.whole_file import write_whole
 from actum.value import value
 from actum.workspace import files
 from actum.workspace.copying import copy_name
@@ -32,6 +32,7 @@ from actum.workspace.engine import Engine
 from actum.workspace.tree import Change, Delta, Entry, Kind, name_of, parent_of
 
 _INTENT = "intent.json"
+_BACKWARD = "backward.json"
 _Owner = Callable[[os.stat_result], tuple[int, int]]
 
 
@@ -94,8 +95,8 @@ def stage(delta: Delta, engine: Engine, room: Path) -> None:
 
 
 def keep(delta: Delta, base: Path, room: Path) -> Staged:
-    """Keep what will go, and sync it all. Outside of `show`: names of one file cannot lie in two
-    mounts, and a second name costs nothing."""
+    """Keep what will go. Outside of `show`: names of one file cannot lie in two mounts, and a
+    second name costs nothing."""
     old = room / "old"
     old.mkdir(mode=0o700)
     folder, top = os.open(old, files.FOLDER_FLAGS), os.open(base, files.FOLDER_FLAGS)
@@ -107,7 +108,6 @@ def keep(delta: Delta, base: Path, room: Path) -> Staged:
             backward.append(_step(change, change.before, name))
             if change.before is not None and change.before.kind in (Kind.FILE, Kind.LINK):
                 _keep(change.path, top, name, folder)
-        kernel.syncfs(folder)
     finally:
         os.close(folder)
         os.close(top)
@@ -147,18 +147,40 @@ def _keep(path: bytes, source: int, name: bytes, target: int) -> None:
         os.close(folder)
 
 
-def write_intent(space: Path, room: Path, steps: Iterable[Step], record: Mapping[str, Any]) -> None:
+def write_intent(space: Path, room: Path, staged: Staged, record: Mapping[str, Any]) -> None:
     """The commit point. `record` is what `finish` will need, whoever calls it."""
+    backward = [step.document() for step in staged.backward]
+    (room / _BACKWARD).write_text(json.dumps(backward))
     body = {
         "v": 1,
         "room": room.name,
-        "steps": [step.document() for step in steps],
+        "steps": [step.document() for step in staged.forward],
         "record": dict(record),
     }
     text = json.dumps(body, sort_keys=True)
     document = {"body": text, "sha256": sha256_bytes(text.encode())}
-    write_whole(space / _INTENT, json.dumps(document).encode(), synced=True)
+    unnamed = space / f"{_INTENT}.new"  # left by a crash, it says nothing and is written over
+    with open(unnamed, "wb", opener=_private) as file:
+        file.write(json.dumps(document).encode())
+    folder = os.open(space, files.FOLDER_FLAGS)
+    try:
+        # The stage, what an undo will need and the intent: all of it lies on this file system,
+        # and all of it must be on the disk before the name is.
+        kernel.syncfs(folder)
+    finally:
+        os.close(folder)
+    os.replace(unnamed, space / _INTENT)
     sync_folder(space)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+
+
+def backward_steps(kept: Path) -> tuple[Step, ...]:
+    """How a change whose room was kept is undone."""
+    steps = json.loads((kept / _BACKWARD).read_text())
+    return tuple(Step.read(step) for step in steps)
 
 
 def pending_intent(space: Path) -> dict[str, Any] | None:

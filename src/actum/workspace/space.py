@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
@@ -104,10 +103,7 @@ class Space:
 
     def change(self, room: Path, staged: Staged, record: Mapping[str, Any], finish: Finish) -> None:
         """Make a staged delta the workspace's state; only while the lock is held alone."""
-        backward = [step.document() for step in staged.backward]
-        # What an undo will need must not be lost to a power cut that the change survives.
-        write_whole(room / "backward.json", json.dumps(backward).encode(), synced=True)
-        commit.write_intent(self.folder, room, staged.forward, record)
+        commit.write_intent(self.folder, room, staged, record)
         body = commit.pending_intent(self.folder)
         if body is not None:
             self._carry_through(body, finish)
@@ -132,8 +128,7 @@ class Space:
     def backward(self, name: str) -> tuple[tuple[Step, ...], Path]:
         """How a kept change is undone: the steps, and the folder with what they put back."""
         kept = self.folder / "kept" / name
-        steps = json.loads((kept / "backward.json").read_text())
-        return tuple(Step.read(step) for step in steps), kept / "old"
+        return commit.backward_steps(kept), kept / "old"
 
 
 def _in_use(room: Path) -> bool:
