@@ -62,6 +62,7 @@ class Account:
         self.golden: Golden | None = None  #: what the output is compared with
         self.cached: Kept | None = None  #: what the answer is taken from
         self._cache_key: str | None = None
+        self._interpreted: tuple[Adapter, Capture, tuple[Json, tuple[str, ...]]] | None = None
         whole, identity = digests(contract)
         self._learnt: dict[str, object] = {}
         self._intent = Intent(
@@ -273,10 +274,18 @@ class Account:
         elapsed_ms = int((time.monotonic() - self.began) * 1000)
         self.trace.emit(self._event(EventType.SESSION, totals, elapsed_ms))
 
+    def interpretation(self, adapter: Adapter, capture: Capture) -> tuple[Json, tuple[str, ...]]:
+        """What `capture` means, found out once: whether to try again asks for it, and the seal."""
+        known = self._interpreted
+        if known is None or known[0] is not adapter or known[1] is not capture:
+            found = interpreted(self.intent.contract, adapter, capture)
+            known = self._interpreted = adapter, capture, found
+        return known[2]
+
     def seal(self, plan: Plan, adapter: Adapter, capture: Capture) -> Result:
         """Interpret what came back and close the record; only then is there a result."""
         contract = self.intent.contract
-        output, problems = interpreted(contract, adapter, capture)
+        output, problems = self.interpretation(adapter, capture)
         if self.golden is not None:
             problems += tuple(differences(contract.outputs, self.golden, capture))
         verdict = conclude(contract.outputs, capture, problems)

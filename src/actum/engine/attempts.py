@@ -23,7 +23,7 @@ from actum.contract.outcome import Outcome
 from actum.engine import plan as planning
 from actum.engine.account import Account
 from actum.engine.approvals import ApprovalRequired
-from actum.engine.interpretation import interpreted, output_digest
+from actum.engine.interpretation import output_digest
 from actum.engine.result import Attempt, FellBack
 from actum.errors import Refused
 from actum.registry.model import Adapter, AdapterKind, Entry, Fallback
@@ -91,7 +91,7 @@ def carry_out(
     deadline = pace.now() + ready.plan.policy.limits.timeout_ms / 1000
     capture = run(ready)
     while True:
-        ended = _ended(contract, ready, capture)
+        ended = _ended(account, ready, capture)
         wait_s, why = _pause(contract, ready, ended, deadline - pace.now())
         account.history += (_attempt(ready, ended, capture, why),)
         if wait_s is None:
@@ -120,9 +120,9 @@ class _Ended:
     told: Told
 
 
-def _ended(contract: Contract, ready: Ready, capture: Capture) -> _Ended:
-    _, problems = interpreted(contract, ready.entry.adapter, capture)
-    verdict = conclude(contract.outputs, capture, problems)
+def _ended(account: Account, ready: Ready, capture: Capture) -> _Ended:
+    _, problems = account.interpretation(ready.entry.adapter, capture)
+    verdict = conclude(account.intent.contract.outputs, capture, problems)
     return _Ended(verdict.outcome, verdict.exit_code, told_by(ready.entry.adapter, capture))
 
 
@@ -220,7 +220,7 @@ def _fallen_back(
         account.fell_back = replace(told, refused=tuple(codes) or (refusal.code,))
         return ready, capture
     account.fell_back = told
-    account.history += (_attempt(other, _ended(contract, other, again), again, "fallback"),)
+    account.history += (_attempt(other, _ended(account, other, again), again, "fallback"),)
     return other, again
 
 

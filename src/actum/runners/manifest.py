@@ -135,5 +135,8 @@ def measured(
     result = []
     for row in rows:
         peak, tripped = found.get(row.limit, (None, False))
-        result.append(replace(row, peak=peak, tripped=tripped))
+        # As foreseen, a row has neither.
+        result.append(
+            replace(row, peak=peak, tripped=tripped) if peak is not None or tripped else row
+        )
     return tuple(result)

@@ -29,6 +29,13 @@ class KeptServer:
         self.talk: Talk | None = None
         self.used = 0.0  #: when someone last spoke with it
 
+    @contextmanager
+    def for_one_call(self) -> Iterator[KeptServer]:
+        try:
+            yield self
+        finally:
+            self.discard()
+
     def discard(self) -> None:
         talk, self.talk = self.talk, None
         if talk is not None:

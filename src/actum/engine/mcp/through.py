@@ -8,8 +8,7 @@ data; that it did not answer, answered rubbish or died is an ending like any oth
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
 from actum.adapters import mcp as adapter
 from actum.capture.model import (
@@ -151,17 +150,10 @@ class ThroughServer:
         )
         return capture
 
-    @contextmanager
-    def _place(self, plan: Plan, deadline: float) -> Iterator[KeptServer | None]:
+    def _place(self, plan: Plan, deadline: float) -> AbstractContextManager[KeptServer | None]:
         if self._spec.stateful:
-            with self._rooms.servers.turn(self._key(plan), deadline) as place:
-                yield place
-            return
-        place = KeptServer()
-        try:
-            yield place
-        finally:
-            place.discard()
+            return self._rooms.servers.turn(self._key(plan), deadline)
+        return KeptServer().for_one_call()
 
     def _key(self, plan: Plan) -> str:
         """What may share a server: all that decides what the server is and may do, but the time."""
@@ -282,11 +274,10 @@ class ThroughServer:
             mine = not self._spec.stateful
             return call.capture(of_server, _own_time(of_server.enforcement, call), whole=mine)
         kept = call.talk.server
-        rows = tuple(
-            replace(row, mechanism=f"{row.mechanism}; server kept open: {kept.execution_id}")
-            for row in kept.channel.enforcement()
+        rows = _own_time(
+            kept.channel.enforcement(), call, f"; server kept open: {kept.execution_id}"
         )
-        return call.capture(None, _own_time(rows, call))
+        return call.capture(None, rows)
 
 
 class _Call:
@@ -378,8 +369,9 @@ def _how(ending: Ending) -> str:
             return type(ending).__name__.lower()
 
 
-def _own_time(rows: tuple[Enforced, ...], call: _Call) -> tuple[Enforced, ...]:
-    """The call has a deadline of its own, kept by whoever waits for the answer."""
+def _own_time(rows: tuple[Enforced, ...], call: _Call, note: str = "") -> tuple[Enforced, ...]:
+    """The call has a deadline of its own, kept by whoever waits for the answer; for all the rest it
+    is held by what holds the server, and `note` says so."""
     mine = Enforced(
         limit="timeout_ms",
         requested=str(call.plan.policy.limits.timeout_ms),
@@ -388,4 +380,7 @@ def _own_time(rows: tuple[Enforced, ...], call: _Call) -> tuple[Enforced, ...]:
         peak=call.elapsed_ms,
         tripped=isinstance(call.failure, conversation.Late),
     )
-    return (mine, *(row for row in rows if row.limit != "timeout_ms"))
+    of_server = [row for row in rows if row.limit != "timeout_ms"]
+    if note:
+        of_server = [replace(row, mechanism=row.mechanism + note) for row in of_server]
+    return (mine, *of_server)
