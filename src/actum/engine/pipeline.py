@@ -24,6 +24,7 @@ from actum.engine.attempts import Ready, carry_out, prepared
 from actum.engine.determinism import look_again
 from actum.engine.golden import expected_of
 from actum.engine.plan import Judged
+from actum.engine.precedents import Precedent, key_of
 from actum.engine.programs import Carry, not_now, with_program
 from actum.engine.replay import answer_again
 from actum.engine.result import Result
@@ -31,6 +32,7 @@ from actum.engine.rooms import Rooms
 from actum.errors import Refused, Violation
 from actum.evidence.facts import Stage
 from actum.policy.gates import Granted
+from actum.registry.looks import Looks
 from actum.registry.model import AdapterKind, Entry
 from actum.registry.selection import Task
 from actum.runners.base import Cancel, OnOutput
@@ -147,42 +149,65 @@ def prepare(
     account.know(tool=entry.tool_ref, adapter=entry.adapter_ref)
     entry = with_program(contract, entry, rooms, carry)
     account.stage = Stage.VALIDATION
-    call = build(contract, entry)
-    judged = planning.judge(contract, entry, call, rooms.policy, granted)
-    account.know(policy=judged.policy, checks=judged.checks)
-    judged.require_permissible()
-    account.know(input_digest=planning.input_digest(contract, judged.checked.call))
-    account.golden = expected_of(
-        contract.outputs,
-        rooms.golden,
-        entry.tool_ref,
-        entry.adapter_ref,
-        account.intent.input_digest,
-    )
+    key = key_of(contract, entry, rooms.policy) if build is build_call and not granted else None
+    known = rooms.precedents.find(key)
+    if known is None:
+        looks = Looks()
+        call = build(contract, entry)
+        judged = planning.judge(contract, entry, call, rooms.policy, granted, looks)
+        account.know(policy=judged.policy, checks=judged.checks)
+        judged.require_permissible()
+        input_digest = planning.input_digest(contract, judged.checked.call)
+    else:
+        judged, input_digest = known.judged, known.input_digest
+        account.know(policy=judged.policy, checks=judged.checks)
+    account.know(input_digest=input_digest)
+    tool, adapter = entry.tool_ref, entry.adapter_ref
+    account.golden = expected_of(contract.outputs, rooms.golden, tool, adapter, input_digest)
     account.stage = Stage.POLICY
-    if judged.needed:
-        judged = _approved(judged, contract, entry, call, rooms, account)
-    plan = planning.make_plan(
-        contract, entry, judged, rooms.registry, rooms.policy, account.trace_context
-    )
+    if known is None:
+        if judged.needed:
+            judged = _approved(judged, contract, entry, call, rooms, account, looks)
+            key = None  # a decision is asked for each time
+        plan = planning.make_plan(
+            contract, entry, judged, rooms.registry, rooms.policy, account.trace_context, looks
+        )
+        known = Precedent(
+            entry=entry,
+            settings=rooms.policy,
+            judged=judged,
+            input_digest=input_digest,
+            plan=plan,
+            operation=call.operation,
+            looks=looks,
+        )
+        rooms.precedents.keep(key, known)
+    else:
+        plan = planning.as_asked_by(contract, known.plan, account.trace_context)
     account.know(plan=plan, proof=plan.proof)
     rooms.secrets.require(plan.secrets)
-    runner = rooms.runner(judged.policy.runner)
-    account.know(foreseen=runner.foresee(judged.policy))
+    runner = rooms.runner(plan.policy.runner)
+    account.know(foreseen=runner.foresee(plan.policy))
     if entry.adapter.kind is AdapterKind.MCP and build is build_call:
         from actum.engine.mcp.through import ThroughServer  # few calls need it
 
         runner = ThroughServer(runner, contract, entry, rooms, account)
-    return Ready(plan, runner, entry, call.operation)
+    return Ready(plan, runner, entry, known.operation)
 
 
 def _approved(
-    judged: Judged, contract: Contract, entry: Entry, call: Call, rooms: Rooms, account: Account
+    judged: Judged,
+    contract: Contract,
+    entry: Entry,
+    call: Call,
+    rooms: Rooms,
+    account: Account,
+    looks: Looks,
 ) -> Judged:
     """The same call again, with what people have decided about exactly it."""
     call_sha256 = planning.approval_binding(contract, judged, account.intent.input_digest)
     granted = rooms.approvals.standing(call_sha256, judged.needed, account.intent.started_at)
-    judged = planning.judge(contract, entry, call, rooms.policy, granted)
+    judged = planning.judge(contract, entry, call, rooms.policy, granted, looks)
     if judged.needed:
         raise ApprovalRequired(judged.needed, call_sha256)
     account.granted = granted

@@ -26,6 +26,7 @@ from actum.policy.environment import approved_names, tool_environment
 from actum.policy.gates import ApprovalNeeded, Granted, imagined
 from actum.policy.inputs import Checked, check_inputs
 from actum.policy.secrets import check_secrets, descriptor_numbers
+from actum.registry.looks import Looks
 from actum.registry.model import Entry
 from actum.registry.registry import Registry
 from actum.value import replace, value
@@ -77,15 +78,16 @@ def judge(
     entry: Entry,
     call: Call,
     settings: PolicySettings,
-    granted: tuple[Granted, ...] = (),
+    granted: tuple[Granted, ...],
+    looks: Looks,
 ) -> Judged:
-    policy, objections, needed = effective_policy(contract, entry, settings, granted)
+    policy, objections, needed = effective_policy(contract, entry, settings, granted, looks)
     wished = policy
     if needed:
         everything = (*granted, *imagined(needed))
-        wished, _, _ = effective_policy(contract, entry, settings, everything)
+        wished, _, _ = effective_policy(contract, entry, settings, everything, looks)
     # While something is missing nothing runs; the objections are those that would remain.
-    checked = check_inputs(contract, call, entry, wished)
+    checked = check_inputs(contract, call, entry, wished, looks)
     return Judged(
         policy=policy,
         checked=checked,
@@ -107,6 +109,7 @@ def make_plan(
     registry: Registry,
     settings: PolicySettings,
     trace: TraceContext,
+    looks: Looks,
 ) -> Plan:
     """Bind what was judged to what will run; the runner compares the two."""
     call = judged.checked.call
@@ -119,7 +122,7 @@ def make_plan(
     if settings.own_authorities and judged.policy.network.enabled:
         environment |= dict.fromkeys(_AUTHORITY_VARIABLES, "/run/ca.pem")
     environment |= descriptor_numbers(call.secrets)
-    executable = registry.executable(entry, program=call.program)
+    executable = registry.executable(entry, program=call.program, looks=looks)
     provided = call.provided
     is_steady = contract.determinism is Determinism.D2
     if is_steady:
@@ -157,6 +160,13 @@ def make_plan(
         secrets=call.secrets,
         steady=is_steady,
         label=contract.metadata.purpose,
+    )
+
+
+def as_asked_by(contract: Contract, plan: Plan, trace: TraceContext) -> Plan:
+    """`plan`, which was made for an equal request, for this one."""
+    return replace(
+        plan, trace=trace, label=contract.metadata.purpose, environment=dict(plan.environment)
     )
 
 
@@ -210,7 +220,7 @@ def _asked(contract: Contract) -> dict[str, Json]:
     return {
         "tool_id": contract.tool_id,
         "command": inputs.command,
-        "arguments": list(inputs.arguments),
+        "arguments": inputs.arguments,
         "parameters": dict(inputs.parameters),
         "environment": dict(inputs.environment),
         "stdin": sha256_bytes(inputs.stdin or b""),

@@ -9,6 +9,7 @@ from actum.contract.model import RunnerKind
 from actum.engine.approvals import Approvals
 from actum.engine.mcp.kept import KeptServers
 from actum.engine.pace import Pace
+from actum.engine.precedents import Precedents
 from actum.engine.results import ResultCache
 from actum.errors import Refused
 from actum.evidence.executions import Executions
@@ -21,7 +22,7 @@ from actum.runners.places import Places
 from actum.secrets.given import Secrets
 from actum.store.golden import GoldenOutputs
 from actum.store.session import SessionStore
-from actum.value import value
+from actum.value import field, value
 
 _PACE = Pace()
 #: The one clock. Decisions see only the time a contract was created; records see when.
@@ -47,6 +48,7 @@ class Rooms:
     golden: GoldenOutputs
     results: ResultCache
     pace: Pace = _PACE
+    precedents: Precedents = field(default_factory=Precedents)
 
     def runner(self, kind: RunnerKind) -> Runner:
         """The runner the ToolSpec names, or a refusal: never another one in its place."""

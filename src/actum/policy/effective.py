@@ -29,6 +29,7 @@ from actum.policy.filesystem import reachable
 from actum.policy.gates import BY_PIN, FIRST_USE, NETWORK, ApprovalNeeded, Granted
 from actum.policy.network import connected
 from actum.policy.settings import PolicySettings
+from actum.registry.looks import Looks
 from actum.registry.model import Entry, SandboxOverride
 
 __all__ = ["PolicySettings", "effective_policy"]
@@ -39,10 +40,11 @@ def effective_policy(
     entry: Entry,
     settings: PolicySettings,
     granted: tuple[Granted, ...] = (),
+    looks: Looks | None = None,
 ) -> tuple[EffectivePolicy, tuple[Violation, ...], tuple[ApprovalNeeded, ...]]:
     """What the call may do, every way in which it asks for more, and the approvals it lacks."""
     given = {grant.need: grant for grant in granted}
-    files = reachable(contract, entry.tool, settings, frozenset(given))
+    files = reachable(contract, entry.tool, settings, frozenset(given), looks=looks or Looks())
     hosts = connected(contract.sandbox.network, entry, settings, frozenset(given))
     limits = _limits(contract.sandbox, entry, settings.time_left_ms)
     needed = (*files.needed, *hosts.needed)

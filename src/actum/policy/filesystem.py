@@ -23,6 +23,7 @@ from actum.errors import Violation
 from actum.policy.gates import ELEVATED, WRITE_OUTSIDE, ApprovalNeeded
 from actum.policy.paths import common, is_covered, outermost
 from actum.policy.settings import PolicySettings
+from actum.registry.looks import Looks
 from actum.registry.model import Tool
 from actum.value import replace, value
 
@@ -47,8 +48,10 @@ def reachable(
     tool: Tool,
     settings: PolicySettings,
     granted: frozenset[ApprovalNeeded] = frozenset(),
+    *,
+    looks: Looks,
 ) -> Reachable:
-    real = _Resolver()
+    real = _Resolver(looks)
     root = real(settings.repo_root)
     scratch = contract.inputs.working_directory == SCRATCH
     here = root if scratch else real(contract.inputs.working_directory)
@@ -70,7 +73,7 @@ def reachable(
     deny = outermost((*asked.deny, real(settings.home)))
     scoped = _within_scope(asked, tool, root, real)
     write = tuple(path for path in scoped.write if not is_covered(path, deny))
-    governed = tuple(_governing(root, write))
+    governed = tuple(_governing(root, write, looks))
     free = tuple(path for path in write if not is_covered(path, governed))
     read = tuple(path for path in outermost((*scoped.read, *write)) if not is_covered(path, deny))
     wanted = _Wanted(read=read, write=free, ordinary=(root, *dependencies))
@@ -92,20 +95,16 @@ def reachable(
 
 
 class _Resolver:
-    """Where paths lead. Each is looked up once, so that one judgement sees one file system."""
+    """Where paths lead; what is looked at for it is noted."""
 
-    def __init__(self) -> None:
-        self._known: dict[str, str] = {}
+    def __init__(self, looks: Looks) -> None:
+        self.looks = looks
 
     def __call__(self, path: str) -> str:
-        plain = os.path.normpath(path) if ".." not in path else path  # `..` after a link is not
-        found = self._known.get(plain)
-        if found is None:
-            found = self._known[plain] = os.path.realpath(plain)
-        return found
+        return self.looks.real(path)
 
     def all(self, paths: Iterable[str], base: str) -> tuple[str, ...]:
-        return tuple(self(os.path.join(base, path)) for path in paths)
+        return tuple([self.looks.real(os.path.join(base, path)) for path in paths])
 
 
 def _resolved(request: FilesystemRequest, here: str, real: _Resolver) -> FilesystemRequest:
@@ -151,15 +150,15 @@ def _within_scope(
     return FilesystemGrant(read=read, write=write, deny=grant.deny)
 
 
-def _governing(root: str, write: tuple[str, ...]) -> Iterator[str]:
+def _governing(root: str, write: tuple[str, ...], looks: Looks) -> Iterator[str]:
     """What decides about later executions, and what git would run on the host."""
     if not write:
         return
     for name in _GOVERNING:
-        yield from _with_target(root, name)
+        yield from _with_target(root, name, looks)
     for holder in {holder for path in write for holder in _git_holders(path)}:
         for name in _GIT:
-            yield from _with_target(holder, name)
+            yield from _with_target(holder, name, looks)
 
 
 def _git_holders(path: str) -> Iterator[str]:
@@ -171,13 +170,13 @@ def _git_holders(path: str) -> Iterator[str]:
             yield "/".join(parts[:index]) or "/"
 
 
-def _with_target(holder: str, name: str) -> Iterator[str]:
-    """The path itself, which a link could be swapped at, and where the link leads."""
+def _with_target(holder: str, name: str, looks: Looks) -> Iterator[str]:
+    """The path itself, which a link could be swapped at, and where a link on the way leads."""
     path = f"{holder}/{name}" if holder != "/" else f"/{name}"
     yield path
-    folder, slash, _ = name.rpartition("/")
-    if os.path.islink(path) or (slash and os.path.islink(f"{holder}/{folder}")):
-        yield os.path.realpath(path)
+    target = looks.real(path)
+    if target != path:
+        yield target
 
 
 def _refused(

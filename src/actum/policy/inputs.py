@@ -19,6 +19,7 @@ from actum.policy.allowlist import permitting_entry, permitting_operation
 from actum.policy.environment import approved_names
 from actum.policy.gates import ELEVATED
 from actum.policy.paths import PathRefused, Reach, has_parent_step, is_text, judge, look_at, resolve
+from actum.registry.looks import Looks
 from actum.registry.model import AdapterKind, Entry
 from actum.value import replace, value
 
@@ -37,11 +38,17 @@ class Checked:
     output_files: tuple[str, ...]  #: absolute, resolved
 
 
-def check_inputs(contract: Contract, call: Call, entry: Entry, policy: EffectivePolicy) -> Checked:
+def check_inputs(
+    contract: Contract,
+    call: Call,
+    entry: Entry,
+    policy: EffectivePolicy,
+    looks: Looks | None = None,
+) -> Checked:
     """Evaluate IV-01..05 for `call` under `policy`."""
     command = tuple(_command(contract, call, entry))
     checked_arguments = [_argument(argument) for argument in call.arguments if not argument.fixed]
-    paths = _Paths.of(contract, call, policy)
+    paths = _Paths.of(contract, call, policy, looks or Looks())
     kept, stripped, unfit = _environment(call, entry)
     sizes = tuple(_sizes(call, paths.input_sizes))
     arguments = tuple(found for found, _ in checked_arguments if found)
@@ -153,7 +160,7 @@ class _Paths:
     violations: tuple[Violation, ...]
 
     @classmethod
-    def of(cls, contract: Contract, call: Call, policy: EffectivePolicy) -> _Paths:
+    def of(cls, contract: Contract, call: Call, policy: EffectivePolicy, looks: Looks) -> _Paths:
         approved = contract.sandbox.filesystem.level is FilesystemLevel.ELEVATED and any(
             entry.startswith(f"{ELEVATED}:") for entry in policy.approvals
         )
@@ -172,7 +179,7 @@ class _Paths:
             if call.working_directory == SCRATCH:
                 base = SCRATCH_INSIDE
             else:
-                base = _directory(call.working_directory, readable)
+                base = _directory(call.working_directory, readable, looks)
         except PathRefused as why:
             refuse("inputs.working_directory", call.working_directory, why)
 
@@ -180,7 +187,7 @@ class _Paths:
         sizes: list[int] = []
         for index, named in enumerate(call.input_files):
             try:
-                path, size = _input_file(named, base, readable)
+                path, size = _input_file(named, base, readable, looks)
             except PathRefused as why:
                 refuse(f"inputs.input_files[{index}]", named, why)
             else:
@@ -190,7 +197,7 @@ class _Paths:
         outputs: list[str] = []
         for index, named in enumerate(contract.outputs.output_files):
             try:
-                path = resolve(named, base)
+                path = resolve(named, base, looks)
                 judge(path, writable)
             except PathRefused as why:
                 refuse(f"outputs.output_files[{index}]", named, why)
@@ -200,7 +207,7 @@ class _Paths:
         arguments: list[Argument] = []
         for argument in call.arguments:
             try:
-                arguments.append(_path_argument(argument, base, readable))
+                arguments.append(_path_argument(argument, base, readable, looks))
             except PathRefused as why:
                 refuse(argument.field, argument.given, why)
                 arguments.append(argument)
@@ -215,31 +222,31 @@ class _Paths:
         )
 
 
-def _directory(value: str, reach: Reach) -> str:
+def _directory(value: str, reach: Reach, looks: Looks) -> str:
     if not os.path.isabs(value):
         raise PathRefused("it must be an absolute path")
-    path = resolve(value, "/")
+    path = resolve(value, "/", looks)
     judge(path, reach)
-    if not stat.S_ISDIR(look_at(path).st_mode):
+    if not stat.S_ISDIR(look_at(path, looks).st_mode):
         raise PathRefused("it is not a directory")
     return path
 
 
-def _input_file(value: str, base: str, reach: Reach) -> tuple[str, int]:
-    path = resolve(value, base)
+def _input_file(value: str, base: str, reach: Reach, looks: Looks) -> tuple[str, int]:
+    path = resolve(value, base, looks)
     judge(path, reach)
-    found = look_at(path)
+    found = look_at(path, looks)
     if not stat.S_ISREG(found.st_mode):
         raise PathRefused("it is not a regular file")
-    if not os.access(path, os.R_OK, effective_ids=True):
+    if not looks.may(path, os.R_OK, effective_ids=True):
         raise PathRefused("it is not readable")
     return path, found.st_size
 
 
-def _path_argument(argument: Argument, base: str, reach: Reach) -> Argument:
+def _path_argument(argument: Argument, base: str, reach: Reach, looks: Looks) -> Argument:
     if not argument.path:
         return argument
-    path = resolve(argument.given, base)
+    path = resolve(argument.given, base, looks)
     judge(path, reach)
     if not has_parent_step(argument.given):
         return argument

@@ -12,9 +12,11 @@ import re
 from collections.abc import Iterable
 
 from actum.contract.levels import is_within
+from actum.registry.looks import Looks
 from actum.value import value
 
 SYSTEM_PREFIXES = ("/etc", "/var")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _SEPARATORS = re.compile(r"[\\/]+")
 _DEVICE_PREFIX = re.compile(r"^[\\/]{2}[?.][\\/]")
 _WINDOWS = re.compile(r"^[a-z]:\\?windows(\\|$)")
@@ -35,14 +37,14 @@ class Reach:
 
 def is_text(value: str) -> bool:
     """Whether `value` can be handed to the kernel; JSON can smuggle in lone surrogates."""
-    return not any("\ud800" <= character <= "\udfff" for character in value)
+    return value.isascii() or _SURROGATE.search(value) is None
 
 
 def has_parent_step(value: str) -> bool:
     return ".." in value.split("/")
 
 
-def resolve(value: str, base: str) -> str:
+def resolve(value: str, base: str, looks: Looks) -> str:
     """The absolute path that `value` means when the working directory is `base`; need not exist."""
     if "\0" in value or not is_text(value):
         raise PathRefused("it contains a NUL byte or a lone surrogate, which no file name can")
@@ -50,15 +52,17 @@ def resolve(value: str, base: str) -> str:
         raise PathRefused(
             "it climbs with a backslash ('..\\'); write forward slashes, without '..'"
         )
-    if _WINDOWS.match(ntpath.normpath(_DEVICE_PREFIX.sub("", value)).casefold()):
+    if "windows" in value.casefold() and _WINDOWS.match(
+        ntpath.normpath(_DEVICE_PREFIX.sub("", value)).casefold()
+    ):
         raise PathRefused("it lies below C:\\Windows\\")
-    return os.path.realpath(os.path.join(base, value))
+    return looks.real(os.path.join(base, value))
 
 
-def look_at(path: str) -> os.stat_result:
+def look_at(path: str, looks: Looks) -> os.stat_result:
     """What is at `path`. Only after `judge`: a refusal says nothing about what is out of reach."""
     try:
-        return os.stat(path)
+        return looks.status(path)
     except FileNotFoundError as error:
         raise PathRefused("it does not exist") from error
     except OSError as error:

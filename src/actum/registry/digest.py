@@ -14,7 +14,6 @@ from __future__ import annotations
 import itertools
 import os
 import stat
-import threading
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -52,6 +51,8 @@ def read_folder(folder: Path) -> Snapshot:
     files: dict[str, str] = {}
     documents: dict[str, bytes] = {}
     for path, status in sorted(_walk(folder)):
+        if stat.S_ISDIR(status.st_mode):
+            continue
         content = _read(folder, path, status)
         files[path] = sha256_bytes(content) + ("+x" if status.st_mode & 0o111 else "")
         if is_document(path):
@@ -90,42 +91,69 @@ def file_clock_ns() -> int:
 
 
 class SnapshotCache:
-    """Snapshots by the stat of every file in the folder: any edit is noticed, nothing is re-hashed.
+    """Snapshots by the stat of everything in the folder: any edit is noticed, nothing is re-hashed.
 
-    A file changed in the same clock tick in which it was looked at could keep its times. Such a
-    snapshot is used but not kept. Safe to share between threads.
+    A folder's own times change whenever a name in it comes or goes (POSIX), so that looking at what
+    was there finds what is new, too. A file changed in the same clock tick in which it was looked
+    at could keep its times. Such a snapshot is used but not kept. Safe to share between threads.
     """
 
     def __init__(self) -> None:
         self._kept: dict[Path, tuple[tuple[Stamp, ...], Snapshot]] = {}
-        self._lock = threading.Lock()
 
     def read(self, folder: Path) -> Snapshot:
+        kept = self._kept.get(folder)
+        if kept is not None and _hold(kept[0]):
+            return kept[1]
         # The clock comes first: a later change is stamped no earlier than this.
         tick = file_clock_ns()
         stamps = _stamps(folder)
-        with self._lock:
-            kept = self._kept.get(folder)
-        if kept is not None and kept[0] == stamps:
-            return kept[1]
         snapshot = read_folder(folder)
-        settled = all(stamp[-1] < tick for stamp in stamps)
-        if settled and _stamps(folder) == stamps:
-            with self._lock:
-                self._kept[folder] = (stamps, snapshot)
+        if all(stamp[-1] < tick for stamp in stamps) and _stamps(folder) == stamps:
+            self._kept[folder] = (stamps, snapshot)
         return snapshot
+
+    def holds(self, snapshot: Snapshot) -> bool:
+        """Whether `read` would give this very snapshot now."""
+        kept = self._kept.get(snapshot.folder)
+        return kept is not None and kept[1] is snapshot and _hold(kept[0])
 
 
 def _stamps(folder: Path) -> tuple[Stamp, ...]:
+    """Of the folder itself and of everything in it, by absolute paths."""
     return tuple(
-        (path, s.st_dev, s.st_ino, s.st_mode, s.st_size, s.st_mtime_ns, s.st_ctime_ns)
+        (
+            f"{folder}/{path}" if path else str(folder),
+            s.st_dev,
+            s.st_ino,
+            s.st_mode,
+            s.st_size,
+            s.st_mtime_ns,
+            s.st_ctime_ns,
+        )
         for path, s in sorted(_walk(folder))
     )
 
 
+def _hold(stamps: tuple[Stamp, ...]) -> bool:
+    try:
+        for path, device, inode, mode, size, mtime_ns, ctime_ns in stamps:
+            s = os.lstat(path)
+            if s.st_ctime_ns != ctime_ns or s.st_ino != inode or s.st_mode != mode:
+                return False
+            if s.st_mtime_ns != mtime_ns or s.st_size != size or s.st_dev != device:
+                return False
+    except OSError:
+        return False
+    return True
+
+
 def _walk(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
-    if not stat.S_ISDIR(_mode(str(folder))):
+    """The folder itself (as the empty path), and everything in it."""
+    top = _status(str(folder))
+    if top is None or not stat.S_ISDIR(top.st_mode):
         raise _unfit(folder, "", "it is not a directory of its own")
+    yield "", top
     count = size = 0
     pending = [("", 0)]
     while pending:
@@ -140,20 +168,20 @@ def _walk(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
                 if depth == _MAX_DEPTH:
                     raise _unfit(folder, path, f"it lies more than {_MAX_DEPTH} folders deep")
                 pending.append((path, depth + 1))
-                continue
-            if not stat.S_ISREG(status.st_mode):
+            elif not stat.S_ISREG(status.st_mode):
                 raise _unfit(folder, path, "it is a link or special file; put a plain file there")
-            size += status.st_size
+            else:
+                size += status.st_size
             if size > MAX_BYTES:
                 raise _unfit(folder, "", f"it has more than {MAX_BYTES} bytes")
             yield path, status
 
 
-def _mode(path: str) -> int:
+def _status(path: str) -> os.stat_result | None:
     try:
-        return os.lstat(path).st_mode
+        return os.lstat(path)
     except OSError:
-        return 0  # nothing there, or nothing that we may see
+        return None  # nothing there, or nothing that we may see
 
 
 def _listed(folder: Path, below: str) -> list[tuple[str, os.stat_result]]:

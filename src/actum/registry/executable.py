@@ -13,6 +13,7 @@ from actum.contract.call import Executable
 from actum.contract.canonical import sha256_file
 from actum.errors import Refused
 from actum.registry.digest import file_clock_ns
+from actum.registry.looks import Looks
 
 #: Where programs are looked for unless the tool brings a scoped PATH.
 MINIMAL_PATH = ("/usr/local/bin", "/usr/bin", "/bin")
@@ -25,8 +26,10 @@ class Executables:
         #: May be a mapping that outlives the process; a changed file has another key.
         self._kept = {} if kept is None else kept
 
-    def find(self, program: str, search_path: Sequence[str], *, hint: str) -> Executable:
-        path = _locate(program, search_path)
+    def find(
+        self, program: str, search_path: Sequence[str], *, hint: str, looks: Looks
+    ) -> Executable:
+        path = _locate(program, search_path, looks)
         if not path:
             where = "" if program.startswith("/") else f" in {':'.join(search_path)}"
             raise Refused(
@@ -35,7 +38,7 @@ class Executables:
                 remedy=hint,
             )
         tick = file_clock_ns()
-        status = os.stat(path)
+        status = looks.status(path)
         digest = self._kept.get(_key(status))
         if digest is None:
             with open(path, "rb") as file:
@@ -51,12 +54,12 @@ def _key(status: os.stat_result) -> str:
     return f"{status.st_dev}:{status.st_ino}:{status.st_ctime_ns}:{status.st_size}"
 
 
-def _locate(program: str, search_path: Sequence[str]) -> str:
+def _locate(program: str, search_path: Sequence[str], looks: Looks) -> str:
     """The real path of the first that can be run; empty if there is none."""
     candidates = [program] if program.startswith("/") else [f"{d}/{program}" for d in search_path]
     for candidate in candidates:
-        if os.access(candidate, os.X_OK):
-            real = os.path.realpath(candidate)
+        if looks.may(candidate, os.X_OK):
+            real = looks.real(candidate)
             if os.path.isfile(real):
                 return real
     return ""

@@ -70,7 +70,7 @@ class Kept:
 
     def __init__(self, folder: Path | None = None, now: Callable[[], float] = time.time) -> None:
         self._folder = folder
-        self._now = now
+        self.now = now
         self._tools = _File(folder and folder / _TOOLS)
         self._summaries = _File(folder and folder / _SUMMARIES)
         self._documents: dict[str, dict[str, Any]] = {}
@@ -92,7 +92,7 @@ class Kept:
         self, cards: Iterable[ToolCard], summaries: Mapping[str, Mapping[str, Any]]
     ) -> None:
         """Levels 0 and 1, read together because they stand in the same documents."""
-        at = self._now()
+        at = self.now()
         told = {card.tool_id: card for card in cards}
         with self._guard:
             self._tools.add({tool_id: _plain(card, at) for tool_id, card in told.items()})
@@ -131,11 +131,15 @@ class Kept:
         return document if version in (None, document["version"]) else None
 
     def keep_document(self, sha256: str, document: dict[str, Any]) -> None:
-        kept = {"shape": _SHAPE, "kept_at": self._now(), "document": document}
+        kept = {"shape": _SHAPE, "kept_at": self.now(), "document": document}
         with self._guard:
             self._documents[sha256] = kept
         if self._folder is not None:
             _write(self._folder / _DOCUMENTS / f"{sha256}.json", kept)
+
+    def lasts(self, since: float) -> bool:
+        """Whether what was put together from here at `since` may still be used."""
+        return 0 <= self.now() - since < METADATA_S
 
     def forget(self) -> None:
         """The manual refresh: whatever is asked next is read from the tools themselves."""
@@ -149,7 +153,7 @@ class Kept:
 
     def _fresh(self, kept: Mapping[str, Any], seconds: float) -> bool:
         # A clock that was set back would otherwise keep things for ever.
-        return bool(0 <= self._now() - kept["kept_at"] < seconds)
+        return bool(0 <= self.now() - kept["kept_at"] < seconds)
 
 
 class _File:

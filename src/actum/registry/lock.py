@@ -40,9 +40,13 @@ class Lock:
 
     def pin(self, id_or_name: str) -> Pin | None:
         """The pin of a tool; an id wins over a name."""
-        by_id = {pin.tool_id: pin for pin in self.pins}
-        by_name = {pin.name: pin for pin in self.pins}
-        return by_id.get(id_or_name) or by_name.get(id_or_name)
+        named = None
+        for pin in self.pins:
+            if pin.tool_id == id_or_name:
+                return pin
+            if pin.name == id_or_name:
+                named = pin
+        return named
 
     def record(self, pin: Pin, change: Change) -> Lock:
         """This lock with `pin` in the place of the tool's former one, and one change more."""
@@ -75,7 +79,7 @@ def lock_bytes(root: Path) -> bytes | None:
 def lock_stamp(root: Path) -> tuple[int, ...] | None:
     """What changes whenever the file does, its ctime last; ``None`` if there is none."""
     try:
-        found = os.stat(root / FILE_NAME)
+        found = os.stat(f"{root}/{FILE_NAME}")
     except OSError:
         return None
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns

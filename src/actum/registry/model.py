@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
+from functools import cached_property
 
 from actum.contract.call import AdapterRef, ToolRef
 from actum.contract.model import Json, RunnerKind
@@ -209,16 +210,17 @@ class Change:
     scope_change: ScopeChange
 
 
-@value
+@value(slots=False)
 class Entry:
-    """A tool and one of its adapters, both checked against the pin."""
+    """A tool and one of its adapters, both checked against the pin. What follows from them is
+    worked out once: whoever asks the same entry gets the same object."""
 
     tool: Tool
     adapter: Adapter
     pin: Pin
     program: bytes | None = field(default=None, repr=False)  #: what its sources were compiled to
 
-    @property
+    @cached_property
     def tool_ref(self) -> ToolRef:
         return ToolRef(
             tool_id=self.tool.tool_id,
@@ -227,7 +229,7 @@ class Entry:
             pin=self.pin.digest,
         )
 
-    @property
+    @cached_property
     def adapter_ref(self) -> AdapterRef:
         return AdapterRef(
             adapter_id=self.adapter.adapter_id,

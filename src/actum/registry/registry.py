@@ -22,6 +22,7 @@ from actum.registry.executable import MINIMAL_PATH, Executables
 from actum.registry.kept import Card, Kept, ToolCard
 from actum.registry.load import Loaded, adapter_of, load_snapshot, tool_of, well_formed
 from actum.registry.lock import Lock, lock_bytes, lock_stamp, parse_lock
+from actum.registry.looks import Looks
 from actum.registry.model import Adapter, AdapterKind, AdapterStatus, Entry, Pin, Tool, ToolStatus
 from actum.registry.selection import Task, ambiguous, select
 from actum.store.keys import PublicKey
@@ -29,6 +30,7 @@ from actum.value import value
 
 _TOOL = "tool.yaml"
 _ANYTHING = Task()
+_MOST_ENTRIES = 256  #: kept at once; whoever asks chooses what a task is called
 
 
 @value
@@ -37,6 +39,15 @@ class Recalled:
 
     tool_id: str
     executable: str | None  #: of a cli adapter; ``None``: it has operations
+
+
+@value(kw_only=False)
+class _Found:
+    """An entry that was given out, and what it rests on."""
+
+    entry: Entry
+    snapshot: Snapshot
+    at: float
 
 
 class Registry:
@@ -65,6 +76,8 @@ class Registry:
         self._lock_read: tuple[bytes | None, Lock] | None = None
         self._lock_stamp: tuple[int, ...] | None = None  #: of the file that was read
         self._paths: dict[str, Path] = {}
+        self._entries: dict[tuple[str, str | None, Task], _Found] = {}
+        self._recalled: dict[tuple[str, str | None, str], tuple[Lock, float, Recalled]] = {}
         self._guard = threading.Lock()
         self._executables = Executables(digests)
 
@@ -107,9 +120,20 @@ class Registry:
     ) -> Recalled | None:
         """What was kept of a tool that is pinned, for naming things; it gives no right."""
         try:
-            pin = self.lock().pin(id_or_name)
+            lock = self.lock()
         except Refused:
             return None
+        known = self._recalled.get((id_or_name, adapter_id, operation))
+        if known is not None and known[0] is lock and self.kept.lasts(known[1]):
+            return known[2]
+        recalled = self._recall(lock.pin(id_or_name), adapter_id, operation)
+        if recalled is not None:
+            if len(self._recalled) >= _MOST_ENTRIES:
+                self._recalled.clear()
+            self._recalled[id_or_name, adapter_id, operation] = (lock, self.kept.now(), recalled)
+        return recalled
+
+    def _recall(self, pin: Pin | None, adapter_id: str | None, operation: str) -> Recalled | None:
         card = self.kept.card(pin.tool_id, pin.digest) if pin is not None else None
         if card is None:
             return None
@@ -165,6 +189,9 @@ class Registry:
         Without `adapter_id` it is the only active adapter; of several, the only one that serves
         `task`. Experimental and deprecated adapters are used only by explicit id.
         """
+        known = self._entries.get((tool, adapter_id, task))
+        if known is not None and self._stands(tool, known):
+            return known.entry
         pin, folder = self._pinned(tool)
         snapshot = self._snapshots.read(folder)
         _unchanged(pin, snapshot)
@@ -188,7 +215,20 @@ class Registry:
                 f"version {pin.version}.",
                 remedy=_approve(pin.tool_id),
             )
-        return Entry(tool=spec, adapter=adapter, pin=pin)
+        entry = Entry(tool=spec, adapter=adapter, pin=pin)
+        if len(self._entries) >= _MOST_ENTRIES:
+            self._entries.clear()
+        self._entries[tool, adapter_id, task] = _Found(entry, snapshot, self.kept.now())
+        return entry
+
+    def _stands(self, tool: str, known: _Found) -> bool:
+        """Whether `known` would be found again: the pin is the very one that trusted keys signed,
+        the folder is as it was down to every stamp, and nothing kept of it is too old."""
+        return (
+            self.lock().pin(tool) is known.entry.pin
+            and self._snapshots.holds(known.snapshot)
+            and self.kept.lasts(known.at)
+        )
 
     def listed(self) -> Iterator[ToolCard]:
         """Level 0 of every tool that is pinned and active, in the order of their ids.
@@ -223,10 +263,17 @@ class Registry:
 
     def forget(self) -> None:
         """The manual refresh: whatever is asked next is read from the tools themselves."""
+        self._entries.clear()
+        self._recalled.clear()
         self.kept.forget()
 
     def executable(
-        self, entry: Entry, search_path: Sequence[str] = MINIMAL_PATH, *, program: str
+        self,
+        entry: Entry,
+        search_path: Sequence[str] = MINIMAL_PATH,
+        *,
+        program: str,
+        looks: Looks | None = None,
     ) -> Executable:
         """`program` on the tool's scoped PATH or else on `search_path`."""
         return self._executables.find(
@@ -236,6 +283,7 @@ class Registry:
                 f"Install {program} from your system's packages, or name the directory "
                 f"that holds it in `path` of {entry.tool.folder}/tool.yaml."
             ),
+            looks=looks or Looks(),
         )
 
     def _folders(self) -> list[Path]:

@@ -1,0 +1,101 @@
+"""Precedents: what was judged of a request, for the next one that is equal to it.
+
+Judging is a function of the request, of the registry entry, of the project's settings and of what
+the file system answers, and of nothing else. So a judgement is used again if
+
+* the request is equal in everything but its id, its time, who asks and what for: by value, and by
+  type where values of several types are equal (1, 1.0, true);
+* the entry and the settings are the very objects it was judged with. The registry gives out the
+  same entry only for the same signed pin and a folder that is the same down to every stamp;
+* every question that was put to the file system has the same answer now (`registry.looks`): each
+  step of each path, what links lead to, modes, the executable's device, inode, ctime and size.
+
+What is live in another way is no part of it and is asked each time, before and after: the lock and
+the tool's status, approvals, golden outputs, the content of input files, secrets, budgets, the
+runner's own limits. Only what nothing stood against is kept, and nothing that rests on an approval.
+"""
+
+from __future__ import annotations
+
+import marshal
+from collections.abc import Hashable
+from typing import Any
+
+from actum.contract.call import Plan
+from actum.contract.model import Contract, Determinism
+from actum.engine.plan import Judged
+from actum.policy.settings import PolicySettings
+from actum.registry.looks import Looks
+from actum.registry.model import Entry
+from actum.value import value
+
+#: A request with more than this is judged each time, so that the whole stays below some megabytes.
+_MOST_BYTES = 16_384
+
+
+@value
+class Precedent:
+    """One judgement. It holds what its key names by identity, so that nothing else can be it."""
+
+    entry: Entry
+    settings: PolicySettings
+    judged: Judged
+    plan: Plan  #: its trace and label are of the request that was judged
+    operation: str
+    input_digest: str
+    looks: Looks
+
+
+class Precedents:
+    """The latest judgements of one project. Shared by threads."""
+
+    def __init__(self, most: int = 256) -> None:
+        self.kept: dict[Hashable, Precedent] = {}
+        self._most = most
+
+    def find(self, key: Hashable | None) -> Precedent | None:
+        found = None if key is None else self.kept.get(key)
+        return found if found is not None and found.looks.hold() else None
+
+    def keep(self, key: Hashable | None, precedent: Precedent) -> None:
+        if key is None or not precedent.looks.lasting:
+            return
+        if len(self.kept) >= self._most:
+            self.kept.clear()
+        self.kept[key] = precedent
+
+
+def key_of(contract: Contract, entry: Entry, settings: PolicySettings) -> Hashable | None:
+    """What equal requests have in common; ``None`` if this one is judged on its own."""
+    inputs = contract.inputs
+    if (
+        inputs.input_files  # their content is looked at
+        or entry.program is not None
+        or contract.determinism is Determinism.D2  # and so is the program
+        or len(inputs.stdin or b"") > _MOST_BYTES
+    ):
+        return None
+    given = b""
+    if inputs.parameters or inputs.environment or inputs.secrets:
+        mappings: Any = (inputs.parameters, inputs.environment, inputs.secrets)
+        try:
+            given = marshal.dumps(mappings, 2)  # types and all
+        except ValueError:
+            return None  # something that is no plain data
+    if len(given) + sum(map(len, inputs.arguments)) > _MOST_BYTES:
+        return None
+    return (
+        id(entry),
+        id(settings),
+        contract.tool_id,
+        contract.adapter_id,
+        inputs.command,
+        inputs.arguments,
+        given,
+        inputs.working_directory,
+        inputs.stdin,
+        contract.sandbox,
+        contract.outputs,
+        contract.determinism,
+        "inputs.working_directory" in contract.filled,
+    )
