@@ -197,8 +197,11 @@ class Account:
         receipt = self.rooms.ledger.seal(facts, result.without_output())
         return replace(result, export=partial(self.rooms.receipts.write, receipt))
 
-    def seal_refusal(self, refusal: Refused) -> Result:
-        """Nothing ran, and that is evidence too."""
+    def seal_refusal(self, refusal: Refused) -> tuple[Refused, Result]:
+        """Nothing ran, and that is evidence too. Where people may permit it, they are asked, and
+        the refusal that is returned says so."""
+        if isinstance(refusal, ApprovalRequired):
+            refusal = self.ask_for_approval(refusal)
         codes = tuple(
             dict.fromkeys(violation.code.replace("-", "_") for violation in refusal.violations)
         )
@@ -206,7 +209,7 @@ class Account:
         facts = self._facts(
             Outcome.REJECTED, codes, refused_at=self.stage, violations=refusal.violations
         )
-        return self._sealed(facts, result)
+        return refusal, self._sealed(facts, result)
 
     def seal_fault(self, fault: Fault) -> None:
         """We failed after the PENDING record was written; it must not stay open."""

@@ -92,10 +92,9 @@ def execute(
                     account.tell_determinism(
                         look_again(ready.plan, ready.runner, capture, cancel, contract.determinism)
                     )
-    except ApprovalRequired as refusal:
-        return account.seal_refusal(account.ask_for_approval(refusal))
     except Refused as refusal:
-        return account.seal_refusal(refusal)
+        _told, result = account.seal_refusal(refusal)
+        return result
     except BaseException as error:
         # A fault; or not foreseen, or Ctrl-C without a `cancel`: the record is closed all the same.
         account.seal_error(error)

@@ -17,7 +17,6 @@ from actum.contract.ids import new_id
 from actum.contract.limits import IDLE_S
 from actum.contract.model import Contract, Json
 from actum.engine.account import Account
-from actum.engine.approvals import ApprovalRequired
 from actum.engine.attempts import Ready
 from actum.engine.pipeline import prepare
 from actum.engine.result import Result
@@ -94,13 +93,9 @@ def open_server(
 def _or_sealed(account: Account, do: Callable[[], T]) -> T:
     try:
         return do()
-    except ApprovalRequired as refusal:
-        asked = account.ask_for_approval(refusal)
-        account.seal_refusal(asked)
-        raise asked from refusal
     except Refused as refusal:
-        account.seal_refusal(refusal)
-        raise
+        told, _result = account.seal_refusal(refusal)
+        raise told from refusal.__cause__
     except BaseException as error:
         account.seal_error(error)
         raise
