@@ -433,6 +433,7 @@ class Runtime:
             contract=self.contract,
             records=WorkRecords(self.database, self.rooms.ledger.log, home),
             signer=self.keyring.signer,
+            trusted=self.keyring.trusted,
             clock=self.rooms.clock,
         )
 

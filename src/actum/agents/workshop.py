@@ -28,7 +28,7 @@ from actum.engine.work.recover import recover_work
 from actum.engine.work.undo import Undoing, undo
 from actum.errors import Fault, Refused
 from actum.runners.base import Runner
-from actum.store.keys import Signer
+from actum.store.keys import PublicKey, Signer
 from actum.value import replace, value
 from actum.workspace import commit, copying, files
 from actum.workspace.space import Space
@@ -52,6 +52,7 @@ class Workshop:
     contract: Callable[[Mapping[str, Any]], Contract]
     records: WorkRecords
     signer: Signer
+    trusted: Mapping[str, PublicKey]
     clock: Callable[[], datetime]
 
     def run(
@@ -195,6 +196,7 @@ class Workshop:
             space=Space(self.home, kept.workspace),
             records=self.records,
             signer=self.signer,
+            trusted=self.trusted,
             clock=self.clock,
         )
         return undo(kept, tools)

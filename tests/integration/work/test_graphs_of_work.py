@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ import pytest
 from actum import Runtime
 from actum.agents.foreman import Foreman, WorkDone
 from actum.engine.work.dag import read_work
-from actum.errors import Refused
+from actum.errors import Refused, VerificationFailed
 
 from .shop import add_agent, item, make_project, opened
 
@@ -177,3 +179,55 @@ def test_undo_brings_back_what_was_there_and_refuses_what_newer_work_rests_on(
             rt.workshop.undo("nothing")
         assert refusal.value.code == "WORK_RUN_UNKNOWN"
     assert json.loads(Path(undone.receipt_path).read_text())["payload"]
+
+
+def test_an_item_that_is_called_an_undo_is_none(tmp_path: Path) -> None:
+    project = make_project(tmp_path / "p", {"a.txt": "1\n"})
+    add_agent(project, "echo 2 > a.txt", number=1)
+    add_agent(project, "echo 1 > a.txt", number=2)
+    with opened(project) as rt:
+        first = rt.work(item())
+        assert first.status == "success", first
+        run_id = rt.workshop.records.of_receipt(first.receipt_id)
+        named = rt.work(item(id=f"undo:{run_id}", agent_id="agent-2"))
+        assert named.status == "success", named
+        again = rt.work(item())
+        assert again.status == "denied", again
+        assert "Duplicate run" in str(again.denial_reason)
+        # Taken back for real, it may be done again.
+        rt.workshop.undo(named.receipt_id)
+        rt.workshop.undo(first.receipt_id)
+        assert rt.work(item()).status == "success"
+
+
+@pytest.mark.parametrize("damage", ["forged", "another's"])
+def test_only_a_receipt_that_was_signed_says_what_an_undo_may_take_back(
+    tmp_path: Path, damage: str
+) -> None:
+    project = make_project(tmp_path / "p", {"a.txt": "1\n", "b.txt": "1\n"})
+    add_agent(project, "echo 2 > a.txt", number=1)
+    add_agent(project, "echo 2 > b.txt", number=2)
+    with opened(project) as rt:
+        first = rt.work(item())
+        second = rt.work(item(id="b", agent_id="agent-2"))
+        envelope = rt.workshop.records.envelope(
+            first.receipt_id if damage == "forged" else second.receipt_id
+        )
+        assert envelope is not None
+    (project / "a.txt").write_text("edited by hand\n")
+    if damage == "forged":
+        # It tells of no change, so nothing could be in the way of taking it back.
+        statement = json.loads(base64.b64decode(str(envelope["payload"])))
+        statement["predicate"]["capsule"]["deltas"] = {}
+        envelope["payload"] = base64.b64encode(json.dumps(statement).encode()).decode()
+    database = sqlite3.connect(project / ".actum/actum.db")
+    with database:
+        database.execute("DROP TRIGGER work_receipts_are_never_changed")
+        database.execute(
+            "UPDATE work_receipts SET envelope = ? WHERE receipt_id = ?",
+            (json.dumps(envelope), first.receipt_id),
+        )
+    database.close()
+    with opened(project) as rt, pytest.raises(VerificationFailed):
+        rt.workshop.undo(first.receipt_id)
+    assert (project / "a.txt").read_text() == "edited by hand\n"

@@ -131,10 +131,11 @@ class WorkRecords:
     def in_history(self, run_hash: str) -> bool:
         return (
             self._database.row(
-                # What was taken back since may be done again.
+                # What was taken back since may be done again. An undo is nobody's agent: an item
+                # that is only called like one does not count.
                 "SELECT 1 FROM work_runs AS run WHERE run_hash = ? AND status = 'success'"
                 " AND NOT EXISTS (SELECT 1 FROM work_runs AS later WHERE later.status = 'success'"
-                " AND later.item_id = 'undo:' || run.run_id)",
+                " AND later.agent_sha256 = '' AND later.item_id = 'undo:' || run.run_id)",
                 (run_hash,),
             )
             is not None

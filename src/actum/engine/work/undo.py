@@ -6,11 +6,10 @@ back under the same intent that commits use, so a crash leaves all of it or noth
 
 from __future__ import annotations
 
-import base64
-import json
 import shutil
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from typing import Any
 
 from actum.contract.ids import new_id
 from actum.contract.model import Json
@@ -18,14 +17,17 @@ from actum.engine.work.admission import make_capsule, told_of
 from actum.engine.work.model import Metrics, RunResult, Status, WorkItem
 from actum.engine.work.receipt import FILE_NAME, After, Before, folder_of, make_receipt
 from actum.engine.work.records import KeptRun, WorkRecords
-from actum.errors import Refused
-from actum.store.keys import Signer
+from actum.errors import Refused, VerificationFailed
+from actum.evidence.work_findings import read_work_receipt
+from actum.store.keys import PublicKey, Signer
 from actum.value import value
 from actum.workspace import commit
 from actum.workspace.commit import Step
 from actum.workspace.index import Index
 from actum.workspace.space import Space
 from actum.workspace.tree import Change, Delta, Entry, shown
+
+_LOOK = "`actum verify --all` tells what else in this home is not as it was recorded."
 
 
 @value
@@ -35,6 +37,7 @@ class Undoing:
     space: Space
     records: WorkRecords
     signer: Signer
+    trusted: Mapping[str, PublicKey]  #: whose signature makes a receipt one
     clock: Callable[[], datetime]
 
 
@@ -59,7 +62,7 @@ def undo(kept: KeptRun, with_: Undoing) -> RunResult:
         with space.index() as index:
             state = index.scan(space.base, space.skip).state.hash
             steps, old = space.backward(kept.run_id)
-            _require_untouched(kept, steps, index, records)
+            _require_untouched(steps, index, _left_by(kept, with_))
             delta = _delta(steps, index)
             records.open(before)
             room = space.room(before.run_id)
@@ -94,10 +97,7 @@ def _item(kept: KeptRun) -> WorkItem:
     )
 
 
-def _require_untouched(
-    kept: KeptRun, steps: tuple[Step, ...], index: Index, records: WorkRecords
-) -> None:
-    left = _left_by(kept, records)
+def _require_untouched(steps: tuple[Step, ...], index: Index, left: Mapping[str, Json]) -> None:
     changed = [
         shown(step.path) or "."
         for step in steps
@@ -114,13 +114,16 @@ def _require_untouched(
         )
 
 
-def _left_by(kept: KeptRun, records: WorkRecords) -> Mapping[str, Json]:
+def _left_by(kept: KeptRun, with_: Undoing) -> Mapping[str, Json]:
     """What a run left where, as its receipt tells it."""
-    result = kept.result
-    envelope = records.envelope(result.receipt_id) if result else None
+    envelope = with_.records.envelope(kept.result.receipt_id) if kept.result else None
     if envelope is None:
-        return {}
-    predicate = json.loads(base64.b64decode(envelope["payload"]))["predicate"]
+        raise VerificationFailed(f"The run {kept.run_id} has no receipt here.", remedy=_LOOK)
+    predicate: Any = read_work_receipt(envelope, with_.trusted)
+    if predicate["run_id"] != kept.run_id:
+        raise VerificationFailed(
+            f"The receipt kept for the run {kept.run_id} is about another run.", remedy=_LOOK
+        )
     deltas = predicate["capsule"]["deltas"]
     return {target: after for part in deltas.values() for _, target, _, after in part}
 
