@@ -98,16 +98,8 @@ class Hands:
     def call(self, document: Mapping[str, Json]) -> Result:
         """Carry out one contract (without what is filled in), or raise `Ended`."""
         op = self._begin(document)
-        cancel = Cancel()
-        over = threading.Event()
-        watch = threading.Thread(target=self._watch, args=(cancel, over), daemon=True)
-        watch.start()
-        try:
+        with self._watched() as cancel:
             result = self._execute(document, cancel)
-        finally:
-            over.set()
-            watch.join()
-            cancel.close()
         with self._lock:
             self._ops[op] = ToolOp(
                 tool_id=result.tool_id,
@@ -129,12 +121,8 @@ class Hands:
         self, document: Mapping[str, Json], build: Callable[[Contract, Entry], Call]
     ) -> Iterator[Server]:
         """The agent's own program, kept running under the same guard. It is no tool operation."""
-        cancel = Cancel()
-        over = threading.Event()
-        watch = threading.Thread(target=self._watch, args=(cancel, over), daemon=True)
         policy = replace(self._rooms.policy, time_left_ms=self.time_left_ms())
-        watch.start()
-        try:
+        with self._watched() as cancel:
             server = open_server(
                 self._contract(document),
                 replace(self._rooms, policy=policy),
@@ -148,6 +136,16 @@ class Hands:
                 yield server
             finally:
                 server.close()
+
+    @contextlib.contextmanager
+    def _watched(self) -> Iterator[Cancel]:
+        """While a program runs, somebody looks at what it touches, and can end it."""
+        cancel = Cancel()
+        over = threading.Event()
+        watch = threading.Thread(target=self._watch, args=(cancel, over), daemon=True)
+        watch.start()
+        try:
+            yield cancel
         finally:
             over.set()
             watch.join()
