@@ -83,6 +83,43 @@ def test_two_that_change_one_file_are_merged_in_the_order_of_their_ids(tmp_path:
     assert texts == ["start\nfrom-a\nfrom-b\n"] * 2
 
 
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("rm -r d", "echo new > d/new"),
+        ("echo new > d/new", "rm -r d"),
+        ("mv d e", "echo new > d/new"),
+        ("echo new > d/new", "rm -r d; echo file > d"),
+        ("rm -r d; echo file > d", "mkdir d/sub"),
+    ],
+)
+def test_whoever_removes_what_another_adds_to_meets_it(
+    tmp_path: Path, first: str, second: str
+) -> None:
+    """The second is carried out again on what the first has left, as if there were no other."""
+    project = make_project(tmp_path / "p", {"d/old": "old\n"})
+    add_agent(project, first, number=1)
+    add_agent(project, second, number=2)
+    one, two = item(id="a"), item(id="b", agent_id="agent-2")
+    with opened(project) as rt:
+        done, _events = _carry_out(rt, one, two)
+        assert done.again == ("b",)
+        assert done.results["a"].status == "success", done.results
+        assert done.results["b"].output_hash == rt.state_hash()
+    alone = make_project(tmp_path / "alone", {"d/old": "old\n"})
+    add_agent(alone, first, number=1)
+    add_agent(alone, second, number=2)
+    with opened(alone) as rt:
+        assert [rt.work(one).status, rt.work(two).status] == [
+            done.results[name].status for name in ("a", "b")
+        ]
+    assert _names(alone) == _names(project)
+
+
+def _names(project: Path) -> set[str]:
+    return {str(path.relative_to(project)) for top in "de" for path in project.glob(f"{top}/**/*")}
+
+
 def test_nothing_runs_of_a_graph_that_is_none(tmp_path: Path) -> None:
     project = make_project(tmp_path / "p")
     add_agent(project, "echo x > x.txt")
@@ -175,6 +212,11 @@ def test_undo_brings_back_what_was_there_and_refuses_what_newer_work_rests_on(
         (project / "n" / "n").write_text("edited by hand\n")
         with pytest.raises(Refused, match="n/n"):
             rt.workshop.undo(again.receipt_id)
+        (project / "n" / "n").write_text("n\n")
+        (project / "n" / "added by hand").write_text("")
+        with pytest.raises(Refused, match="n/added by hand") as refusal:
+            rt.workshop.undo(again.receipt_id)
+        assert refusal.value.code == "UNDO_STALE"
         with pytest.raises(Refused) as refusal:
             rt.workshop.undo("nothing")
         assert refusal.value.code == "WORK_RUN_UNKNOWN"

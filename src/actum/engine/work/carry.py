@@ -42,9 +42,10 @@ from actum.workspace import commit
 from actum.workspace.copying import CopyEngine
 from actum.workspace.engine import Engine, Ground
 from actum.workspace.index import Index
+from actum.workspace.merge import in_the_way
 from actum.workspace.overlay import OverlayEngine
 from actum.workspace.space import Space
-from actum.workspace.tree import Delta, Kind, shown
+from actum.workspace.tree import Delta, shown
 
 _TEST_OUTPUT_BYTES = 65_536
 _ROOM_FOR_TESTS = {"processes": {"max_children": 64}}
@@ -376,16 +377,9 @@ def _require_mergeable(run: _Run, index: Index, by_work_item: bool) -> None:
     """Others were committed since. What this run saw of the paths it changed must still be so."""
     if not by_work_item:
         raise Ended(Status.FAILURE, _MOVED)
-    for change in run.delta:
-        found = index.entry(change.path)
-        wanted = change.before
-        folder = found is not None and wanted is not None and found.kind is Kind.FOLDER
-        same = found[:2] == wanted[:2] if folder and found and wanted else found == wanted
-        if not same:
-            raise Ended(
-                Status.FAILURE,
-                f"{shown(change.path)}{CHANGED_MEANWHILE}",
-            )
+    met = in_the_way(run.delta, index)
+    if met is not None:
+        raise Ended(Status.FAILURE, f"{shown(met)}{CHANGED_MEANWHILE}")
 
 
 def _success(run: _Run, shop: Shop, state: str) -> RunResult:

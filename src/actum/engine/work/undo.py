@@ -24,6 +24,7 @@ from actum.value import value
 from actum.workspace import commit
 from actum.workspace.commit import Step
 from actum.workspace.index import Index
+from actum.workspace.merge import in_the_way
 from actum.workspace.space import Space
 from actum.workspace.tree import Change, Delta, Entry, shown
 
@@ -62,8 +63,8 @@ def undo(kept: KeptRun, with_: Undoing) -> RunResult:
         with space.index() as index:
             state = index.scan(space.base, space.skip).state.hash
             steps, old = space.backward(kept.run_id)
-            _require_untouched(steps, index, _left_by(kept, with_))
             delta = _delta(steps, index)
+            _require_untouched(delta, index, _left_by(kept, with_))
             records.open(before)
             room = space.room(before.run_id)
             shutil.copytree(old, room / "new", symlinks=True)
@@ -97,13 +98,13 @@ def _item(kept: KeptRun) -> WorkItem:
     )
 
 
-def _require_untouched(steps: tuple[Step, ...], index: Index, left: Mapping[str, Json]) -> None:
-    changed = [
-        shown(step.path) or "."
-        for step in steps
-        if (shown(step.path) or ".") in left
-        and told_of(index.entry(step.path)) != left[shown(step.path) or "."]
-    ]
+def _require_untouched(delta: Delta, index: Index, left: Mapping[str, Json]) -> None:
+    """Of what the run left, everything is as it was, and nothing came into what goes."""
+    told = {shown(change.path) or ".": told_of(change.before) for change in delta}
+    changed = [name for name in told if name in left and told[name] != left[name]]
+    added = in_the_way(delta, index)
+    if added is not None and not changed:
+        changed = [shown(added)]
     if changed:
         listed = ", ".join(changed[:5]) + (" …" if len(changed) > 5 else "")
         raise Refused(
