@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from actum import kernel
 from actum.workspace import files, namespace
-from actum.workspace.engine import Census, Ground, home_kept, take_away
+from actum.workspace.engine import Census, Ground, Scale, home_kept, take_away
 from actum.workspace.index import Index, difference
 from actum.workspace.tree import Change, Delta, Entry, Kind, joined
 
@@ -79,7 +79,11 @@ class CopyEngine:
 
     def delta(self, index: Index) -> Delta:
         top, known = os.fstat(self.shown), index.entry(b"")
-        changes = difference(index.below(b""), listing(self.shown, self._ground.left_out))
+        before = dict(index.below(b""))
+        # Of what was there, holes were copied as holes; what is new fits the room.
+        scale = Scale(self._ground.cap_bytes + sum(entry.size for entry in before.values()))
+        found = listing(self.shown, self._ground.left_out, scale)
+        changes = difference(before.items(), found)
         if known is not None and known.mode != files.permissions(top):
             changed_top = Change(b"", known, known._replace(mode=files.permissions(top)))
             return (changed_top, *changes)
@@ -97,7 +101,7 @@ class CopyEngine:
         os.rmdir(self._room)
 
 
-def listing(top: int, skip: frozenset[bytes]) -> dict[bytes, Entry]:
+def listing(top: int, skip: frozenset[bytes], scale: Scale | None = None) -> dict[bytes, Entry]:
     """Everything below an open folder, all of it read. Folders have no digest of their own."""
     found: dict[bytes, Entry] = {}
     waiting = [b""]
@@ -114,6 +118,8 @@ def listing(top: int, skip: frozenset[bytes]) -> dict[bytes, Entry]:
                     found[where] = files.entry_of(look, b"")
                     waiting.append(where)
                 else:
+                    if scale is not None:
+                        scale.add(where, look)
                     found[where] = files.entry_of(look, files.read_digest(name, folder, look))
         finally:
             os.close(folder)

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Protocol
 
 from actum import kernel
+from actum.errors import Refused
 from actum.value import value
 from actum.workspace.index import Index
-from actum.workspace.tree import Delta
+from actum.workspace.tree import Delta, shown
 
 MIB = 1 << 20
 
@@ -85,6 +86,24 @@ class Census:
 
     files: int
     full: bool  #: the cap was reached
+
+
+class Scale:
+    """How much of a view may be read to tell what changed. A hole takes no room and is free to
+    make, but reading it takes the time of all its bytes."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most = most_bytes
+        self._weight = 0
+
+    def add(self, path: bytes, look: os.stat_result) -> None:
+        self._weight += look.st_size
+        if self._weight > self._most:
+            raise Refused(
+                "WORK_TOO_LARGE",
+                f"{shown(path)}: what was written is together larger than {self._most} bytes.",
+                remedy="Holes in files count as the bytes they stand for.",
+            )
 
 
 @contextlib.contextmanager

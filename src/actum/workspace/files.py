@@ -12,11 +12,15 @@ import stat
 
 from blake3 import blake3
 
-from actum.workspace.tree import PERMISSIONS, Entry, Kind, content_digest
+from actum import kernel
+from actum.errors import Refused
+from actum.workspace.tree import PERMISSIONS, Entry, Kind, content_digest, shown
 
 #: Links have no permissions of their own; Linux shows all of them.
 _LINK_MODE = 0o777
 _CHUNK = 1 << 20
+LONGEST_PATH = 4_095
+_FEW = 8  #: names that are opened faster one by one
 FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
@@ -59,9 +63,17 @@ def digest_of(descriptor: int) -> bytes:
 
 
 def open_folder(path: bytes, anchor: int) -> int:
-    """A folder below `anchor`, name by name through no link; the caller closes it."""
+    """A folder below `anchor`, name by name through no link; the caller closes it.
+
+    Raises `Refused` for a path that no program could name.
+    """
     if not path:
         return os.open(b".", FOLDER_FLAGS, dir_fd=anchor)
+    if len(path) > LONGEST_PATH:
+        raise _too_long(path)
+    if path.count(b"/") > _FEW:
+        # Who looks at every folder of a deep tree would take its depth squared.
+        return kernel.open_beneath(anchor, path, FOLDER_FLAGS)
     folder = anchor
     for name in path.split(b"/"):
         below = os.open(name, FOLDER_FLAGS, dir_fd=folder)
@@ -69,6 +81,14 @@ def open_folder(path: bytes, anchor: int) -> int:
             os.close(folder)
         folder = below
     return folder
+
+
+def _too_long(path: bytes) -> Refused:
+    return Refused(
+        "WORK_PATH_TOO_LONG",
+        f"{shown(path)[:80]}…: the path is longer than {LONGEST_PATH} bytes.",
+        remedy="Linux takes no longer one from a program; use fewer or shorter folders.",
+    )
 
 
 def look(name: bytes, folder: int) -> os.stat_result | None:

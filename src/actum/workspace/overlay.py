@@ -16,9 +16,10 @@ import stat
 from collections.abc import Iterator
 
 from actum import kernel
+from actum.errors import Refused
 from actum.sandbox.spawner import TOOL_ID
 from actum.workspace import files, namespace
-from actum.workspace.engine import Census, Ground, home_kept, take_away
+from actum.workspace.engine import Census, Ground, Scale, home_kept, take_away
 from actum.workspace.index import Index
 from actum.workspace.tree import Change, Delta, Entry, Kind, joined
 
@@ -107,9 +108,10 @@ class OverlayEngine:
         if known is not None and known.mode != files.permissions(top):
             changes.append(Change(b"", known, known._replace(mode=files.permissions(top))))
         waiting = [(b"", False)]
+        scale = Scale(self._ground.cap_bytes)
         while waiting:
             path, displaced = waiting.pop()
-            for change, folder in self._folder_changes(path, displaced, index):
+            for change, folder in self._folder_changes(path, displaced, index, scale):
                 if change is not None:
                     changes.append(change)
                 if folder is not None:
@@ -117,7 +119,7 @@ class OverlayEngine:
         return tuple(sorted(changes, key=lambda change: change.path))
 
     def _folder_changes(
-        self, path: bytes, displaced: bool, index: Index
+        self, path: bytes, displaced: bool, index: Index, scale: Scale
     ) -> Iterator[tuple[Change | None, tuple[bytes, bool] | None]]:
         """What differs right in one folder, and the folders in it that need a look."""
         known = index.entries(path)
@@ -145,6 +147,8 @@ class OverlayEngine:
                         (where, displaced or not was_folder),
                     )
                     continue
+                if not displaced or name in touched:
+                    scale.add(where, look)  # what was only moved lies below, and has no bound
                 after = files.entry_of(look, files.read_digest(name, merged, look))
                 if before is not None and before.kind is Kind.FOLDER:
                     for below, entry in index.below(where):
@@ -167,8 +171,21 @@ class OverlayEngine:
 
     def census(self) -> Census:
         found = 0
-        for _root, _folders, names, _descriptor in os.fwalk(".", dir_fd=self._upper):
-            found += len(names)
+        waiting = [b""]
+        while waiting:
+            path = waiting.pop()
+            # What goes meanwhile is not there; what lies too deep to be named ends the run later.
+            with contextlib.suppress(OSError, Refused):
+                folder = files.open_folder(path, self._upper)
+                try:
+                    with os.scandir(folder) as names:
+                        for name in names:
+                            if name.is_dir(follow_symlinks=False):
+                                waiting.append(joined(path, os.fsencode(name.name)))
+                            else:
+                                found += 1
+                finally:
+                    os.close(folder)
         # Through the descriptor of the tmpfs itself: this may run in a thread beside others.
         room = os.fstatvfs(self._upper)
         return Census(files=found, full=room.f_bavail == 0 or room.f_favail == 0)
