@@ -8,23 +8,25 @@ how it ended is seen from outside, and what it changed is looked at when it is g
 
 from __future__ import annotations
 
-import json
-import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from actum.adapters import cli
+from actum.agents.door import Door
+from actum.capture.interpret import interpret
 from actum.capture.model import Capture, DeadlinePassed
 from actum.contract.call import PROVIDED, Call
 from actum.contract.canonical import sha256_json
+from actum.contract.document import check, document_of
+from actum.contract.limits import TIMEOUT_MS
 from actum.contract.model import Contract, Json
 from actum.engine.ask import Ask, contract_document
 from actum.engine.server import Server
 from actum.engine.work.hands import Ended, Hands
 from actum.engine.work.model import Status, WorkItem
-from actum.errors import ContractInvalid
+from actum.errors import ContractInvalid, Problem
 from actum.registry.model import Entry
 from actum.registry.registry import Registry
 from actum.value import replace, value
@@ -42,10 +44,32 @@ SCHEMA: Mapping[str, Json] = {
         "set": {"type": "object"},
     },
 }
+_CALL: Mapping[str, Json] = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["ask"],
+    "properties": {
+        "ask": {"enum": ["tools", "call"]},
+        "call": {
+            "type": "object",
+            "additionalProperties": False,
+            "required": ["tool"],
+            "properties": {
+                "tool": {"type": "string", "minLength": 1, "maxLength": 200},
+                "arguments": _TEXTS,
+                "parameters": {"type": "object"},
+                "stdin": {"type": "string"},
+            },
+        },
+    },
+    "if": {"properties": {"ask": {"const": "call"}}},
+    "then": {"required": ["call"]},
+}
 _HOST_TOOL = "shell"
 _ROOM = {"sandbox.processes.max_children": 64}
-_CALL_WORDS = frozenset({"tool", "arguments", "parameters", "stdin"})
 _SAID_BYTES = 100_000
+#: Asking what there is costs no tool operation, so it has a bound of its own.
+_MOST_LISTINGS = 100
 
 
 @value
@@ -66,61 +90,84 @@ class CommandAgent:
         return tuple(sorted(pin.name for pin in self.registry.lock().pins))
 
     def perform(self, item: WorkItem, hands: Hands) -> None:
-        limits = {**_ROOM, **self.document.get("set", {})}
+        longest = max(TIMEOUT_MS.least, min(TIMEOUT_MS.most, hands.time_left_ms()))
+        limits = {"sandbox.timeout_ms": longest, **_ROOM, **self.document.get("set", {})}
         asked = Ask(tool=_HOST_TOOL, cwd=str(self.root), purpose=f"agent of {item.id}", set=limits)
         with hands.keep(contract_document(asked, self.registry), _with_files) as server:
-            said = self._converse(item, hands, server)
+            its_own_ms = server.plan.policy.limits.timeout_ms
+            ends_first = its_own_ms < hands.time_left_ms()
+            code = self._converse(item, hands, server)
             _result, capture = server.close({"calls": len(hands.trace)})
         if hands.ended is not None:
             raise hands.ended
-        if isinstance(capture.ending, DeadlinePassed):
+        if isinstance(capture.ending, DeadlinePassed) and ends_first:
+            raise Ended(
+                Status.TIMEOUT,
+                f"The agent's program took longer than its own {its_own_ms} ms"
+                " (sandbox.timeout_ms, at most 600000).",
+            )
+        if isinstance(capture.ending, DeadlinePassed) or not hands.time_left_ms():
             raise hands.too_late()
-        _require_success(said, capture)
+        _require_success(code, capture)
 
-    def _converse(self, item: WorkItem, hands: Hands, server: Server) -> Mapping[str, Any] | None:
-        """Answer until it has ended; its last word, or ``None`` if it went without one."""
-        channel = server.channel
-        channel.send(f"exec python3 -s {PROVIDED}/agent.py".encode())
-        while hands.ended is None and hands.time_left_ms():
-            line = channel.receive(time.monotonic() + hands.time_left_ms() / 1000)
-            if line is None:
-                return None
-            said = _read(line)
-            if "hello" in said:
-                order = {
-                    "command": list(self.document["command"]),
-                    "item": item.document(),
-                    "tool": f"{PROVIDED}/actum-tool",
-                }
-                channel.send(json.dumps(order).encode())
-            elif "ended" in said:
-                return said
-            elif isinstance(said.get("id"), int):
-                answer = {"id": said["id"], "answer": self._answer(said, hands)}
-                channel.send(json.dumps(answer).encode())
-        return None
+    def _converse(self, item: WorkItem, hands: Hands, server: Server) -> int | None:
+        """Answer until it has ended; its exit code, or ``None`` if it went without one."""
+        server.channel.send(f"exec python3 -s {PROVIDED}/agent.py".encode(), hands.deadline)
+        door = Door(server.channel, hands)
+        order: dict[str, Json] = {
+            "command": list(self.document["command"]),
+            "item": item.document(),
+            "tool": f"{PROVIDED}/actum-tool",
+        }
+        answers = _Answers(self, hands)
+        return door.serve(answers.answer) if door.greet(order) else None
 
-    def _answer(self, said: Mapping[str, Any], hands: Hands) -> Json:
-        if said.get("ask") == "tools":
-            known = {tool.name: tool for tool in self.registry.tools()}
-            return [
-                {"name": name, "description": known[name].description}
-                for name in self.tools
-                if name in known
-            ]
-        call = said.get("call")
-        if not isinstance(call, dict) or set(call) - _CALL_WORDS or "tool" not in call:
-            return _refused("CALL_MALFORMED", f"a call has {', '.join(sorted(_CALL_WORDS))}")
-        name = str(call["tool"])
-        if name.partition(":")[0] not in self.tools:
-            return _refused("TOOL_NOT_LISTED", f"the agent's file lists no tool {name[:80]!r}")
+
+class _Answers:
+    """What is said to one program's questions."""
+
+    def __init__(self, agent: CommandAgent, hands: Hands) -> None:
+        self._agent = agent
+        self._hands = hands
+        self._listings = 0
+
+    def answer(self, asks: Mapping[str, Json]) -> Json:
         try:
-            document = contract_document(Ask(**call, cwd=str(self.root)), self.registry)
-            result = hands.call(document)
+            document = document_of(asks)
+            problems = check(document, _CALL)
         except ContractInvalid as error:
-            return _refused("CONTRACT_INVALID", "; ".join(str(each) for each in error.problems))
-        except (TypeError, AttributeError):
-            return _refused("CALL_MALFORMED", "its parts are of the wrong kind")
+            problems = error.problems
+        if problems:
+            self._hands.refuse("", {})
+            return _refused("CALL_MALFORMED", problems)
+        asked = document.value
+        return self._list() if asked["ask"] == "tools" else self._call(asked["call"])
+
+    def _list(self) -> Json:
+        self._listings += 1
+        if self._listings > _MOST_LISTINGS:
+            raise Ended(
+                Status.DENIED,
+                f"The agent asked more than {_MOST_LISTINGS} times which tools exist.",
+            )
+        known = {tool.name: tool for tool in self._agent.registry.tools()}
+        return [
+            {"name": name, "description": known[name].description}
+            for name in self._agent.tools
+            if name in known
+        ]
+
+    def _call(self, call: Mapping[str, Any]) -> Json:
+        name = call["tool"]
+        if name.partition(":")[0] not in self._agent.tools:
+            self._hands.refuse(name, call)
+            problem = Problem(field="tool", message=f"the agent's file lists no tool {name!r}")
+            return _refused("TOOL_NOT_LISTED", (problem,))
+        asked = Ask(**call, cwd=str(self._agent.root))
+        try:
+            result = self._hands.call(contract_document(asked, self._agent.registry))
+        except ContractInvalid as error:
+            return _refused("CONTRACT_INVALID", error.problems)
         ran = result.result
         return {
             "outcome": result.outcome.value,
@@ -148,24 +195,15 @@ def _with_files(contract: Contract, entry: Entry) -> Call:
     )
 
 
-def _read(line: bytes) -> Mapping[str, Any]:
-    try:
-        said = json.loads(line)
-    except (ValueError, RecursionError):
-        said = None
-    if not isinstance(said, dict):
-        raise Ended(Status.FAILURE, "The agent spoke on the way to the host, and not in its words.")
-    return said
-
-
-def _refused(code: str, message: str) -> dict[str, Json]:
+def _refused(code: str, problems: Sequence[Problem]) -> dict[str, Json]:
+    message = "; ".join(map(str, problems))
     return {"outcome": "REJECTED", "message": f"{code}: {message}", "result": None}
 
 
-def _require_success(said: Mapping[str, Any] | None, capture: Capture) -> None:
-    code = said.get("ended") if said is not None else None
+def _require_success(code: int | None, capture: Capture) -> None:
     if code == 0:
         return  # the carrier is ended by us; what its program did is looked at, not believed
     heard = capture.stderr.kept.decode(errors="replace").strip()[-500:]
-    how = f"exit code {code}" if said is not None else f"it ended early ({capture.ending})"
+    early = interpret(capture.ending).error_reason or "it left without a word"
+    how = f"it ended early: {early}" if code is None else f"exit code {code}"
     raise Ended(Status.FAILURE, f"The agent failed: {how}. {heard}".rstrip())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import yaml
 from actum import Runtime
 from actum.contract.model import RunnerKind
 from actum.engine.project import create
+from actum.engine.work.model import RunResult
 
 
 def make_project(folder: Path, files: Mapping[str, str] | None = None) -> Path:
@@ -45,3 +47,23 @@ def item(**more: Any) -> dict[str, Any]:
 
 def opened(folder: Path) -> Runtime:
     return Runtime.open(folder, pool=False)
+
+
+def add_program(project: Path, script: str, **more: Any) -> None:
+    """A Python program in the project, registered as agent-1."""
+    (project / "agents").mkdir(exist_ok=True)
+    (project / "bot.py").write_text(textwrap.dedent(script))
+    document = {"agent_id": "agent-1", "command": ["python3", "-s", "bot.py"], **more}
+    (project / "agents/agent-1.yaml").write_text(yaml.safe_dump(document))
+
+
+def run_program(
+    project: Path, script: str, agent: dict[str, Any] | None = None, **more: Any
+) -> RunResult:
+    add_program(project, script, **(agent or {}))
+    with opened(project) as rt:
+        before = rt.state_hash()
+        result = rt.work(item(**more))
+        if result.status != "success":
+            assert rt.state_hash() == before, "it left something"
+        return result

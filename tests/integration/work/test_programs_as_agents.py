@@ -4,37 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import textwrap
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from actum import Runtime
-from actum.engine.work.model import RunResult
 
-from .shop import item, make_project, opened
+from .shop import add_program, item, make_project, opened, run_program
 
 pytestmark = pytest.mark.sandbox
-
-
-def _agent(project: Path, script: str, **more: Any) -> None:
-    """A Python program in the project, registered as agent-1."""
-    (project / "agents").mkdir(exist_ok=True)
-    (project / "bot.py").write_text(textwrap.dedent(script))
-    document = {"agent_id": "agent-1", "command": ["python3", "-s", "bot.py"], **more}
-    (project / "agents/agent-1.yaml").write_text(yaml.safe_dump(document))
-
-
-def _run(project: Path, script: str, agent: dict[str, Any] | None = None, **more: Any) -> RunResult:
-    _agent(project, script, **(agent or {}))
-    with opened(project) as rt:
-        before = rt.state_hash()
-        result = rt.work(item(**more))
-        if result.status != "success":
-            assert rt.state_hash() == before, "it left something"
-        return result
 
 
 def _calls(rt: Runtime, receipt_id: str) -> list[dict[str, Any]]:
@@ -51,7 +30,7 @@ def _calls(rt: Runtime, receipt_id: str) -> list[dict[str, Any]]:
 
 def test_a_program_works_in_the_workspace_and_calls_tools(tmp_path: Path) -> None:
     project = make_project(tmp_path / "p", {"in.txt": "needle\n"})
-    result = _run(
+    result = run_program(
         project,
         """
         import json, os, subprocess
@@ -86,7 +65,7 @@ def test_a_program_works_in_the_workspace_and_calls_tools(tmp_path: Path) -> Non
 
 def test_the_same_tools_by_the_model_context_protocol(tmp_path: Path) -> None:
     project = make_project(tmp_path / "p")
-    result = _run(
+    result = run_program(
         project,
         """
         import json, subprocess
@@ -114,7 +93,7 @@ def test_the_same_tools_by_the_model_context_protocol(tmp_path: Path) -> None:
 
 def test_the_calls_of_a_program_count_and_end_it(tmp_path: Path) -> None:
     project = make_project(tmp_path / "p")
-    result = _run(
+    result = run_program(
         project,
         """
         import subprocess
@@ -188,7 +167,7 @@ def test_a_program_that(tmp_path: Path, name: str) -> None:
     if script is None:
         agent["command"] = ["no-such-program"]
     limits = {"max_tool_ops": 5, "timeout_ms": 5_000 if name == "hangs" else 30_000}
-    result = _run(project, script or "", agent=agent, constraints=limits)
+    result = run_program(project, script or "", agent=agent, constraints=limits)
     assert result.status == status, result
     assert reason in f"{result.error}{result.denial_reason}"
     assert sorted(entry.name for entry in project.iterdir() if entry.name[0] in "bfp") == ["bot.py"]
@@ -197,7 +176,7 @@ def test_a_program_that(tmp_path: Path, name: str) -> None:
 def test_nothing_of_a_program_outlives_its_item(tmp_path: Path) -> None:
     project = make_project(tmp_path / "p")
     mark = f"7{os.getpid():09d}"
-    result = _run(
+    result = run_program(
         project,
         f"""
         import os, subprocess
@@ -226,7 +205,7 @@ def test_what_governs_stays_as_it_is(tmp_path: Path) -> None:
     project = make_project(tmp_path / "p", {".git/hooks/sample": "x", ".git/config": "[core]\n"})
     outside = tmp_path / "outside.txt"
     outside.write_text("precious")
-    result = _run(
+    result = run_program(
         project,
         f"""
         import os
@@ -255,3 +234,20 @@ def test_what_governs_stays_as_it_is(tmp_path: Path) -> None:
     # A link is data: it is committed as a link, and nothing was followed.
     assert os.readlink(project / "way-out") == str(outside)
     assert not (project / ".git/hooks/post-commit").exists()
+
+
+def test_a_program_has_all_the_time_of_its_item_unless_its_file_says_less(tmp_path: Path) -> None:
+    project = make_project(tmp_path / "p")
+    for given, longest in ((None, 300_000), (2_000, 2_000)):
+        agent = {} if given is None else {"set": {"sandbox.timeout_ms": given}}
+        add_program(project, "", **agent)
+        with opened(project) as rt:
+            result = rt.work(item(description=f"With {longest}"))
+            assert result.status == "success", result
+            (program,) = _calls(rt, result.receipt_id)
+        allowed = program["policy"]["document"]["limits"]["timeout_ms"]
+        assert longest - 60_000 < allowed <= longest
+    slow = {"set": {"sandbox.timeout_ms": 1_000}}
+    result = run_program(project, "import time; time.sleep(600)", agent=slow)
+    assert result.status == "timeout"
+    assert "program took longer than its own 1000 ms (sandbox.timeout_ms" in str(result.error)

@@ -3,8 +3,9 @@
 Runs on the sandbox's own Python, on its standard library alone. Whoever is inside may speak to it
 (and could speak in its place): what it carries are requests, which the host judges one by one.
 
-Lines to the host:  {"hello": 1} · {"id", "ask": "tools" | "call", ...} · {"ended": exit code}
-Lines from it:      {"command", "item", ...} once · {"id", "answer"}
+Lines to the host:  {"hello": 1} once · {"id", "asks"} · {"ended": exit code}
+Lines from it:      {"command", "item", "tool"} once · {"id", "answer"}
+Lines at the door:  {"ask": "tools"} · {"ask": "call", "call": {...}}, each answered by one line
 """
 
 import json
@@ -13,6 +14,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 
 LINE_BYTES = 2_000_000
 
@@ -63,8 +65,15 @@ def say(document):
 
 def accept(door):
     while True:
-        connection, _address = door.accept()
-        threading.Thread(target=serve, args=(connection,), daemon=True).start()
+        try:
+            connection, _address = door.accept()
+        except OSError:  # as many open as there may be: those who wait may find room later
+            time.sleep(0.1)
+            continue
+        try:
+            threading.Thread(target=serve, args=(connection,), daemon=True).start()
+        except RuntimeError:  # as many at once as there may be: this one finds the door closed
+            connection.close()
 
 
 def serve(connection):
@@ -76,13 +85,13 @@ def serve(connection):
                 return
             try:
                 asked = json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 return
             if not isinstance(asked, dict):
                 return
             number, slot = next(NUMBERS), [threading.Event(), None]
             WAITING[number] = slot
-            say({**asked, "id": number})
+            say({"id": number, "asks": asked})
             slot[0].wait()
             lines.write(json.dumps(slot[1]).encode() + b"\n")
             lines.flush()

@@ -23,6 +23,7 @@ from actum.engine.rooms import Rooms
 from actum.engine.server import Server, open_server
 from actum.engine.work.admission import ToolOp
 from actum.engine.work.model import Status, WorkItem
+from actum.errors import ContractInvalid
 from actum.registry.model import Entry
 from actum.runners.base import Cancel
 from actum.value import replace
@@ -74,7 +75,7 @@ class Hands:
         self._item = item
         self._rooms = rooms
         self._contract = contract
-        self._deadline = deadline
+        self.deadline = deadline  #: of the whole item, by the monotonic clock
         self._trace_id = trace_id
         self._parent_receipt = parent_receipt
         self._census = census
@@ -93,13 +94,18 @@ class Hands:
         return self._ended
 
     def time_left_ms(self) -> int:
-        return max(0, int((self._deadline - time.monotonic()) * 1000))
+        return max(0, int((self.deadline - time.monotonic()) * 1000))
 
     def call(self, document: Mapping[str, Json]) -> Result:
         """Carry out one contract (without what is filled in), or raise `Ended`."""
         op = self._begin(document)
+        try:
+            contract = self._contract(document)
+        except ContractInvalid:
+            self._ops[op] = replace(self._ops[op], outcome=Outcome.REJECTED.value)
+            raise
         with self._watched() as cancel:
-            result = self._execute(document, cancel)
+            result = self._execute(contract, cancel)
         with self._lock:
             self._ops[op] = ToolOp(
                 tool_id=result.tool_id,
@@ -193,9 +199,14 @@ class Hands:
             )
             return ops - 1
 
-    def _execute(self, document: Mapping[str, Json], cancel: Cancel) -> Result:
+    def refuse(self, tool_id: str, asked: Mapping[str, Json]) -> None:
+        """A call that is not let through to the pipeline is an operation all the same."""
+        op = self._begin({"tool_id": tool_id, **asked})
+        self._ops[op] = replace(self._ops[op], outcome=Outcome.REJECTED.value)
+        self._after_call(self._ops[op])
+
+    def _execute(self, contract: Contract, cancel: Cancel) -> Result:
         policy = replace(self._rooms.policy, time_left_ms=self.time_left_ms())
-        contract = self._contract(document)
         return execute(
             contract,
             replace(self._rooms, policy=policy),
