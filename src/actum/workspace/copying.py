@@ -35,7 +35,7 @@ class CopyEngine:
         self.shown = os.open(f"{self._room}/copy", files.FOLDER_FLAGS)
         self._anchor = os.open(self._room, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            copy_tree(base, self.shown, self._left_out)
+            self._copied_bytes = copy_tree(base, self.shown, self._left_out)
         finally:
             os.close(base)
 
@@ -79,11 +79,10 @@ class CopyEngine:
 
     def delta(self, index: Index) -> Delta:
         top, known = os.fstat(self.shown), index.entry(b"")
-        before = dict(index.below(b""))
-        # Of what was there, holes were copied as holes; what is new fits the room.
-        scale = Scale(self._ground.cap_bytes + sum(entry.size for entry in before.values()))
+        # Holes that were there are still holes; what is new fits the room.
+        scale = Scale(self._ground.cap_bytes + self._copied_bytes)
         found = listing(self.shown, self._ground.left_out, scale)
-        changes = difference(before.items(), found)
+        changes = difference(index.below(b""), found)
         if known is not None and known.mode != files.permissions(top):
             changed_top = Change(b"", known, known._replace(mode=files.permissions(top)))
             return (changed_top, *changes)
@@ -126,9 +125,13 @@ def listing(top: int, skip: frozenset[bytes], scale: Scale | None = None) -> dic
     return found
 
 
-def copy_tree(source: int, target: int, left_out: frozenset[bytes] = frozenset()) -> None:
-    """Files, links and folders of one open folder into another, with modes, times and owners."""
+def copy_tree(source: int, target: int, left_out: frozenset[bytes] = frozenset()) -> int:
+    """Files, links and folders of one open folder into another, with modes, times and owners.
+
+    Returns how many bytes they hold, holes included.
+    """
     folders = [b""]
+    held = 0
     for path in folders:
         here, there = files.open_folder(path, source), files.open_folder(path, target)
         try:
@@ -141,6 +144,7 @@ def copy_tree(source: int, target: int, left_out: frozenset[bytes] = frozenset()
                     folders.append(joined(path, name))
                 else:
                     copy_name(name, look, here, name, there)
+                    held += look.st_size
         finally:
             os.close(here)
             os.close(there)
@@ -154,6 +158,7 @@ def copy_tree(source: int, target: int, left_out: frozenset[bytes] = frozenset()
         finally:
             os.close(here)
             os.close(there)
+    return held
 
 
 def copy_name(

@@ -32,7 +32,7 @@ def _as_seen(found: Entry | None, wanted: Entry | None) -> bool:
         return found is wanted
     if _is_folder(found):
         return found[:2] == wanted[:2]  # what is in it are changes of their own
-    return found.same_state(wanted)
+    return found == wanted
 
 
 def _is_folder(entry: Entry | None) -> bool:
