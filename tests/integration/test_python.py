@@ -55,6 +55,12 @@ def test_the_value_of_the_last_expression_or_of_a_return_comes_back(
     assert (result.outcome, result.output) == (Outcome.SUCCEEDED, value)
 
 
+def test_only_a_value_is_an_artifact(rt: Runtime) -> None:
+    kept = [rt.python(code).result for code in ("print(1)", "1", "0", "1 / 0")]
+    names = [[item.path for item in each.artifacts] for each in kept if each is not None]
+    assert names == [[], ["value.json"], ["value.json"], ["value.json"]]
+
+
 def test_streams_and_exit_code_are_the_snippets_own(rt: Runtime) -> None:
     result = rt.python("import sys\nprint('out')\nprint('err', file=sys.stderr)\nsys.exit(7)")
     assert result.result is not None
