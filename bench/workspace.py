@@ -1,7 +1,8 @@
 """What keeping work items apart costs, beside git and cp: freeze, delta, hash, commit, roll back.
 
 10 of N files change. "owned": nobody else writes to the workspace, so its index is believed;
-"shared": it is looked through first (`scan`). Milliseconds, medians.
+"shared": it is looked through first (`scan`). A work item is all of it, with a process of its own,
+one call of a shell and all records; it is measured in a project of N files. Milliseconds, medians.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +64,7 @@ def _one_size(folder: Path, size: int) -> dict[str, float]:
     files = _make(base, size)
     picked = files[:: max(1, size // CHANGED)][:CHANGED]
     times: dict[str, list[float]] = defaultdict(list)
+    _items(base, picked, times)
     _actum(folder, base, picked, times)
     _git(folder, base, picked, times)
     began = time.perf_counter()
@@ -69,6 +72,36 @@ def _one_size(folder: Path, size: int) -> dict[str, float]:
     times["cp -a"].append(time.perf_counter() - began)
     shutil.rmtree(folder)
     return {name: round(statistics.median(each) * 1000, 2) for name, each in times.items()}
+
+
+def _items(base: Path, picked: list[Path], times: dict[str, list[float]]) -> None:
+    """Whole work items, owned and shared, each once before it counts."""
+    from actum import Runtime
+    from actum.contract.model import RunnerKind
+    from actum.engine.project import create
+
+    create(base, RunnerKind.LOCAL, by="user:bench", date=datetime.now(UTC).date().isoformat())
+    base.chmod(0o700)
+    names = " ".join(str(path.relative_to(base)) for path in picked)
+    script = f"for name in {names}; do date +%N > $name; done"
+    (base / "agents").mkdir()
+    agent = {"agent_id": "agent-1", "steps": [{"tool": "shell", "stdin": script}]}
+    (base / "agents" / "agent-1.yaml").write_text(json.dumps(agent))
+    item = {"id": "bench", "agent_id": "agent-1", "description": "Change some files"}
+    settings = (base / "actum.toml").read_text()
+    for name, exclusive in (("work item, owned", "true"), ("work item, shared", "false")):
+        (base / "actum.toml").write_text(f"{settings}\n[work]\nexclusive = {exclusive}\n")
+        with Runtime.open(base, pool=False) as runtime:
+            _success(runtime.work(item))
+            for _ in range(ROUNDS):
+                _time(times, name, lambda: _success(runtime.work(item)))
+    # The measurements of the parts are of files alone.
+    for left in (".actum", "tools", "agents", "rules"):
+        shutil.rmtree(base / left, ignore_errors=True)
+
+
+def _success(result: Any) -> None:
+    assert result.status == "success", result
 
 
 def _actum(folder: Path, base: Path, picked: list[Path], times: dict[str, list[float]]) -> None:

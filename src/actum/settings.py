@@ -38,6 +38,7 @@ _KEYS: Mapping[str, Mapping[str, type]] = {
     },
     "mcp": {"websocket": bool},
     "limits": {"max_concurrent": int, "max_queued": int, "max_wait_s": int, "max_sessions": int},
+    "work": {"exclusive": bool},
     "secrets": {},  # names of the project's own, each with its source
 }
 #: Inclusive bounds of the numbers.
@@ -75,6 +76,7 @@ class Settings:
     egress_connections: int  #: of one execution, in all
     egress_at_once: int
     egress_mb: int  #: of one execution, both directions together
+    work_exclusive: bool  #: only work items change the project's files
     secrets: Mapping[str, Source]  #: where each comes from; no value is ever in the settings
 
 
@@ -159,6 +161,7 @@ def load(home: Path, environment: Mapping[str, str]) -> Settings:
         egress_connections=values.get("egress", {}).get("max_connections", 10_000),
         egress_at_once=values.get("egress", {}).get("max_at_once", 2_000),
         egress_mb=values.get("egress", {}).get("max_mb", 8_192),
+        work_exclusive=values.get("work", {}).get("exclusive", False),
         secrets={
             name: source_of(value, project=str(root), user_home=environment.get("HOME", "/root"))
             for name, value in values.get("secrets", {}).items()

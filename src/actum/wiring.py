@@ -435,6 +435,7 @@ class Runtime:
             signer=self.keyring.signer,
             trusted=self.keyring.trusted,
             clock=self.rooms.clock,
+            exclusive=self.settings.work_exclusive,
         )
 
     def work(self, item: WorkItem | Mapping[str, Any] | str | bytes | Path) -> RunResult:

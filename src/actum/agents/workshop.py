@@ -54,6 +54,7 @@ class Workshop:
     signer: Signer
     trusted: Mapping[str, PublicKey]
     clock: Callable[[], datetime]
+    exclusive: bool = False  #: nobody else changes the project
 
     def run(
         self,
@@ -212,7 +213,7 @@ class Workshop:
             rooms=self.rooms,
             runners=self.runners,
             contract=self.contract,
-            space=Space(self.home, base),
+            space=Space(self.home, base, exclusive=self.exclusive and base == self.root),
             place=self.root,
             records=self.records,
             signer=self.signer,

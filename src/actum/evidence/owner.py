@@ -12,13 +12,13 @@ from functools import cache
 
 def current_owner() -> str:
     """This process, as a text that no other process will ever have."""
-    return f"{_boot()} {_namespace()} {os.getpid()} {_own_start(os.getpid())}"
+    return f"{this_boot()} {_namespace()} {os.getpid()} {_own_start(os.getpid())}"
 
 
 def is_alive(owner: str) -> bool:
     """Whether the owner still runs. Where that cannot be seen from here, it is taken to run."""
     boot, namespace, pid, start = owner.split(" ")
-    if boot != _boot():
+    if boot != this_boot():
         return False
     if namespace != _namespace():
         return True  # another container's process: it must close its own executions
@@ -26,7 +26,8 @@ def is_alive(owner: str) -> bool:
 
 
 @cache
-def _boot() -> str:
+def this_boot() -> str:
+    """A text that is another one after each start of the machine."""
     with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
         return file.read().strip()
 

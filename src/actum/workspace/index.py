@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from actum.errors import Refused
+from actum.evidence.owner import this_boot
 from actum.value import field, value
 from actum.workspace import files
 from actum.workspace.packed import STAMP_BYTES, UNKNOWN, Packed, packed_names
@@ -35,17 +36,20 @@ from actum.workspace.tree import (
 )
 
 #: Of the tables; another one's are dropped, for everything in them can be found again.
-_VERSION = 2
+_VERSION = 3
 _SCHEMA = f"""
 CREATE TABLE IF NOT EXISTS folders (
     path BLOB PRIMARY KEY, names BLOB NOT NULL, lines BLOB NOT NULL, lengths BLOB NOT NULL,
     stamps BLOB NOT NULL
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS top (
-    one INTEGER PRIMARY KEY CHECK (one = 1), mode INTEGER NOT NULL, digest BLOB NOT NULL
+    one INTEGER PRIMARY KEY CHECK (one = 1), mode INTEGER NOT NULL, digest BLOB NOT NULL,
+    strangers INTEGER NOT NULL, boot TEXT NOT NULL, scanned_s INTEGER NOT NULL
 ) STRICT;
 PRAGMA user_version={_VERSION};
 """
+#: A state that nobody else may change is looked at all the same, so often.
+_SCRUB_AFTER_S = 3_600
 #: Who deletes folders while they are looked at makes it begin again, so often and no more.
 _TRIES = 5
 #: Of a folder that was not hashed yet.
@@ -70,6 +74,7 @@ class Scanned:
     entries: int
     read: int  #: files whose bytes had to be read
     strangers: int  #: entries of another owner than the topmost folder's
+    looked: bool = True  #: else it was believed, and nothing was counted
 
 
 @value(frozen=False, kw_only=False)
@@ -115,6 +120,22 @@ class Index:
     def state(self) -> State | None:
         row = self._database.execute("SELECT mode, digest FROM top").fetchone()
         return None if row is None else State(row[0], row[1])
+
+    def believed(self, state_hash: str) -> Scanned | None:
+        """The state without a look at the disk, should it be this one.
+
+        Not if it was written before the last start of the machine (nothing here is synced), nor if
+        the last look is long ago. Whether anybody else can write there is for the caller to know.
+        """
+        row = self._database.execute("SELECT mode, digest, strangers, boot, scanned_s FROM top")
+        mode, digest, strangers, boot, scanned_s = row.fetchone() or (0, b"", 0, "", 0)
+        age_s = int(time.clock_gettime(time.CLOCK_BOOTTIME)) - scanned_s
+        if boot != this_boot() or age_s > _SCRUB_AFTER_S:
+            return None
+        state = State(mode, digest)
+        if state.hash != state_hash:
+            return None
+        return Scanned(state=state, entries=0, read=0, strangers=strangers, looked=False)
 
     def entries(self, folder: bytes) -> Packed:
         """What a folder holds; nothing for one that is not there."""
@@ -194,8 +215,7 @@ class Index:
         digest = _carried_up(order, known, changed) or (last.digest if last else b"")
         state = State(top.st_mode & 0o777, digest)
         gone = known.keys() - set(order)
-        if changed or gone or state != last:
-            self._store({**dict.fromkeys(gone), **changed}, state)
+        self._store({**dict.fromkeys(gone), **changed}, state, strangers)
         return Scanned(state=state, entries=entries, read=read, strangers=strangers)
 
     def preview(self, delta: Delta) -> Preview:
@@ -235,7 +255,12 @@ class Index:
         """The previewed state is the state now. Stamps of its files are found by the next scan."""
         self._store(preview.folders, preview.state)
 
-    def _store(self, folders: Mapping[bytes, Packed | None], state: State) -> None:
+    def _store(
+        self,
+        folders: Mapping[bytes, Packed | None],
+        state: State,
+        strangers: int | None = None,  #: of a scan
+    ) -> None:
         self._asked.clear()
         with _transaction(self._database) as cursor:
             for path, packed in folders.items():
@@ -247,9 +272,14 @@ class Index:
                         " VALUES (?, ?, ?, ?, ?)",
                         (path, packed.names, packed.lines, packed.lengths, packed.stamps),
                     )
+            if strangers is None:
+                cursor.execute("UPDATE top SET mode = ?, digest = ?", (state.mode, state.digest))
+                return
+            now_s = int(time.clock_gettime(time.CLOCK_BOOTTIME))
             cursor.execute(
-                "INSERT OR REPLACE INTO top (one, mode, digest) VALUES (1, ?, ?)",
-                (state.mode, state.digest),
+                "INSERT OR REPLACE INTO top (one, mode, digest, strangers, boot, scanned_s)"
+                " VALUES (1, ?, ?, ?, ?, ?)",
+                (state.mode, state.digest, strangers, this_boot(), now_s),
             )
 
 

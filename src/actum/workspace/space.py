@@ -11,7 +11,7 @@ import contextlib
 import fcntl
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from actum.store.whole_file import write_whole
 from actum.workspace import commit, files
 from actum.workspace.commit import Staged, Step
 from actum.workspace.index import Index, Scanned
+from actum.workspace.tree import PERMISSIONS, Kind, name_of, parent_of
 
 #: Recorded by whoever finishes a commit. Called again after a crash: it must not mind.
 Finish = Callable[[Mapping[str, Any]], None]
@@ -30,9 +31,10 @@ Finish = Callable[[Mapping[str, Any]], None]
 class Space:
     """One workspace's own folder below the home."""
 
-    def __init__(self, home: Path, base: Path) -> None:
+    def __init__(self, home: Path, base: Path, *, exclusive: bool = False) -> None:
         self.home = home
         self.base = base
+        self.exclusive = exclusive  #: only work items change it, says whoever owns it
         self.folder = home / "work" / _name_for(base)
         for folder in (self.folder, self.folder / "rooms", self.folder / "kept"):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -81,6 +83,45 @@ class Space:
         """The state as it is on the disk now."""
         with self.index() as index:
             return index.scan(self.base, self.skip)
+
+    def seen(self, index: Index, committed: str | None, paths: Iterable[bytes] = ()) -> Scanned:
+        """The state as it is now. `committed` is the one that the last work item left.
+
+        It is believed without a scan if this is said to be nobody else's, is closed to everybody
+        else, and is as the last work item left it, at `paths` for certain.
+        """
+        if self.exclusive and committed is not None and self._is_private():
+            believed = index.believed(committed)
+            if believed is not None and all(self._is_known(index, path) for path in paths):
+                return believed
+        return index.scan(self.base, self.skip)
+
+    def _is_private(self) -> bool:
+        top = os.stat(self.base, follow_symlinks=False)
+        return top.st_uid == os.geteuid() and not top.st_mode & 0o077
+
+    def _is_known(self, index: Index, path: bytes) -> bool:
+        """Whether one name on the disk is what the index says."""
+        known = index.entry(path)
+        if not path:
+            mode = os.stat(self.base, follow_symlinks=False).st_mode
+            return known is not None and known.mode == mode & PERMISSIONS
+        base = os.open(self.base, files.FOLDER_FLAGS)
+        try:
+            folder = files.open_folder(parent_of(path), base)
+        except (FileNotFoundError, NotADirectoryError):
+            return known is None
+        finally:
+            os.close(base)
+        try:
+            look = files.look(name_of(path), folder)
+            if look is None or known is None:
+                return look is None and known is None
+            if known.kind is Kind.FOLDER:
+                return files.entry_of(look, known.digest) == known
+            return files.entry_of(look, files.read_digest(name_of(path), folder, look)) == known
+        finally:
+            os.close(folder)
 
     def room(self, name: str) -> Path:
         folder = self.folder / "rooms" / name

@@ -41,7 +41,7 @@ from actum.value import field, replace, value
 from actum.workspace import commit
 from actum.workspace.copying import CopyEngine
 from actum.workspace.engine import Engine, Ground
-from actum.workspace.index import Index
+from actum.workspace.index import Index, Scanned
 from actum.workspace.merge import in_the_way
 from actum.workspace.overlay import OverlayEngine
 from actum.workspace.space import Space
@@ -80,6 +80,7 @@ class _Run:
     began: float
     room: Path
     state: str = ""  #: hash of what it ran on
+    looked: bool = True  #: at the disk, each time that the state had to be known
     engine: str = "none"
     delta: Delta = ()
     capsule: RunCapsule = field(default_factory=RunCapsule)
@@ -198,7 +199,7 @@ def _frozen(run: _Run, shop: Shop) -> Iterator[Engine]:
         with space.held(alone=False):
             if commit.pending_intent(space.folder) is not None:
                 continue  # a crash in this very moment
-            scanned = space.scan()
+            scanned = _seen(run, shop)
             run.state = scanned.state.hash
             _require_inputs(run, shop)
             space.room(run.room.name)
@@ -211,6 +212,14 @@ def _frozen(run: _Run, shop: Shop) -> Iterator[Engine]:
             finally:
                 engine.close()
             return
+
+
+def _seen(run: _Run, shop: Shop) -> Scanned:
+    last = shop.records.last_success(shop.space.base)
+    with shop.space.index() as index:
+        scanned = shop.space.seen(index, last[0] if last else None)
+    run.looked = run.looked and scanned.looked
+    return scanned
 
 
 def _engine(run: _Run, shop: Shop, *, strangers: int) -> Engine:
@@ -348,8 +357,10 @@ def _committed(run: _Run, shop: Shop) -> RunResult:
     """Step 5: the state after, its receipt, and the commit that makes both true together."""
     space, records = shop.space, shop.records
     with space.held(alone=True), space.index() as index:
-        now = index.scan(space.base, space.skip).state.hash
         last = records.last_success(space.base)
+        paths = [change.path for change in run.delta]
+        scanned = space.seen(index, last[0] if last else None, paths)
+        now, run.looked = scanned.state.hash, run.looked and scanned.looked
         if now != run.state:
             _require_mergeable(run, index, last is not None and last[0] == now)
         if records.in_history(run.run_hash):
@@ -412,7 +423,7 @@ def _thawed(run: _Run, shop: Shop, status: Status, reason: str) -> RunResult:
     """Nothing was committed: the view is gone, and that the state is as before is looked at."""
     space = shop.space
     space.drop(run.room)
-    state = space.scan().state.hash
+    state = _seen(run, shop).state.hash
     run.state = run.state or state
     last = shop.records.last_success(space.base)
     if state != run.state and (last is None or last[0] != state) and reason != _MOVED:
@@ -440,6 +451,7 @@ def _after(run: _Run, shop: Shop, before_hash: str, previous: str | None) -> Aft
         run_hash=run.run_hash,
         engine=run.engine,
         cap_bytes=shop.cap_bytes,
+        looked=run.looked,
         test_exit=run.test_exit,
         previous_receipt=previous,
         ended_at=shop.clock(),

@@ -50,6 +50,7 @@ class After:
     run_hash: str
     engine: str
     cap_bytes: int
+    looked: bool = True  #: at all names of the workspace; else its index was believed
     test_exit: int | None = None
     previous_receipt: str | None = None
     ended_at: datetime
@@ -115,7 +116,11 @@ def make_receipt(before: Before, after: After, result: RunResult, signer: Signer
             "exit_code": after.test_exit,
             "output_sha256": _digest(result.test_output),
         },
-        "isolation": {"engine": after.engine, "cap_bytes": after.cap_bytes},
+        "isolation": {
+            "engine": after.engine,
+            "cap_bytes": after.cap_bytes,
+            "state_by": "scan" if after.looked else "index",
+        },
         "previous_receipt": after.previous_receipt,
         "time": {"started": rfc3339(before.started_at), "finished": rfc3339(after.ended_at)},
         "environment": {"actum": ACTUM_VERSION},
