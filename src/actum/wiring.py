@@ -12,7 +12,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from actum import settings as project
-from actum.contract.complete import Fill, complete
+from actum.contract.complete import Fill, Sections, completed, sections
+from actum.contract.drafts import Drafts
 from actum.contract.encoder import hasten
 from actum.contract.ids import new_id
 from actum.contract.limits import IDLE_S
@@ -129,6 +130,7 @@ class Runtime:
         )
         if pool:
             hasten()
+        self._drafts = Drafts()
         self._sessions: set[PythonSession] = set()
         self._swept = 0.0
         self.sweep()
@@ -315,12 +317,16 @@ class Runtime:
         """
         self._look_after()
         asked = self.contract(contract)
+        is_new = asked is not contract and "execution_id" in asked.filled
         until = time.monotonic() + (wait_s or 0)
         if turn is None:
             patience = self.rooms.wait_s if queue_s is None else queue_s
             turn = Queueing(self.rooms.places, cancel, patience)
         while True:
-            result = execute(asked, self.rooms, on_output=on_output, cancel=cancel, turn=turn)
+            result = execute(
+                asked, self.rooms, on_output=on_output, cancel=cancel, turn=turn, is_new=is_new
+            )
+            is_new = False
             if wait_s is None or "APPROVAL_REQUIRED" not in result.reason_codes:
                 return result
             if on_waiting is not None:
@@ -367,18 +373,20 @@ class Runtime:
         if isinstance(source, Contract):
             return source
         if isinstance(source, Draft):
-            return self._completed(source)
+            return self._completed(sections(source))
         try:
-            return self._completed(parse_contract(source))
+            if isinstance(source, Mapping):
+                return self._completed(self._drafts.sections(source))
+            return self._completed(sections(parse_contract(source)))
         except ContractInvalid:
             self.rooms.ledger.malformed(_bytes_of(source), self.rooms.clock())
             raise
 
-    def _completed(self, draft: Draft) -> Contract:
-        tool = draft.document["tool_id"]
+    def _completed(self, known: Sections) -> Contract:
+        tool = known.document["tool_id"]
         working_directory = os.getcwd() if self._temporary is None else str(self.settings.root)
-        return complete(
-            draft,
+        return completed(
+            known,
             Fill(
                 execution_id=new_id(),
                 requested_at=self.rooms.clock(),

@@ -43,45 +43,73 @@ class Fill:
     adapter_id: str | None = None  #: ``None``: the registry picks, later
 
 
+@value
+class Sections:
+    """What of a contract follows from its draft alone."""
+
+    document: Mapping[str, Json]
+    arguments: tuple[str, ...]
+    input_files: tuple[str, ...]
+    stdin: bytes | None
+    sandbox: SandboxRequest
+    outputs: ExpectedOutputs
+    determinism: Determinism
+    filled: frozenset[str]
+
+
 def complete(draft: Draft, fill: Fill) -> Contract:
     """Fill what is missing and freeze the whole."""
+    return completed(sections(draft), fill)
+
+
+def sections(draft: Draft) -> Sections:
     document = draft.document
     inputs: Mapping[str, Json] = document["inputs"]
     metadata: Mapping[str, Json] = document.get("metadata", {})
-    missing = {
-        *(name for name in ("execution_id", "adapter_id") if name not in document),
-        *(["inputs.working_directory"] if "working_directory" not in inputs else []),
-        *(
-            f"metadata.{name}"
-            for name in ("requested_by", "requested_at", "purpose")
-            if name not in metadata
-        ),
-    }
-    return Contract(
-        execution_id=document.get("execution_id", fill.execution_id),
-        tool_id=document["tool_id"],
-        adapter_id=document.get("adapter_id", fill.adapter_id),
-        inputs=_inputs(inputs, fill.working_directory),
+    missing = [name for name in ("execution_id", "adapter_id") if name not in document]
+    if "working_directory" not in inputs:
+        missing.append("inputs.working_directory")
+    told = ("requested_by", "requested_at", "purpose")
+    missing += [f"metadata.{name}" for name in told if name not in metadata]
+    stdin = inputs.get("stdin")
+    return Sections(
+        document=document,
+        arguments=tuple(inputs.get("arguments", ())),
+        input_files=tuple(inputs.get("input_files", ())),
+        stdin=from_base64(stdin["base64"]) if isinstance(stdin, dict) else _encoded(stdin),
         sandbox=_sandbox(document.get("sandbox", {})),
         outputs=_outputs(document.get("outputs", {})),
-        metadata=_metadata(metadata, fill),
         determinism=Determinism(document.get("determinism", Determinism.D0)),
-        session=document.get("session"),
         filled=frozenset(missing),
     )
 
 
-def _inputs(inputs: Mapping[str, Json], base: str) -> Inputs:
-    stdin = inputs.get("stdin")
-    return Inputs(
-        command=inputs["command"],
-        arguments=tuple(inputs.get("arguments", ())),
-        parameters=inputs.get("parameters", {}),
-        environment=inputs.get("environment", {}),
-        working_directory=_working_directory(inputs.get("working_directory", "."), base),
-        input_files=tuple(inputs.get("input_files", ())),
-        stdin=from_base64(stdin["base64"]) if isinstance(stdin, dict) else _encoded(stdin),
-        secrets=inputs.get("secrets", {}),
+def completed(known: Sections, fill: Fill) -> Contract:
+    """A contract of its own, however often the same sections are completed."""
+    document = known.document
+    inputs: Mapping[str, Json] = document["inputs"]
+    return Contract(
+        execution_id=document.get("execution_id", fill.execution_id),
+        tool_id=document["tool_id"],
+        adapter_id=document.get("adapter_id", fill.adapter_id),
+        inputs=Inputs(
+            command=inputs["command"],
+            arguments=known.arguments,
+            parameters=dict(inputs.get("parameters", ())),
+            environment=dict(inputs.get("environment", ())),
+            working_directory=_working_directory(
+                inputs.get("working_directory", "."), fill.working_directory
+            ),
+            input_files=known.input_files,
+            stdin=known.stdin,
+            secrets=dict(inputs.get("secrets", ())),
+        ),
+        sandbox=known.sandbox,
+        outputs=known.outputs,
+        metadata=_metadata(document.get("metadata", {}), fill),
+        determinism=known.determinism,
+        session=document.get("session"),
+        filled=known.filled,
     )
 
 
@@ -93,7 +121,13 @@ def _encoded(text: str | None) -> bytes | None:
     return None if text is None else text.encode()
 
 
+_NOTHING_ASKED = SandboxRequest()
+_NOTHING_EXPECTED = ExpectedOutputs()
+
+
 def _sandbox(sandbox: Mapping[str, Json]) -> SandboxRequest:
+    if not sandbox:
+        return _NOTHING_ASKED
     filesystem: Mapping[str, Json] = sandbox.get("filesystem", {})
     network: Mapping[str, Json] = sandbox.get("network", {})
     processes: Mapping[str, Json] = sandbox.get("processes", {})
@@ -126,6 +160,8 @@ def _listed(section: Mapping[str, Json], name: str) -> tuple[str, ...] | None:
 
 
 def _outputs(outputs: Mapping[str, Json]) -> ExpectedOutputs:
+    if not outputs:
+        return _NOTHING_EXPECTED
     return ExpectedOutputs(
         stdout=StreamMode(outputs.get("stdout", StreamMode.CAPTURED)),
         stderr=StreamMode(outputs.get("stderr", StreamMode.CAPTURED)),

@@ -43,6 +43,7 @@ class NetworkGrant:
     deny: tuple[str, ...] = ()  #: wins over `allow`
 
 
+@lru_cache(maxsize=256)
 def absolute(path: str, base: str) -> str:
     """Join without resolving: ``.`` goes, ``..`` stays visible for the path checks."""
     joined = path if path.startswith("/") else f"{base}/{path}"

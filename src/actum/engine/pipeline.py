@@ -50,8 +50,12 @@ def execute(
     trace_id: str | None = None,
     turn: Turn | None = None,
     parent_receipt: str | None = None,
+    is_new: bool = False,
 ) -> Result:
-    """Carry out one contract, or say why not. Returns a Result for every outcome."""
+    """Carry out one contract, or say why not. Returns a Result for every outcome.
+
+    `is_new`: its id was drawn for it a moment ago, so that nobody can have asked for it before.
+    """
     turn = turn or Queueing(rooms.places, cancel, rooms.wait_s)
     account = Account(contract, rooms, trace_id or new_id(), parent_receipt)
 
@@ -68,7 +72,7 @@ def execute(
         return capture
 
     try:
-        known = rooms.executions.get(contract.execution_id)
+        known = None if is_new else rooms.executions.get(contract.execution_id)
         if known is not None and known.may_have_run:
             return answer_again(
                 known, account.intent.identity_sha256, rooms.sessions, rooms.receipts

@@ -71,7 +71,21 @@ def _mechanism(limit: str, mechanism: str, host: Host) -> str:
     return mechanism if host.cgroups is None else host.cgroups.mechanisms.get(limit, mechanism)
 
 
+#: What was foreseen lately, by the very policy and host it follows from, which it keeps alive.
+_foreseen: dict[tuple[int, int], tuple[EffectivePolicy, Host, tuple[Enforced, ...]]] = {}
+_MOST_FORESEEN = 64
+
+
 def foresee(policy: EffectivePolicy, host: Host) -> tuple[Enforced, ...]:
+    known = _foreseen.get((id(policy), id(host)))
+    if known is None:
+        if len(_foreseen) >= _MOST_FORESEEN:
+            _foreseen.clear()
+        known = _foreseen[id(policy), id(host)] = (policy, host, _foresee(policy, host))
+    return known[2]
+
+
+def _foresee(policy: EffectivePolicy, host: Host) -> tuple[Enforced, ...]:
     limits = policy.limits
     requested = {
         "timeout_ms": str(limits.timeout_ms),
