@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -92,6 +93,24 @@ def stage(delta: Delta, engine: Engine, room: Path) -> None:
                 _bring(change.path, engine.shown, b"%d" % number, folder, engine.owner)
     finally:
         os.close(folder)
+
+
+def show_staged(delta: Delta, engine: Engine, room: Path) -> None:
+    """Bring what was staged into the view of an engine, and keep the stage. Only inside of its
+    `show`."""
+    copies = room / "shown"
+    copies.mkdir(mode=0o700)
+    there, here = os.open(copies, files.FOLDER_FLAGS), os.open(room / "new", files.FOLDER_FLAGS)
+    try:
+        for name in map(os.fsencode, os.listdir(here)):
+            look = os.stat(name, dir_fd=here, follow_symlinks=False)
+            copy_name(name, look, here, name, there, engine.owner(look))
+        steps = [_step(change, change.after, b"%d" % number) for number, change in enumerate(delta)]
+        apply(steps, engine.shown, copies)
+    finally:
+        os.close(there)
+        os.close(here)
+    shutil.rmtree(copies)
 
 
 def keep(delta: Delta, base: Path, room: Path) -> Staged:
@@ -265,6 +284,9 @@ def _make_folder(step: Step, base: int) -> None:
         name = name_of(step.path)
         with contextlib.suppress(FileExistsError):
             os.mkdir(name, 0o700, dir_fd=folder)
+            if os.geteuid() == 0:  # whose folder it lies in, not whoever brings it there
+                owner = os.fstat(folder)
+                os.chown(name, owner.st_uid, owner.st_gid, dir_fd=folder, follow_symlinks=False)
         _open_up(name, folder)
 
 

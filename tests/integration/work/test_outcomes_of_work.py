@@ -279,3 +279,25 @@ def test_both_engines_come_to_the_same(tmp_path: Path, engine: str) -> None:
         assert _predicate(rt, result.receipt_path)["isolation"]["engine"] == engine
         assert result.deleted_files == (str(project / "d/a"), str(project / "d/b"))
         assert result.created_files == (str(project / "e/a"), str(project / "e/b"))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can work in somebody else's project")
+@pytest.mark.parametrize("engine", ["overlay", "copy"])
+def test_what_is_new_belongs_to_whoever_owns_the_project(tmp_path: Path, engine: str) -> None:
+    project = make_project(tmp_path / "p", {"sub/a.txt": "1"})
+    add_agent(project, "mkdir -p sub/n/n; echo x > sub/n/n/x; echo 2 > sub/a.txt; ln -s x sub/l")
+    for path in (project, *(path for name in ("sub", "agents") for path in _all(project / name))):
+        os.chown(path, 1234, 2345, follow_symlinks=False)
+    with opened(project) as rt:
+        result = rt.workshop.run(item(), engine=engine)
+    assert result.status == "success", result
+    owners = {
+        str(path.relative_to(project)): (path.lstat().st_uid, path.lstat().st_gid)
+        for path in _all(project / "sub")
+    }
+    assert set(owners) == {"sub", "sub/a.txt", "sub/n", "sub/n/n", "sub/n/n/x", "sub/l"}
+    assert set(owners.values()) == {(1234, 2345)}, owners
+
+
+def _all(folder: Path) -> list[Path]:
+    return [folder, *folder.rglob("*")]
