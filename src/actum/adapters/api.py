@@ -19,7 +19,7 @@ from pathlib import Path
 from urllib.parse import quote, urlencode, urlsplit
 
 from actum.adapters.schema import check_parameters
-from actum.contract.call import PROVIDED, Argument, Call, SecretUse, secrets_asked
+from actum.contract.call import PROVIDED, TOKEN_FILE, Argument, Call, SecretUse, secrets_asked
 from actum.contract.model import SCRATCH, Contract, Json
 from actum.errors import Refused, Violation
 from actum.policy.allowlist import split_endpoint
@@ -214,7 +214,12 @@ def _auth(
             "token_url": more["token_url"],
             "client_id": more["client_id"],
             "scope": more.get("scope", ""),
+            "keep_in": TOKEN_FILE,
         }
+        held = SecretUse(
+            name=name, variable=f"{use.variable}_TOKEN", by_descriptor=True, token=True
+        )
+        return {**auth, "held": held.variable}, (use, held)
     return auth, (use,)
 
 

@@ -18,6 +18,8 @@ from actum.value import field, value
 
 #: Where the files that an adapter brings along lie inside: an interpreter is given their paths.
 PROVIDED = "/run/actum"
+#: Left among the artifacts by a driver that got an access token; it is taken out, never collected.
+TOKEN_FILE = "actum-access-token"  # noqa: S105 -- a name
 #: The provided file that, started by Python, imports first and then waits for its order on stdin.
 WAITING_DRIVER = "sdk_python.py"
 
@@ -74,6 +76,8 @@ class SecretUse:
     name: str  #: as `[secrets]` of actum.toml and `permissions.secrets.allowed` write it
     variable: str  #: holds the value, or the number of the descriptor to read it from
     by_descriptor: bool = False
+    #: Not the secret itself but the access token that it last got, if one is kept
+    token: bool = False
 
 
 def secrets_asked(inputs: Inputs) -> tuple[SecretUse, ...]:
@@ -263,7 +267,10 @@ def call_sha256(
     secrets: tuple[SecretUse, ...] = (),
     steady: bool = False,
 ) -> str:
-    asked = [[use.name, use.variable, use.by_descriptor] for use in secrets]
+    asked = [
+        [use.name, use.variable, use.by_descriptor, *(["token"] if use.token else [])]
+        for use in secrets
+    ]
     return sha256_json(
         {
             "tool": [tool.tool_id, tool.version, tool.pin],

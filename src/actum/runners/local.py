@@ -32,7 +32,7 @@ from actum.capture.model import (
     Signalled,
 )
 from actum.capture.suspicions import suspicions
-from actum.contract.call import PROVIDED, EffectivePolicy, Plan
+from actum.contract.call import PROVIDED, TOKEN_FILE, EffectivePolicy, Plan
 from actum.contract.levels import is_within
 from actum.contract.limits import (
     ARTIFACTS_BYTES,
@@ -146,7 +146,7 @@ class LocalRunner:
         request, owner = _request(plan)
         outside = Outside.of(plan.policy, self._ca_file)
         outside.describe(request)
-        secrets = self._secrets.give(plan.secrets)
+        secrets = self._secrets.give(plan.secrets, _holder(plan))
         order = _with_secrets(request, secrets)
         redaction = _redaction(secrets)
         if cancel is not None and cancel.requested:
@@ -155,7 +155,17 @@ class LocalRunner:
             return never_started(plan, self.kind, emit, foreseen)
         try:
             return self._carry_out(
-                plan, emit, on_output, cancel, permit, foreseen, order, owner, outside, redaction
+                plan,
+                emit,
+                on_output,
+                cancel,
+                permit,
+                foreseen,
+                order,
+                owner,
+                outside,
+                redaction,
+                keep_token=secrets.keep_token,
             )
         finally:
             self._refill(plan, request, owner)
@@ -227,6 +237,7 @@ class LocalRunner:
         outside: Outside,
         redaction: Redaction | None,
         duplex: Duplex | None = None,
+        keep_token: Callable[[bytes], None] | None = None,
     ) -> Capture:
         limits = plan.policy.limits
         modes = passable.remember(plan.policy)
@@ -289,6 +300,10 @@ class LocalRunner:
                     usage = cgroup.usage(attended.usage)
                     duration_ms = lifecycle.elapsed_ms()
                     collected, not_collected = _collect(plan, sandbox)
+                    if keep_token is not None and any(use.token for use in plan.secrets):
+                        collected, not_collected = _without_token(
+                            collected, not_collected, keep_token
+                        )
                 finally:
                     connections = outside.end()
                     sandbox.close()
@@ -402,6 +417,30 @@ def _with_secrets(request: Request, secrets: Given) -> Request:
         "environment": {**request["environment"], **secrets.environment},
         "secrets": [os.fsdecode(value) for value in secrets.descriptors],
     }
+
+
+def _holder(plan: Plan) -> str:
+    """For whom a token is kept: one approval of a tool, and one adapter of it, as it stands."""
+    return f"{plan.tool.tool_id} {plan.tool.pin} {plan.adapter.sha256}"
+
+
+def _without_token(
+    collected: tuple[Collected, ...],
+    not_collected: tuple[NotCollected, ...],
+    keep: Callable[[bytes], None],
+) -> tuple[tuple[Collected, ...], tuple[NotCollected, ...]]:
+    """What the tool has left behind but for its token, which nobody else is shown."""
+    for item in collected:
+        if _is_token(item):
+            keep(item.content)
+    return (
+        tuple(item for item in collected if not _is_token(item)),
+        tuple(item for item in not_collected if not _is_token(item)),
+    )
+
+
+def _is_token(item: Collected | NotCollected) -> bool:
+    return item.kind == "artifact" and item.path == TOKEN_FILE
 
 
 def _remove(cgroup: Cgroup) -> tuple[str, ...]:

@@ -1,4 +1,5 @@
-"""`Secrets`: what the wired runner asks when a tool starts. Values live as long as one start.
+"""`Secrets`: what the wired runner asks when a tool starts. Values live as long as one start; an
+access token that was got with one lives until it expires (`tokens`).
 
 Who may have which secret was decided before (`policy.secrets`) and is part of the plan's proof;
 here a name becomes a value, or the start is refused with the name and the remedy.
@@ -8,12 +9,14 @@ from __future__ import annotations
 
 import os
 import resource
+import time
 from collections.abc import Iterable, Mapping
 
 from actum.contract.call import SecretUse
 from actum.errors import Refused, Violation
 from actum.secrets.sources import Source, Unavailable
-from actum.value import field, value
+from actum.secrets.tokens import Tokens
+from actum.value import field, replace, value
 
 
 @value(kw_only=False)
@@ -23,9 +26,17 @@ class Given:
     values: Mapping[str, bytes] = field(repr=False)  #: by the secret's name
     environment: Mapping[str, str] = field(repr=False)  #: variables that carry a value
     descriptors: tuple[bytes, ...] = field(repr=False)  #: to be read from 3, 4, …
+    tokens: Tokens | None = field(default=None, repr=False, compare=False)
+    token_key: bytes = field(default=b"", repr=False, compare=False)
+    since: float = field(default=0.0, compare=False)
 
     def __bool__(self) -> bool:
         return bool(self.values)
+
+    def keep_token(self, told: bytes) -> None:
+        """For the next start of the same; what was not asked for is not kept."""
+        if self.tokens is not None:
+            self.tokens.put(self.token_key, told, self.since)
 
 
 NOTHING = Given({}, {}, ())
@@ -44,6 +55,7 @@ class Secrets:
         self._sources = sources
         self._project = project
         self._environment = os.environ if environment is None else environment
+        self._tokens = Tokens()
 
     def require(self, uses: Iterable[SecretUse]) -> None:
         """Refuse what is bound to be refused at the start, without fetching from a command."""
@@ -57,8 +69,11 @@ class Secrets:
                 violations.append(self._missing(use.name, why))
         _refuse(violations)
 
-    def give(self, uses: Iterable[SecretUse]) -> Given:
-        """The values for one start; raises `Refused` if one cannot be had."""
+    def give(self, uses: Iterable[SecretUse], holder: str = "") -> Given:
+        """The values for one start; raises `Refused` if one cannot be had.
+
+        `holder`: whose start it is; tokens are kept for that one alone.
+        """
         uses = tuple(uses)
         if not uses:
             return NOTHING
@@ -66,15 +81,35 @@ class Secrets:
         values: dict[str, bytes] = {}
         violations = []
         for use in uses:
+            if use.token:
+                continue
             try:
                 values[use.name] = self._value(use)
             except Unavailable as why:
                 violations.append(self._missing(use.name, why))
         _refuse(violations)
-        return Given(
+        given = Given(
             values,
             {u.variable: os.fsdecode(values[u.name]) for u in uses if not u.by_descriptor},
             tuple(values[u.name] for u in uses if u.by_descriptor),
+        )
+        return self._with_token(given, uses, holder) if any(u.token for u in uses) else given
+
+    def _with_token(self, given: Given, uses: tuple[SecretUse, ...], holder: str) -> Given:
+        (name,) = (use.name for use in uses if use.token)
+        key = self._tokens.key(holder, given.values[name])
+        token = self._tokens.get(key)
+        return replace(
+            given,
+            values=given.values if token is None else {**given.values, f"{name}.token": token},
+            descriptors=tuple(
+                (token or b"") if use.token else given.values[use.name]
+                for use in uses
+                if use.by_descriptor
+            ),
+            tokens=self._tokens,
+            token_key=key,
+            since=time.monotonic(),
         )
 
     def _value(self, use: SecretUse) -> bytes:

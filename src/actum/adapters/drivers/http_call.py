@@ -44,8 +44,10 @@ class _Unsent(Exception):
 
 def main() -> None:
     order = json.loads(sys.stdin.buffer.read())
-    secret = _secret(order["auth"])
-    call = _Call(order, secret)
+    auth = order["auth"]
+    secret = "" if auth["kind"] == "none" else _secret(auth["descriptor"])
+    held = _secret(auth["held"]) if auth["kind"] == "oauth" else ""
+    call = _Call(order, secret, held)
     try:
         answer = call.make()
     except _NotToBeHad as error:
@@ -58,6 +60,8 @@ def main() -> None:
         # A port that is none, a name that no label can carry: nobody could be asked.
         message = f"an address that cannot be used: {error}"
         answer = {"status": None, "error": {"kind": "refused", "message": message}}
+    if call.got is not None:
+        call.keep(answer["status"])
     encoded = json.dumps(call.hidden(answer), ensure_ascii=False).encode()
     if len(encoded) > _ANSWER_BYTES:
         message = f"the answer is over {_ANSWER_BYTES} bytes"
@@ -80,11 +84,9 @@ def _exit_code(answer: dict[str, Any]) -> int:
     return 0 if 200 <= answer["status"] < 300 else 1
 
 
-def _secret(auth: dict[str, Any]) -> str:
+def _secret(variable: str) -> str:
     """The value, read from the descriptor that the named variable holds, and closed at once."""
-    if auth["kind"] == "none":
-        return ""
-    descriptor = int(os.environ[auth["descriptor"]])
+    descriptor = int(os.environ[variable])
     parts = []
     while part := os.read(descriptor, 1 << 16):
         parts.append(part)
@@ -96,10 +98,12 @@ def _secret(auth: dict[str, Any]) -> str:
 
 
 class _Call:
-    def __init__(self, order: dict[str, Any], secret: str) -> None:
+    def __init__(self, order: dict[str, Any], secret: str, held: str) -> None:
         self.order = order
         self.secret = secret
-        self.credentials = {secret, urllib.parse.quote_plus(secret)}
+        self.held = held  #: a token that an earlier call got, or ""
+        self.got: dict[str, Any] | None = None  #: what token_url said, if it was asked
+        self.credentials = {secret, urllib.parse.quote_plus(secret), held}
         self.context: ssl.SSLContext | None = None
 
     def hidden(self, value: Any) -> Any:
@@ -114,13 +118,30 @@ class _Call:
         return value
 
     def make(self) -> dict[str, Any]:
+        answer = self._made()
+        if self.held and answer["status"] == 401 and not answer["redirects"]:
+            # Taken back before its time. Nothing was done for it, so asking again is no repetition.
+            self.held, self.got = "", {}
+            answer = self._made()
+        return answer
+
+    def keep(self, status: int | None) -> None:
+        """Leave the token for the next call, or word that the last one is no good."""
+        path = os.path.join(os.environ["ACTUM_ARTIFACTS"], self.order["auth"]["keep_in"])
+        try:
+            with open(path, "w") as file:
+                json.dump({} if status == 401 else self.got, file)
+        except OSError:
+            return  # the next call asks for one of its own
+
+    def _made(self) -> dict[str, Any]:
         order, auth = self.order, self.order["auth"]
         method, url = order["method"], order["url"]
         body = base64.b64decode(order["body"]) if order["body"] is not None else None
         home = _origin(url)
         extra: dict[str, str] = {}
         if auth["kind"] == "oauth":
-            token, failed = self._token(auth)
+            token, failed = (self.held, None) if self.held else self._token(auth)
             if failed is not None:
                 return failed
             extra = {"Authorization": f"Bearer {token}"}
@@ -160,7 +181,7 @@ class _Call:
         return new
 
     def _token(self, auth: dict[str, Any]) -> tuple[str, dict[str, Any] | None]:
-        """An access token for client credentials; it lives as long as this process."""
+        """An access token for client credentials."""
         form = {"grant_type": "client_credentials"}
         if auth["scope"]:
             form["scope"] = auth["scope"]
@@ -184,12 +205,14 @@ class _Call:
         if not 200 <= status < 300:
             return "", self._answer(status, found, content, 0) | {"at": "token_url"}
         try:
-            token = json.loads(content)["access_token"]
-        except (ValueError, KeyError, TypeError):
-            token = None
+            told = json.loads(content)
+            token, lasts_s = told["access_token"], told.get("expires_in")
+        except (ValueError, KeyError, TypeError, AttributeError):
+            token, lasts_s = None, None
         if not isinstance(token, str) or not token.isascii() or not token.isprintable():
             raise _NotToBeHad("token_url gave no usable access_token")
         self.credentials.add(token)
+        self.got = {"access_token": token, "expires_in": lasts_s}
         return token, None
 
     def _exchange(
