@@ -38,7 +38,7 @@ Shape = bytes
 #: Without back references, which would tell equal values apart by who else holds them.
 _PLAIN_MARSHAL = 2
 #: So long nobody asked, and those who did have their answers; and if that does not come.
-_QUIET_S, _LATEST_S = 0.008, 0.25
+_QUIET_S, _LATEST_S = 0.005, 0.25
 #: Until the init of a new one says that it runs.
 _STARTING_MS = 1_000
 _PER_SHAPE, _IN_ALL = 2, 8
@@ -149,6 +149,7 @@ class WarmInterpreters:
             self._await_quiet()
             self._make_room(shape)
             while self._wanting(shape):
+                self._await_quiet()  # somebody may have come while the last one was made
                 try:
                     warm = _start(launch)
                 except ActumError:
