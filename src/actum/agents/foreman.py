@@ -15,7 +15,7 @@ from typing import Any
 
 from actum.agents.workshop import Workshop
 from actum.contract.model import Json
-from actum.engine.work.carry import CHANGED_MEANWHILE
+from actum.engine.work.attempt import is_conflict
 from actum.engine.work.dag import needs_of, resolve_dependencies
 from actum.engine.work.model import RunResult, Status, WorkItem
 from actum.value import value
@@ -110,7 +110,7 @@ class Foreman:
 
     def _conflicts(self, items: Sequence[WorkItem], results: dict[str, RunResult]) -> list[str]:
         """Carry out again, one by one, what met another item's changes."""
-        met = [item for item in items if CHANGED_MEANWHILE in (results[item.id].error or "")]
+        met = [item for item in items if is_conflict(results[item.id].error)]
         for item in met:
             self._tell({"at": "conflict", "item": item.id, "why": results[item.id].error})
             results[item.id] = self._workshop.run(item, hear=self._tell)

@@ -20,11 +20,12 @@ from actum.contract.ids import new_id
 from actum.contract.model import Contract, Json, RunnerKind
 from actum.engine.rooms import Rooms
 from actum.engine.work import process
-from actum.engine.work.carry import Shop, execute_again, execute_trial, execute_work_item
+from actum.engine.work.carry import execute_again, execute_trial, execute_work_item
 from actum.engine.work.hands import Agent
 from actum.engine.work.model import RunResult, WorkItem
 from actum.engine.work.records import KeptRun, WorkRecords
 from actum.engine.work.recover import recover_work
+from actum.engine.work.run import Shop
 from actum.engine.work.undo import Undoing, undo
 from actum.errors import Fault, Refused
 from actum.runners.base import Runner

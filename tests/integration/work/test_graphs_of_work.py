@@ -13,7 +13,9 @@ import pytest
 from actum import Runtime
 from actum.agents.foreman import Foreman, WorkDone
 from actum.engine.work.dag import read_work
+from actum.engine.work.model import RunResult
 from actum.errors import Refused, VerificationFailed
+from actum.evidence.work_findings import read_work_receipt
 
 from .shop import add_agent, item, make_project, opened
 
@@ -118,6 +120,78 @@ def test_whoever_removes_what_another_adds_to_meets_it(
 
 def _names(project: Path) -> set[str]:
     return {str(path.relative_to(project)) for top in "de" for path in project.glob(f"{top}/**/*")}
+
+
+def _receipt(rt: Runtime, result: RunResult) -> dict[str, Any]:
+    envelope = rt.workshop.records.envelope(result.receipt_id)
+    assert envelope is not None
+    return dict(read_work_receipt(envelope, rt.keyring.trusted))
+
+
+@pytest.mark.req("002-47", "002-75")
+@pytest.mark.parametrize("engine", ["overlay", "copy"])
+def test_tests_have_seen_exactly_what_is_committed(
+    tmp_path: Path, engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two with different paths both pass alone; the second is tested on top of the first."""
+    project = make_project(tmp_path / "p", {"old/x": "x", "gone.txt": "g", "sub/keep": "k"})
+    add_agent(project, "echo a > a.txt; rm gone.txt; echo more > sub/more", number=1)
+    # It says what it saw, and writes where it may: both are as they were for the agent.
+    add_agent(
+        project, "mkdir -p n/n; echo b > n/n/b.txt; rm -r old; ln -s n/n/b.txt link", number=2
+    )
+    tests = "ls -d *.txt link n/n/* old sub/* 2>/dev/null"
+    with opened(project) as rt:
+        run = rt.workshop.run
+        monkeypatch.setattr(
+            type(rt.workshop), "run", lambda _shop, each, hear: run(each, hear=hear, engine=engine)
+        )
+        done, _events = _carry_out(
+            rt,
+            item(id="a"),
+            item(id="b", agent_id="agent-2", test_command=f"{tests}; touch n/n/junk"),
+        )
+        assert done.ok, done.results
+        assert done.again == ()
+        first, second = (_receipt(rt, done.results[name]) for name in "ab")
+        assert second["after_hash"] == rt.state_hash()
+    seen = ["a.txt", "link", "n/n/b.txt", "sub/keep", "sub/more"]
+    assert str(done.results["b"].test_output).split() == seen
+    # What it ran on is another state than what it was tested on and committed to.
+    assert first["tests"] is None
+    assert second["tests"]["base_hash"] == second["before_hash"] == first["after_hash"]
+    assert second["base_hash"] == first["base_hash"]
+    assert not (project / "n/n/junk").exists()
+    assert (project / "link").read_text() == "b\n"
+
+
+@pytest.mark.req("002-47", "002-83")
+def test_one_whose_tests_fail_on_top_of_the_other_is_done_again(tmp_path: Path) -> None:
+    project = make_project(tmp_path / "p")
+    add_agent(project, "echo a > a.txt", number=1)
+    add_agent(project, "ls *.txt | wc -l > count", number=2)  # it can be right on any base
+    add_agent(project, "echo c > c.txt", number=3)  # it cannot
+    counted = "test $(cat count) = $(ls *.txt | wc -l)"
+    alone = "test $(ls *.txt | wc -l) = 1"
+    with opened(project) as rt:
+        done, events = _carry_out(
+            rt,
+            item(id="a"),
+            item(id="b", agent_id="agent-2", test_command=counted),
+            item(id="c", agent_id="agent-3", test_command=alone),
+        )
+        status = {name: result.status.value for name, result in done.results.items()}
+        assert status == {"a": "success", "b": "success", "c": "failure"}, done.results
+        assert done.again == ("b", "c")
+        whys = [event["why"] for event in events if event["at"] == "conflict"]
+        assert (
+            whys
+            == ["Tests failed on top of the work of another work item that ran at the same time."]
+            * 2
+        )
+        assert done.results["c"].error == "Tests failed"
+        assert done.results["b"].output_hash == rt.state_hash()
+    assert not (project / "c.txt").exists()
 
 
 def test_nothing_runs_of_a_graph_that_is_none(tmp_path: Path) -> None:

@@ -52,6 +52,7 @@ class After:
     cap_bytes: int
     looked: bool = True  #: at all names of the workspace; else its index was believed
     test_exit: int | None = None
+    tested_on: str = ""  #: what its tests saw it on; `before_hash`, if it was committed
     previous_receipt: str | None = None
     ended_at: datetime
 
@@ -114,6 +115,7 @@ def make_receipt(before: Before, after: After, result: RunResult, signer: Signer
         else {
             "command_sha256": _digest(item.test_command),
             "exit_code": after.test_exit,
+            "base_hash": after.tested_on,
             "output_sha256": _digest(result.test_output),
         },
         "isolation": {
