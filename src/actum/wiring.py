@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from actum.engine.reenact import Replay
     from actum.engine.session import PythonSession
     from actum.engine.work.model import RunResult, WorkItem
+    from actum.evidence.verify import Verifier
     from actum.executors.model import ActionRequest, ActionResult
     from actum.executors.plane import Executors
     from actum.runners.early import Spawner
@@ -425,6 +426,18 @@ class Runtime:
     def act_value(self, result: ActionResult) -> Json:
         """The output behind a result of `act`, for as long as this runtime is open."""
         return self.executors.value(result)
+
+    @property
+    def verifier(self) -> Verifier:
+        """Checks what this home holds."""
+        from actum.evidence.verify import Verifier
+
+        return Verifier(
+            database=self.database,
+            blobs=self.blobs,
+            receipts=self.rooms.receipts,
+            trusted=self.keyring.trusted,
+        )
 
     @cached_property
     def workshop(self) -> Workshop:

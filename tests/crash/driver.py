@@ -42,7 +42,6 @@ import points  # noqa: E402
 
 from actum import Runtime, kernel  # noqa: E402
 from actum.errors import ActumError  # noqa: E402
-from actum.evidence.verify import Verifier  # noqa: E402
 from actum.sandbox import cgroup_v1, cgroup_v2, host  # noqa: E402
 from actum.sandbox.cgroup import Layout  # noqa: E402
 
@@ -289,12 +288,7 @@ def next_life(house: House, told: int) -> None:
     """The next command: opens, verifies everything, and runs something."""
     os.chdir(house.project)
     with Runtime.open(house.project) as runtime:
-        findings = Verifier(
-            database=runtime.database,
-            blobs=runtime.blobs,
-            receipts=runtime.rooms.receipts,
-            trusted=runtime.keyring.trusted,
-        ).verify_all()
+        findings = runtime.verifier.verify_all()
         wrong = [str(finding) for finding in findings if not finding.passed]
         still_open = len(runtime.rooms.executions.open_executions())
         outcome = ask(runtime, SCRIPT)

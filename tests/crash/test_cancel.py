@@ -10,18 +10,16 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from actum import Runtime
 from actum.contract.outcome import Outcome
-from actum.evidence.verify import Verifier
 from actum.runners.base import Cancel
 from actum.runners.local import LocalRunner
+from hostile.jail import alive, marker, until
 
 from .matrix import make_template
 
@@ -47,43 +45,13 @@ def runtime(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Runtime]:
         yield runtime
 
 
-def _nap() -> str:
-    """A duration that no other process on this host sleeps for."""
-    return f"60.{uuid.uuid4().int % 10**12:012}"
-
-
-def _sleepers(nap: str) -> list[int]:
-    found = []
-    for entry in os.listdir("/proc"):
-        try:
-            words = Path("/proc", entry, "cmdline").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if nap.encode() in words:
-            found.append(int(entry))
-    return found
-
-
-def _until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def _outcomes(runtime: Runtime) -> list[tuple[str, str | None]]:
     rows = runtime.database.rows("SELECT state, outcome FROM executions ORDER BY started_at")
     return [(row[0], row[1]) for row in rows]
 
 
 def _verifies(runtime: Runtime) -> bool:
-    verifier = Verifier(
-        database=runtime.database,
-        blobs=runtime.blobs,
-        receipts=runtime.rooms.receipts,
-        trusted=runtime.keyring.trusted,
-    )
-    return all(finding.passed for finding in verifier.verify_all())
+    return all(finding.passed for finding in runtime.verifier.verify_all())
 
 
 @pytest.mark.req("004-60", "000-187")
@@ -92,7 +60,7 @@ def _verifies(runtime: Runtime) -> bool:
 def test_a_signal_to_the_command_is_130_with_half_the_output_and_no_survivors(
     folder: Path, number: int, script: str
 ):
-    nap = _nap()
+    nap = marker()
     process = subprocess.Popen(
         [*_ACTUM, "exec", "--json", "shell", "--stdin", "-"],
         cwd=folder / "template",
@@ -105,7 +73,7 @@ def test_a_signal_to_the_command_is_130_with_half_the_output_and_no_survivors(
     assert process.stdin
     process.stdin.write(script.format(nap=nap).encode())
     process.stdin.close()
-    _until(lambda: _sleepers(nap))
+    until(lambda: alive(nap))
     process.send_signal(number)
     assert process.stdout and process.stderr
     answer = json.loads(process.stdout.read())
@@ -115,12 +83,12 @@ def test_a_signal_to_the_command_is_130_with_half_the_output_and_no_survivors(
     assert answer["outcome"] == "CANCELLED"
     assert answer["result"]["status"] == "killed"
     assert answer["result"]["stdout"] == "half\n"
-    assert _sleepers(nap) == []
+    assert alive(nap) == []
 
 
 def test_ctrl_c_at_a_terminal_reaches_the_command_alone(folder: Path):
     """The whole foreground group gets it; the spawner must not die of it first."""
-    nap = _nap()
+    nap = marker()
     process = subprocess.Popen(
         [*_ACTUM, "exec", "--json", "shell", "--stdin", "-"],
         cwd=folder / "template",
@@ -131,17 +99,17 @@ def test_ctrl_c_at_a_terminal_reaches_the_command_alone(folder: Path):
     assert process.stdin and process.stdout
     process.stdin.write(_POLITE.format(nap=nap).encode())
     process.stdin.close()
-    _until(lambda: _sleepers(nap))
+    until(lambda: alive(nap))
     os.killpg(process.pid, signal.SIGINT)
     answer = json.loads(process.stdout.read())
     process.stdout.close()
     assert (process.wait(), answer["outcome"]) == (130, "CANCELLED")
-    assert _sleepers(nap) == []
+    assert alive(nap) == []
 
 
 @pytest.mark.req("004-60")
 def test_another_thread_can_cancel(runtime: Runtime):
-    nap, cancel, heard = _nap(), Cancel(), []
+    nap, cancel, heard = marker(), Cancel(), []
 
     def cancel_once_it_speaks(stream: str, chunk: bytes) -> None:
         heard.append((stream, chunk))
@@ -154,37 +122,37 @@ def test_another_thread_can_cancel(runtime: Runtime):
     assert result.outcome is Outcome.CANCELLED
     assert result.result and result.result.stdout == "half\n"
     assert heard == [("stdout", b"half\n")]
-    assert _sleepers(nap) == []
+    assert alive(nap) == []
 
 
 @pytest.mark.parametrize("times", [1, 3])
 def test_cancelling_a_task_cancels_the_execution_and_waits_for_its_end(
     runtime: Runtime, times: int
 ):
-    nap = _nap()
+    nap = marker()
 
     async def change_ones_mind() -> None:
         task = asyncio.ensure_future(
             runtime.aio.exec("shell", stdin=_STUBBORN.format(nap=nap), timeout="60s")
         )
-        while not _sleepers(nap):
+        while not alive(nap):
             await asyncio.sleep(0.01)
         for _ in range(times):
             task.cancel()
             await asyncio.sleep(0.05)
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert _sleepers(nap) == []
+        assert alive(nap) == []
 
     asyncio.run(change_ones_mind())
     assert _outcomes(runtime)[-1] == ("FINAL", "CANCELLED")
 
 
 def test_ctrl_c_in_a_library_call_is_raised_and_closed_as_cancelled(runtime: Runtime):
-    nap = _nap()
+    nap = marker()
 
     def interrupt() -> None:
-        _until(lambda: _sleepers(nap))
+        until(lambda: alive(nap))
         signal.pthread_kill(main, signal.SIGINT)
 
     main = threading.main_thread().ident or 0
@@ -197,21 +165,21 @@ def test_ctrl_c_in_a_library_call_is_raised_and_closed_as_cancelled(runtime: Run
     finally:
         signal.signal(signal.SIGINT, before)
         thread.join()
-    _until(lambda: not _sleepers(nap))
+    until(lambda: not alive(nap))
     assert _outcomes(runtime)[-1] == ("FINAL", "CANCELLED")
     assert _verifies(runtime)
     assert runtime.exec("shell", stdin=b"echo next").ok
 
 
 def test_a_listener_that_fails_ends_the_tool_and_the_record(runtime: Runtime):
-    nap = _nap()
+    nap = marker()
 
     def fail(_stream: str, _chunk: bytes) -> None:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         runtime.exec("shell", stdin=_POLITE.format(nap=nap), on_output=fail)
-    _until(lambda: not _sleepers(nap))
+    until(lambda: not alive(nap))
     assert _outcomes(runtime)[-1] == ("FINAL", "EXCEPTION")
     assert _verifies(runtime)
     assert runtime.exec("shell", stdin=b"echo next").ok
@@ -224,7 +192,7 @@ def test_who_is_cancelled_while_waiting_for_a_place_never_starts(folder: Path):
     settings = project.load(folder / "template" / ".actum", os.environ)
     settings = dataclasses.replace(settings, max_concurrent=1)
     with Runtime(settings, runners={RunnerKind.LOCAL: LocalRunner()}) as runtime:
-        nap, marker = _nap(), _nap()
+        nap, other = marker(), marker()
         first, second = Cancel(), Cancel()
         document = {"set": {"inputs.working_directory": str(settings.root)}}
         holder = threading.Thread(
@@ -233,12 +201,12 @@ def test_who_is_cancelled_while_waiting_for_a_place_never_starts(folder: Path):
             )
         )
         holder.start()
-        _until(lambda: _sleepers(nap))
+        until(lambda: alive(nap))
         threading.Timer(0.3, second.cancel).start()
-        result = runtime.exec("shell", stdin=_POLITE.format(nap=marker), cancel=second, **document)
+        result = runtime.exec("shell", stdin=_POLITE.format(nap=other), cancel=second, **document)
         assert result.outcome is Outcome.CANCELLED
         assert result.result and result.result.stdout == ""
-        assert _sleepers(nap), "the one that holds the place goes on"
+        assert alive(nap), "the one that holds the place goes on"
         first.cancel()
         holder.join()
         assert runtime.exec("shell", stdin=b"echo next", **document).ok

@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 
 from actum import Runtime
-from actum.evidence.verify import Verifier
 from actum.evidence.work_findings import read_work_receipt
 from actum.workspace.commit import pending_intent
 
@@ -36,13 +35,7 @@ def inconsistencies(rt: Runtime, project: Path, state: str, before: str, after: 
         if pending_intent(space) is not None:
             found.append("an intent was left")
         found += [f"left: {room.name}" for room in (space / "rooms").iterdir()]
-    verifier = Verifier(
-        database=rt.database,
-        blobs=rt.blobs,
-        receipts=rt.rooms.receipts,
-        trusted=rt.keyring.trusted,
-    )
-    found += [str(finding) for finding in verifier.verify_all() if not finding.passed]
+    found += [str(finding) for finding in rt.verifier.verify_all() if not finding.passed]
     if str(project / "") in Path("/proc/self/mountinfo").read_text():
         found.append("a mount was left")
     return found

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -117,12 +118,17 @@ def marker() -> str:
 alive = processes_with
 
 
-def appears(path: Path) -> None:
-    """Wait until a file is there; a test that waits in vain fails by itself."""
-    until = time.monotonic() + 20
-    while not path.exists():
-        assert time.monotonic() < until, f"{path} never appeared"
+def until(condition: Callable[[], object], what: str = "it") -> None:
+    """Wait for what is bound to come; a test that waits in vain fails by itself."""
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, f"{what} never came"
         time.sleep(0.005)
+
+
+def appears(path: Path) -> None:
+    """Wait until a file is there."""
+    until(path.exists, str(path))
 
 
 def own_cgroups() -> set[str]:

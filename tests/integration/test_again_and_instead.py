@@ -18,7 +18,6 @@ from actum.contract.model import RunnerKind
 from actum.engine.pace import Pace
 from actum.engine.project import create
 from actum.evidence.traces import Traces
-from actum.evidence.verify import Verifier
 from actum.registry.change import approve
 from actum.value import replace
 
@@ -100,13 +99,7 @@ class House:
 
     def broken(self) -> list[object]:
         """What `actum verify --all` would object to."""
-        verifier = Verifier(
-            database=self.runtime.database,
-            blobs=self.runtime.blobs,
-            receipts=self.runtime.rooms.receipts,
-            trusted=self.runtime.keyring.trusted,
-        )
-        findings = verifier.verify_all()
+        findings = self.runtime.verifier.verify_all()
         assert findings
         return [finding for finding in findings if not finding.passed]
 

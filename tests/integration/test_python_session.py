@@ -10,16 +10,15 @@ import json
 import os
 import threading
 import time
-import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from actum import Outcome, Refused, Result, Runtime
-from actum.evidence.verify import Verifier
 from actum.runners.base import Cancel
+from hostile.jail import alive, marker, until
 
 pytestmark = pytest.mark.sandbox
 
@@ -37,42 +36,12 @@ def statement(rt: Runtime, receipt_id: str) -> dict[str, Any]:
 
 
 def verifies(rt: Runtime) -> bool:
-    verifier = Verifier(
-        database=rt.database,
-        blobs=rt.blobs,
-        receipts=rt.rooms.receipts,
-        trusted=rt.keyring.trusted,
-    )
-    return all(finding.passed for finding in verifier.verify_all())
+    return all(finding.passed for finding in rt.verifier.verify_all())
 
 
 def told(result: Result) -> tuple[Outcome, str]:
     assert result.result is not None, result.violations
     return result.outcome, result.result.stdout
-
-
-def mark() -> str:
-    """A duration that no other process on this host sleeps for."""
-    return f"60.{uuid.uuid4().int % 10**12:012}"
-
-
-def sleepers(nap: str) -> list[int]:
-    found = []
-    for entry in os.listdir("/proc"):
-        try:
-            words = Path("/proc", entry, "cmdline").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if nap.encode() in words:
-            found.append(int(entry))
-    return found
-
-
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_names_files_and_modules_are_there_for_the_next_call(rt: Runtime) -> None:
@@ -159,13 +128,13 @@ def test_a_call_is_pending_on_the_disk_before_it_starts(rt: Runtime) -> None:
 
 
 def test_a_call_that_overruns_ends_the_session_and_later_ones_say_why(rt: Runtime) -> None:
-    nap = mark()
+    nap = marker()
     with rt.python_session() as s:
         assert s.run("x = 1").ok
         code = f"import subprocess\nsubprocess.Popen(['sleep', '{nap}'])\nprint('half', flush=True)"
         late = s.run(f"{code}\nwhile True: pass", timeout="1s")
         assert told(late) == (Outcome.TIMED_OUT, "half\n")
-        assert sleepers(nap) == []
+        assert alive(nap) == []
         refused = s.run("x")
         assert (refused.outcome, refused.reason_codes) == (Outcome.REJECTED, ("SESSION_ENDED",))
         assert "longer than its time" in refused.violations[0].message
@@ -241,33 +210,33 @@ def test_a_long_call_is_not_idle(rt: Runtime) -> None:
 
 
 def test_a_cancelled_call_is_on_record_and_nothing_of_it_lives(rt: Runtime) -> None:
-    nap, cancel = mark(), Cancel()
+    nap, cancel = marker(), Cancel()
     with rt.python_session() as s:
-        threading.Thread(target=lambda: (until(lambda: sleepers(nap)), cancel.cancel())).start()
+        threading.Thread(target=lambda: (until(lambda: alive(nap)), cancel.cancel())).start()
         code = f"import subprocess\nprint('half', flush=True)\nsubprocess.run(['sleep', '{nap}'])"
         assert told(s.run(code, cancel=cancel)) == (Outcome.CANCELLED, "half\n")
-        assert sleepers(nap) == []
+        assert alive(nap) == []
         assert "cancelled" in s.run("1").violations[0].message
     cancel.close()
 
 
 def test_nothing_survives_close(rt: Runtime) -> None:
-    nap = mark()
+    nap = marker()
     with rt.python_session() as s:
         s.run(f"import subprocess\np = subprocess.Popen(['sleep', '{nap}'])")
-        until(lambda: sleepers(nap))
+        until(lambda: alive(nap))
         assert s.run("p.poll()").output is None  # it lives between calls
-    assert sleepers(nap) == []
+    assert alive(nap) == []
     assert s.run("1").reason_codes == ("SESSION_ENDED",)
 
 
 def test_closing_the_runtime_closes_its_sessions() -> None:
-    nap = mark()
+    nap = marker()
     with Runtime.temporary() as rt:
         s = rt.python_session()
         s.run(f"import subprocess\nsubprocess.Popen(['sleep', '{nap}'])")
-        until(lambda: sleepers(nap))
-    assert sleepers(nap) == []
+        until(lambda: alive(nap))
+    assert alive(nap) == []
     assert s.close().outcome is Outcome.SUCCEEDED
 
 
@@ -402,7 +371,7 @@ def test_the_line_to_the_host_is_out_of_reach(rt: Runtime) -> None:
 
 
 def test_a_child_left_from_an_earlier_call_cannot_answer_for_a_later_one(rt: Runtime) -> None:
-    nap = mark()
+    nap = marker()
     code = (
         "import os, time\n"
         "if os.fork() == 0:\n"

@@ -12,7 +12,6 @@ from actum import Result, Runtime
 from actum.engine import results
 from actum.evidence.record import EvidenceRecords
 from actum.evidence.traces import Traces
-from actum.evidence.verify import Verifier
 
 D2 = {"determinism": "D2", "sandbox.filesystem.write": []}
 
@@ -145,12 +144,7 @@ def test_the_records_verify(runtime: Runtime) -> None:
     run(runtime)
     again = run(runtime)
     assert again.cached
-    findings = Verifier(
-        database=runtime.database,
-        blobs=runtime.blobs,
-        receipts=runtime.rooms.receipts,
-        trusted=runtime.keyring.trusted,
-    ).verify_all()
+    findings = runtime.verifier.verify_all()
     assert len(findings) > 10
     assert [finding for finding in findings if not finding.passed] == []
 

@@ -18,7 +18,6 @@ from pathlib import Path
 import pytest
 
 from actum import Fault, Outcome, Runtime
-from actum.evidence.verify import Verifier
 
 from .test_leaks import SOAK, _children, _groups
 
@@ -153,13 +152,7 @@ def test_whoever_is_killed_under_load_every_request_ends_honestly(
         for number in range(3):
             assert runtime.exec("shell", stdin=f"echo {number}").outcome is Outcome.SUCCEEDED
             assert runtime.python(f"{number}").output == number
-        verifier = Verifier(
-            database=runtime.database,
-            blobs=runtime.blobs,
-            receipts=runtime.rooms.receipts,
-            trusted=runtime.keyring.trusted,
-        )
-        assert all(finding.passed for finding in verifier.verify_all())
+        assert all(finding.passed for finding in runtime.verifier.verify_all())
     record_property("figure", f"{KILLS} kills ({dict(killed)}): {dict(load.ends)}")
     gc.collect()
     assert len(os.listdir("/proc/self/fd")) == descriptors

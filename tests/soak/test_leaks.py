@@ -18,7 +18,6 @@ import pytest
 
 from actum import Result, Runtime
 from actum.contract.model import RunnerKind
-from actum.evidence.verify import Verifier
 from actum.runners.local import LocalRunner
 from actum.sandbox import wire
 from actum.sandbox.cgroup import Layout
@@ -250,12 +249,6 @@ def _instructions(runtime: Runtime) -> int:
 
     connection = runtime.database._connection
     connection.set_progress_handler(tick, 10)
-    verifier = Verifier(
-        database=runtime.database,
-        blobs=runtime.blobs,
-        receipts=runtime.rooms.receipts,
-        trusted=runtime.keyring.trusted,
-    )
-    assert all(finding.passed for finding in verifier.verify_all())
+    assert all(finding.passed for finding in runtime.verifier.verify_all())
     connection.set_progress_handler(None, 0)
     return count[0]

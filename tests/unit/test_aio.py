@@ -20,7 +20,6 @@ from actum.capture.model import Capture
 from actum.contract.call import Plan
 from actum.contract.model import RunnerKind
 from actum.engine.project import create
-from actum.evidence.verify import Verifier
 from actum.settings import load
 from actum.testing import FakeRunner, captured
 
@@ -64,13 +63,7 @@ def outcomes(runtime: Runtime) -> Counter[tuple[str, str | None]]:
 
 
 def verifies(runtime: Runtime) -> bool:
-    verifier = Verifier(
-        database=runtime.database,
-        blobs=runtime.blobs,
-        receipts=runtime.rooms.receipts,
-        trusted=runtime.keyring.trusted,
-    )
-    return all(finding.passed for finding in verifier.verify_all())
+    return all(finding.passed for finding in runtime.verifier.verify_all())
 
 
 async def until(condition: Callable[[], object]) -> None:

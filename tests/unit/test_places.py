@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from types import SimpleNamespace
 from typing import Any, cast
@@ -16,6 +16,7 @@ from actum.contract.model import Contract
 from actum.errors import Refused
 from actum.runners.base import Cancel
 from actum.runners.places import Got, Places, Queueing, Sharing, Waiting
+from hostile.jail import until
 
 
 def asked_by(caller: str) -> Contract:
@@ -26,13 +27,6 @@ def place(
     places: Places, caller: str = "a", cancel: Cancel | None = None, wait_s: float = 60
 ) -> AbstractContextManager[Got]:
     return Queueing(places, cancel, wait_s).place(asked_by(caller))
-
-
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
 
 
 class Crowd:

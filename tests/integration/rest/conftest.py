@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
-from .service import TOKEN, Project, Service, authority, resources, serving
+from common.certificates import authority
+
+from .service import NAMES, TOKEN, Project, Service, resources, serving
 
 
 @pytest.fixture(scope="session")
 def trust(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    return authority(tmp_path_factory.mktemp("authority"))
+    return authority(tmp_path_factory.mktemp("authority"), NAMES)
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,6 @@ import shutil
 import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -198,48 +197,3 @@ class Project:
 
     def close(self) -> None:
         self.runtime.close()
-
-
-def authority(folder: Path) -> tuple[Path, ssl.SSLContext]:
-    """A certificate authority of this test, and a server certificate for `NAMES`."""
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.x509.oid import NameOID
-
-    def named(text: str) -> x509.Name:
-        return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
-
-    def certificate(subject: str, key: Any, issuer: Any, *, ca: bool) -> x509.Certificate:
-        now = datetime.now(UTC)
-        made = (
-            x509.CertificateBuilder()
-            .subject_name(named(subject))
-            .issuer_name(named("Test Authority"))
-            .public_key(key.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - timedelta(hours=1))
-            .not_valid_after(now + timedelta(days=1))
-            .add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
-        )
-        if not ca:
-            names = x509.SubjectAlternativeName([x509.DNSName(name) for name in NAMES])
-            made = made.add_extension(names, critical=False)
-        return made.sign(issuer, hashes.SHA256())
-
-    root_key, key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
-    root = certificate("Test Authority", root_key, root_key, ca=True)
-    leaf = certificate(NAMES[0], key, root_key, ca=False)
-    ca_file, pem = folder / "ca.pem", folder / "server.pem"
-    ca_file.write_bytes(root.public_bytes(serialization.Encoding.PEM))
-    pem.write_bytes(
-        leaf.public_bytes(serialization.Encoding.PEM)
-        + key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
-    )
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(pem)
-    return ca_file, context

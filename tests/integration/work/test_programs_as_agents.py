@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from actum import Runtime
+from hostile.jail import alive, marker
 
 from .shop import add_program, item, make_project, opened, run_program
 
@@ -175,7 +176,7 @@ def test_a_program_that(tmp_path: Path, name: str) -> None:
 
 def test_nothing_of_a_program_outlives_its_item(tmp_path: Path) -> None:
     project = make_project(tmp_path / "p")
-    mark = f"7{os.getpid():09d}"
+    mark = marker()
     result = run_program(
         project,
         f"""
@@ -185,19 +186,7 @@ def test_nothing_of_a_program_outlives_its_item(tmp_path: Path) -> None:
         """,
     )
     assert result.status == "success", result
-    running = [
-        path.parent.name
-        for path in Path("/proc").glob("[0-9]*/cmdline")
-        if mark.encode() in _bytes(path)
-    ]
-    assert running == []
-
-
-def _bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except (FileNotFoundError, ProcessLookupError):
-        return b""
+    assert alive(mark) == []
 
 
 def test_what_governs_stays_as_it_is(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from actum import Runtime
-from actum.evidence.verify import Verifier
 from actum.evidence.work_findings import read_work_receipt
 
 from .shop import add_agent, item, make_project, opened
@@ -74,13 +73,9 @@ def test_a_work_receipt_that_was_touched_is_named(tmp_path: Path) -> None:
 
     def broken() -> set[tuple[str, str]]:
         with opened(project) as rt:
-            verifier = Verifier(
-                database=rt.database,
-                blobs=rt.blobs,
-                receipts=rt.rooms.receipts,
-                trusted=rt.keyring.trusted,
-            )
-            return {(each.subject, each.check) for each in verifier.verify_all() if not each.passed}
+            return {
+                (each.subject, each.check) for each in rt.verifier.verify_all() if not each.passed
+            }
 
     assert broken() == set()
     database = sqlite3.connect(project / ".actum/actum.db")

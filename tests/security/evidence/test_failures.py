@@ -18,7 +18,6 @@ from actum.contract.model import RunnerKind
 from actum.engine.project import create
 from actum.errors import EvidenceUnavailable
 from actum.evidence.record import EvidenceRecords
-from actum.evidence.verify import Verifier
 
 UNIT = str(Path(__file__).resolve().parents[2] / "unit")
 
@@ -36,13 +35,7 @@ def records(runtime: Runtime) -> list[dict[str, object]]:
 
 
 def findings(runtime: Runtime) -> list[tuple[str, str]]:
-    verifier = Verifier(
-        database=runtime.database,
-        blobs=runtime.blobs,
-        receipts=runtime.rooms.receipts,
-        trusted=runtime.keyring.trusted,
-    )
-    return bad(verifier.verify_all())
+    return bad(runtime.verifier.verify_all())
 
 
 @pytest.mark.sandbox

@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from .outside import EchoServer, Net, _Server, authority, bare, echo_server, http_server, said
+from common.certificates import authority
+
+from .outside import EchoServer, Net, _Server, bare, echo_server, http_server, said
 
 pytestmark = pytest.mark.sandbox
 

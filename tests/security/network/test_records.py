@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from actum.evidence.traces import Traces
-from actum.evidence.verify import Verifier
 
 from .outside import Net, http_server, said
 
@@ -45,12 +44,7 @@ def test_result_trace_and_receipt_tell_of_each_connection_and_refused_name(tmp_p
         assert [event["data"] for event in events] == result.document()["egress"]
         assert {event["execution_id"] for event in events} == {result.execution_id}
         assert all(event["ts"] for event in events)
-        findings = Verifier(
-            database=net.runtime.database,
-            blobs=net.runtime.blobs,
-            receipts=net.runtime.rooms.receipts,
-            trusted=net.runtime.keyring.trusted,
-        ).verify_execution(result.receipt_id)
+        findings = net.runtime.verifier.verify_execution(result.receipt_id)
         assert all(finding.passed for finding in findings)
         shown = subprocess.run(
             [sys.executable, "-m", "actum.doors.cli.main", "trace", result.execution_id],

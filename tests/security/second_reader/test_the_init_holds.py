@@ -6,8 +6,6 @@ import os
 import select
 import signal
 import subprocess
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,7 +14,7 @@ from actum.contract.model import RunnerKind
 from actum.runners.local import LocalRunner
 from actum.sandbox.host import _GUESS, Spawner
 from actum.sandbox.probe import examine
-from hostile.jail import Jail, own_cgroups
+from hostile.jail import Jail, own_cgroups, until
 
 pytestmark = pytest.mark.sandbox
 
@@ -133,7 +131,7 @@ def test_a_spawner_that_is_killed_leaves_no_groups_behind() -> None:
         spawner.refill()
         process = spawner._process
         assert process is not None
-        _until(lambda: len(own_cgroups()) > len(before))
+        until(lambda: len(own_cgroups()) > len(before))
         process.kill()
         process.wait()
         spawner._take(make).discard()  # type: ignore[arg-type]
@@ -141,11 +139,3 @@ def test_a_spawner_that_is_killed_leaves_no_groups_behind() -> None:
     finally:
         spawner.close()
     assert own_cgroups() == before
-
-
-def _until(happens: Callable[[], bool]) -> None:
-    for _ in range(1_000):
-        if happens():
-            return
-        time.sleep(0.01)
-    raise AssertionError("it never happened")

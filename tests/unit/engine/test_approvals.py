@@ -19,7 +19,6 @@ from actum.engine.approvals import State
 from actum.errors import Fault, Refused
 from actum.evidence.audit import Decision
 from actum.evidence.traces import Traces
-from actum.evidence.verify import Verifier
 
 from .project import Project, decide_all, elevated, request_ids
 
@@ -205,12 +204,7 @@ def test_receipt_trace_and_audit_name_the_decision(runtime: Runtime, project: Pr
         "decided_by": "user:boss",
         "rationale_sha256": sha256_bytes(b"looked at it"),
     }
-    findings = Verifier(
-        database=runtime.database,
-        blobs=runtime.blobs,
-        receipts=runtime.rooms.receipts,
-        trusted=runtime.keyring.trusted,
-    ).verify_all()
+    findings = runtime.verifier.verify_all()
     assert [finding for finding in findings if not finding.passed] == []
 
 

@@ -20,7 +20,6 @@ def command(language: str) -> int:
     echo 'echo hello' | actum try
     echo 'print(6 * 7)' | actum try python
     """
-    from actum.evidence.verify import Verifier
     from actum.wiring import Runtime
 
     if sys.stdin.isatty():
@@ -30,12 +29,7 @@ def command(language: str) -> int:
         with cancelled_by_signals() as cancel, passing_through(cancel) as live:
             on_output = None if words.wants_json() else live
             result = runtime.exec(language, stdin=program, on_output=on_output, cancel=cancel)
-        findings = Verifier(
-            database=runtime.database,
-            blobs=runtime.blobs,
-            receipts=runtime.rooms.receipts,
-            trusted=runtime.keyring.trusted,
-        ).verify_execution(result.receipt_id)
+        findings = runtime.verifier.verify_execution(result.receipt_id)
     live.drain()
     verified = all(finding.passed for finding in findings)
     if words.wants_json():
