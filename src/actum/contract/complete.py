@@ -11,6 +11,8 @@ from datetime import datetime
 
 from actum.contract.levels import absolute
 from actum.contract.model import (
+    NOTHING_ASKED,
+    NOTHING_EXPECTED,
     SCRATCH,
     ArtifactSpec,
     Contract,
@@ -121,13 +123,9 @@ def _encoded(text: str | None) -> bytes | None:
     return None if text is None else text.encode()
 
 
-_NOTHING_ASKED = SandboxRequest()
-_NOTHING_EXPECTED = ExpectedOutputs()
-
-
 def _sandbox(sandbox: Mapping[str, Json]) -> SandboxRequest:
     if not sandbox:
-        return _NOTHING_ASKED
+        return NOTHING_ASKED
     filesystem: Mapping[str, Json] = sandbox.get("filesystem", {})
     network: Mapping[str, Json] = sandbox.get("network", {})
     processes: Mapping[str, Json] = sandbox.get("processes", {})
@@ -161,7 +159,7 @@ def _listed(section: Mapping[str, Json], name: str) -> tuple[str, ...] | None:
 
 def _outputs(outputs: Mapping[str, Json]) -> ExpectedOutputs:
     if not outputs:
-        return _NOTHING_EXPECTED
+        return NOTHING_EXPECTED
     return ExpectedOutputs(
         stdout=StreamMode(outputs.get("stdout", StreamMode.CAPTURED)),
         stderr=StreamMode(outputs.get("stderr", StreamMode.CAPTURED)),

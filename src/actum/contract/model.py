@@ -117,6 +117,11 @@ class ExpectedOutputs:
     artifacts: tuple[ArtifactSpec, ...] = ()
 
 
+#: What most contracts say about these two: nothing.
+NOTHING_ASKED = SandboxRequest()
+NOTHING_EXPECTED = ExpectedOutputs()
+
+
 @value
 class Metadata:
     requested_by: str
@@ -133,8 +138,8 @@ class Contract:
     tool_id: str
     adapter_id: str | None  #: ``None`` until the registry picks the only active one
     inputs: Inputs
-    sandbox: SandboxRequest = SandboxRequest()
-    outputs: ExpectedOutputs = ExpectedOutputs()
+    sandbox: SandboxRequest = NOTHING_ASKED
+    outputs: ExpectedOutputs = NOTHING_EXPECTED
     metadata: Metadata
     determinism: Determinism = Determinism.D0
     session: str | None = None

@@ -7,10 +7,15 @@ from __future__ import annotations
 
 import base64
 import json
+import marshal
+from collections.abc import Hashable, Mapping
 from pathlib import Path
+from typing import Any
 
-from actum.contract.canonical import sha256_json
+from actum.contract.canonical import canonical, sha256_bytes, sha256_json
 from actum.contract.model import (
+    NOTHING_ASKED,
+    NOTHING_EXPECTED,
     Contract,
     ExpectedOutputs,
     FilesystemRequest,
@@ -21,6 +26,7 @@ from actum.contract.model import (
     SandboxRequest,
 )
 from actum.errors import Refused
+from actum.value import value
 
 #: What `schema` can hand out. Tools and adapters are described in the registry's own folder.
 SCHEMAS = ("execution-contract",)
@@ -49,14 +55,116 @@ def identity_sha256(contract: Contract) -> str:
     return digests(contract)[1]
 
 
-def digests(contract: Contract) -> tuple[str, str]:
-    """(contract, identity), for one building of the document."""
+def digests(contract: Contract) -> tuple[str, str, str]:
+    """(contract, identity, inputs as asked for)."""
+    body, filled = _body(contract), contract.filled
+    execution_id = canonical(contract.execution_id)
+    metadata = _metadata(contract.metadata)
+    whole = {**body.whole, "execution_id": execution_id, "metadata": canonical(metadata)}
+    written = {
+        **body.written,
+        "metadata": canonical(
+            {name: told for name, told in metadata.items() if f"metadata.{name}" not in filled}
+        ),
+    }
+    if "execution_id" not in filled:
+        written["execution_id"] = execution_id
+    return sha256_bytes(_object(whole)), sha256_bytes(_object(written)), body.asked
+
+
+@value
+class _Body:
+    """What equal requests have in common, as the canonical bytes of each section."""
+
+    whole: Mapping[str, bytes]
+    written: Mapping[str, bytes]  #: without what was filled in
+    asked: str
+
+
+#: By everything that they are made of, so that none can be another request's.
+_bodies: dict[Hashable, _Body] = {}
+_MOST_BODIES = 256
+
+
+def _body(contract: Contract) -> _Body:
+    key = request_key(contract)
+    found = None if key is None else _bodies.get(key)
+    if found is None:
+        found = _made_body(contract)
+        if key is not None:
+            if len(_bodies) >= _MOST_BODIES:
+                _bodies.clear()
+            _bodies[key] = found
+    return found
+
+
+def _made_body(contract: Contract) -> _Body:
     document = contract_document(contract)
-    whole = sha256_json(document)
+    canonical(document)  # or it says what of the whole has no digest
+    del document["execution_id"], document["metadata"]
+    whole = {name: canonical(section) for name, section in document.items()}
     for name in contract.filled:
         section, _, key = name.rpartition(".")
-        (document[section] if section else document).pop(key, None)
-    return whole, sha256_json(document)
+        (document.get(section, {}) if section else document).pop(key, None)
+    written = {name: canonical(section) for name, section in document.items()}
+    return _Body(whole=whole, written=written, asked=sha256_json(asked_document(contract)))
+
+
+def _object(sections: Mapping[str, bytes]) -> bytes:
+    """The canonical object of these sections; our names for them are plain and need no escape."""
+    return (
+        b"{" + b",".join([b'"%s":%s' % (n.encode(), sections[n]) for n in sorted(sections)]) + b"}"
+    )
+
+
+#: A request with more than this is encoded and judged each time it is made.
+_MOST_BYTES = 16_384
+
+
+def request_key(contract: Contract) -> Hashable | None:
+    """What equal requests have in common: all but id, time, who asks and what for. By value, and
+    by type where values of several types are equal (1, 1.0, true). ``None``: it is too large, or
+    holds something that is no plain data."""
+    inputs = contract.inputs
+    given = b""
+    if inputs.parameters or inputs.environment or inputs.secrets:
+        mappings: Any = (inputs.parameters, inputs.environment, inputs.secrets)
+        try:
+            given = marshal.dumps(mappings, 2)  # types and all
+        except ValueError:
+            return None
+    if len(given) + len(inputs.stdin or b"") + sum(map(len, inputs.arguments)) > _MOST_BYTES:
+        return None
+    return (
+        contract.tool_id,
+        contract.adapter_id,
+        inputs.command,
+        inputs.arguments,
+        given,
+        inputs.working_directory,
+        inputs.input_files,
+        inputs.stdin,
+        # Said in one word if it is nothing: to compare sections takes longer than all the rest.
+        None if contract.sandbox is NOTHING_ASKED else contract.sandbox,
+        None if contract.outputs is NOTHING_EXPECTED else contract.outputs,
+        contract.determinism,
+        contract.session,
+        contract.filled,
+    )
+
+
+def asked_document(contract: Contract) -> dict[str, Json]:
+    """The inputs as asked for; equal inputs give equal documents on every machine."""
+    inputs = contract.inputs
+    return {
+        "tool_id": contract.tool_id,
+        "command": inputs.command,
+        "arguments": inputs.arguments,
+        "parameters": dict(inputs.parameters),
+        "environment": dict(inputs.environment),
+        "stdin": sha256_bytes(inputs.stdin or b""),
+        **({"secrets": dict(inputs.secrets)} if inputs.secrets else {}),
+    }
 
 
 def contract_document(contract: Contract) -> dict[str, Json]:
@@ -102,11 +210,8 @@ def _bytes(data: bytes) -> Json:
         return {"base64": base64.b64encode(data).decode()}
 
 
-_NOTHING_ASKED = SandboxRequest()
-
-
 def _sandbox(sandbox: SandboxRequest) -> dict[str, Json]:
-    if sandbox is _NOTHING_ASKED or sandbox == _NOTHING_ASKED:
+    if sandbox is NOTHING_ASKED:
         return {}
     processes = sandbox.processes
     sections = {

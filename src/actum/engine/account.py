@@ -63,7 +63,7 @@ class Account:
         self.cached: Kept | None = None  #: what the answer is taken from
         self._cache_key: str | None = None
         self._interpreted: tuple[Adapter, Capture, tuple[Json, tuple[str, ...]]] | None = None
-        whole, identity = digests(contract)
+        whole, identity, asked = digests(contract)
         self._learnt: dict[str, object] = {}
         self._intent = Intent(
             contract=contract,
@@ -71,7 +71,7 @@ class Account:
             identity_sha256=identity,
             trace_id=trace_id,
             session=contract.session or rooms.session,
-            input_digest=planning.asked_digest(contract),
+            input_digest=asked,
             started_at=rooms.clock(),
             parent_receipt=parent_receipt,
         )

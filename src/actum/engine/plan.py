@@ -15,8 +15,9 @@ from actum.contract.call import (
     ValidationProof,
     call_sha256,
 )
-from actum.contract.canonical import sha256_bytes, sha256_file, sha256_json
-from actum.contract.model import Contract, Determinism, Json
+from actum.contract.canonical import sha256_file, sha256_json
+from actum.contract.model import Contract, Determinism
+from actum.contract.wire import asked_document
 from actum.engine.approvals import binding
 from actum.engine.determinism import objections as objections_to_level
 from actum.engine.determinism import steady
@@ -205,27 +206,11 @@ def approval_binding(contract: Contract, judged: Judged, input_digest: str) -> s
     )
 
 
-def asked_digest(contract: Contract) -> str:
-    """Digest of the inputs as asked for; equal inputs give equal digests on every machine."""
-    return sha256_json(_asked(contract))
-
-
 def input_digest(contract: Contract, call: Call) -> str:
-    """As `asked_digest`, with the content of the input files, once they may be read."""
-    return sha256_json({**_asked(contract), "files": [_file(path) for path in call.input_files]})
-
-
-def _asked(contract: Contract) -> dict[str, Json]:
-    inputs = contract.inputs
-    return {
-        "tool_id": contract.tool_id,
-        "command": inputs.command,
-        "arguments": inputs.arguments,
-        "parameters": dict(inputs.parameters),
-        "environment": dict(inputs.environment),
-        "stdin": sha256_bytes(inputs.stdin or b""),
-        **({"secrets": dict(inputs.secrets)} if inputs.secrets else {}),
-    }
+    """Digest of the inputs as asked for, with the content of the input files, once they may be
+    read; equal inputs give equal digests on every machine."""
+    files = [_file(path) for path in call.input_files]
+    return sha256_json({**asked_document(contract), "files": files})
 
 
 def _file(path: str) -> str:

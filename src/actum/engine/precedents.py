@@ -3,8 +3,8 @@
 Judging is a function of the request, of the registry entry, of the project's settings and of what
 the file system answers, and of nothing else. So a judgement is used again if
 
-* the request is equal in everything but its id, its time, who asks and what for: by value, and by
-  type where values of several types are equal (1, 1.0, true);
+* the request is equal in everything but its id, its time, who asks and what for
+  (`contract.wire.request_key`);
 * the entry and the settings are the very objects it was judged with. The registry gives out the
   same entry only for the same signed pin and a folder that is the same down to every stamp;
 * every question that was put to the file system has the same answer now (`registry.looks`): each
@@ -17,20 +17,16 @@ runner's own limits. Only what nothing stood against is kept, and nothing that r
 
 from __future__ import annotations
 
-import marshal
 from collections.abc import Hashable
-from typing import Any
 
 from actum.contract.call import Plan
 from actum.contract.model import Contract, Determinism
+from actum.contract.wire import request_key
 from actum.engine.plan import Judged
 from actum.policy.settings import PolicySettings
 from actum.registry.looks import Looks
 from actum.registry.model import Entry
 from actum.value import value
-
-#: A request with more than this is judged each time, so that the whole stays below some megabytes.
-_MOST_BYTES = 16_384
 
 
 @value
@@ -66,36 +62,12 @@ class Precedents:
 
 
 def key_of(contract: Contract, entry: Entry, settings: PolicySettings) -> Hashable | None:
-    """What equal requests have in common; ``None`` if this one is judged on its own."""
-    inputs = contract.inputs
+    """What a judgement is kept under; ``None`` if this one is made each time."""
     if (
-        inputs.input_files  # their content is looked at
+        contract.inputs.input_files  # their content is looked at
         or entry.program is not None
         or contract.determinism is Determinism.D2  # and so is the program
-        or len(inputs.stdin or b"") > _MOST_BYTES
     ):
         return None
-    given = b""
-    if inputs.parameters or inputs.environment or inputs.secrets:
-        mappings: Any = (inputs.parameters, inputs.environment, inputs.secrets)
-        try:
-            given = marshal.dumps(mappings, 2)  # types and all
-        except ValueError:
-            return None  # something that is no plain data
-    if len(given) + sum(map(len, inputs.arguments)) > _MOST_BYTES:
-        return None
-    return (
-        id(entry),
-        id(settings),
-        contract.tool_id,
-        contract.adapter_id,
-        inputs.command,
-        inputs.arguments,
-        given,
-        inputs.working_directory,
-        inputs.stdin,
-        contract.sandbox,
-        contract.outputs,
-        contract.determinism,
-        "inputs.working_directory" in contract.filled,
-    )
+    request = request_key(contract)
+    return None if request is None else (id(entry), id(settings), request)
