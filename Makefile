@@ -3,7 +3,7 @@
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: setup demo test test-fast check fmt bench conformance soak steady
+.PHONY: setup demo test test-fast check fmt bench conformance soak steady waiter
 
 setup: $(READY)
 
@@ -60,3 +60,9 @@ STEADY_FLAGS=-O2 -fPIC -shared -nostdlib -ffreestanding -fvisibility=hidden -fno
 steady:
 	gcc $(STEADY_FLAGS) -o src/actum/engine/steady-x86_64.so src/actum/engine/steady.c
 	chmod 644 src/actum/engine/steady-x86_64.so
+
+# What a tool's process is until its start. The result is kept beside its source.
+WAITER_FLAGS=-O2 -static -no-pie -nostdlib -ffreestanding -fno-stack-protector -fno-asynchronous-unwind-tables -fcf-protection=none -Wall -Wextra -s -Wl,--build-id=none,-z,norelro,-z,noseparate-code,-n
+waiter:
+	gcc $(WAITER_FLAGS) -o src/actum/sandbox/waiter-x86_64 src/actum/sandbox/waiter.c
+	chmod 644 src/actum/sandbox/waiter-x86_64

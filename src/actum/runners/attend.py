@@ -85,7 +85,7 @@ class _Attendant:
         sandbox: Sandbox,
         cgroup: Cgroup,
         on_output: OnOutput | None,
-        on_started: Callable[[], None],
+        on_ready: Callable[[], None],
         on_doors: OnDoors,
         duplex: Duplex | None,
         redaction: Redaction | None,
@@ -95,7 +95,8 @@ class _Attendant:
         self.sandbox = sandbox
         self.cgroup = cgroup
         self.on_output = on_output
-        self.on_started = on_started
+        self.on_ready = on_ready
+        self.began = time.monotonic()
         self.keepers = {sandbox.stderr: ("stderr", keeper(STDERR_BYTES, redaction))}
         if duplex is None:  # else whoever speaks with the tool reads it
             self.keepers[sandbox.stdout] = ("stdout", keeper(STDOUT_BYTES, redaction))
@@ -130,8 +131,8 @@ class _Attendant:
             self.gone = True
             return
         report, descriptors = received
-        if report["kind"] == "started":
-            self.on_started()
+        if report["kind"] == "ready":
+            self.on_ready()
         elif report["kind"] in ("listening", "resolver"):
             self.on_doors(report, descriptors)
         elif report["kind"] == "ended":
@@ -176,13 +177,13 @@ def attend(
     deadline: float,
     on_output: OnOutput | None,
     cancel: Cancel | None,
-    on_started: Callable[[], None],
+    on_ready: Callable[[], None],
     on_doors: OnDoors,
     duplex: Duplex | None = None,
     redaction: Redaction | None = None,
 ) -> Attended:
     """Until the tree is gone. Returns soon after `deadline` plus grace, whatever the tool does."""
-    attendant = _Attendant(sandbox, cgroup, on_output, on_started, on_doors, duplex, redaction)
+    attendant = _Attendant(sandbox, cgroup, on_output, on_ready, on_doors, duplex, redaction)
     control, oom = sandbox.control.fileno(), cgroup.oom_event
     cancelled = -1
     if cancel is not None:
@@ -260,7 +261,11 @@ def _conclude(attendant: _Attendant) -> Attended:
         stdout=streams["stdout"],
         stderr=streams["stderr"],
         violation=ended.get("violation", ""),
-        denials=tuple((kind, target, ms) for kind, target, ms in ended.get("denials", [])),
+        # One that was told to start long ago is attended from now on.
+        denials=tuple(
+            (kind, target, max(0, int((moment - attendant.began) * 1000)))
+            for kind, target, moment in ended.get("denials", [])
+        ),
         denials_total=ended.get("denials_total", 0),
         scratch_bytes=ended.get("scratch_bytes"),
         artifacts_bytes=ended.get("artifacts_bytes"),

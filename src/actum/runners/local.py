@@ -257,7 +257,7 @@ class LocalRunner:
         lifecycle = Lifecycle(plan, self.kind, emit)
         lifecycle.reached(EventType.TOOL_RUN_START, {"attempt": plan.trace.attempt})
 
-        def started() -> None:
+        def ready() -> None:
             lifecycle.reached(
                 EventType.TOOL_RUN_RESOURCE_APPLIED,
                 {"limits": [row.limit for row in foreseen if row.enforced]},
@@ -288,7 +288,7 @@ class LocalRunner:
                             deadline=lifecycle.began + limits.timeout_ms / 1000,
                             on_output=on_output,
                             cancel=cancel,
-                            on_started=started,
+                            on_ready=ready,
                             on_doors=outside.on_doors,
                             duplex=duplex,
                             redaction=redaction,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import array
 import fcntl
-import json
 import os
 import resource
 import select
@@ -17,17 +16,20 @@ import socket
 
 from actum import kernel
 from actum.sandbox import interpreter, landlock, seccomp, wire
-from actum.sandbox.talk import pass_document, receive_document
+from actum.sandbox.root import WAITER
+from actum.sandbox.talk import pass_packet, receive_document
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import NoReturn
+    from typing import Any, NoReturn
 
-    from actum.sandbox.groups import Group
-    from actum.sandbox.wire import Make, Request
+    from actum.sandbox.init import Kit
+    from actum.sandbox.wire import Make
 
-_EXEC_FAILED_NOT_FOUND, _EXEC_FAILED_DENIED = 127, 126
+_EXEC_FAILED_DENIED = 126
 _OPEN_FILES = 1_024
+#: Where the word to start is heard, by the waiter too: beyond every secret's descriptor.
+_GO = 100
 #: 0 forbids files only: where the host pipes cores to a program, that program, as root and outside
 #: of every namespace, would still be handed the memory of the tool. At 1 the kernel starts nothing.
 _NO_CORE = 1
@@ -58,6 +60,7 @@ class Template:
         self.uid = uid
         self.gid = gid
         self._spawner = os.pidfd_open(os.getpid())
+        self.waiter = os.open(WAITER, os.O_PATH | os.O_CLOEXEC)
         own = os.stat("/proc/self/exe")
         self.interpreter = (own.st_dev, own.st_ino)  #: the file that all of this runs from
 
@@ -72,35 +75,29 @@ class Ahead:
     def __init__(self, pid: int, channel: socket.socket) -> None:
         self.pid = pid
         self._channel = channel
-        message, ancillary, _flags, _address = channel.recvmsg(
+        self.listener = -1  #: where the init hears of the system calls that ask
+
+    def await_filtered(self) -> None:
+        """Until it stands under the filter and in its groups."""
+        message, ancillary, _flags, _address = self._channel.recvmsg(
             64, socket.CMSG_SPACE(4), socket.MSG_CMSG_CLOEXEC
         )
         if not ancillary:
             raise _failure(message)
-        #: Where the init hears of the system calls that ask.
         self.listener = array.array("i", ancillary[0][2][:4])[0]
 
-    def tell(self, request: Request, stdin: list[int]) -> None:
-        """All but the word to start; `stdin` holds another one than it was born with, or none."""
-        tool = {
-            "argv": request["argv"],
-            "environment": request["environment"],
-            "executable": request["executable"],
-            "working_directory": request["working_directory"],
-            "secrets": request["secrets"],
-        }
-        pass_document(self._channel, json.dumps(tool).encode(), stdin)
+    def tell(self, packet: bytes, descriptors: list[int]) -> None:
+        """The request, as it came; with it another stdin than it was born with, or none."""
+        pass_packet(self._channel, packet, descriptors)
+
+    def confine(self) -> None:
+        """The root is as the tool will see it, and the rules are complete."""
+        self._channel.send(wire.GO)
 
     def await_ready(self) -> None:
         message = self._channel.recv(64)
         if message != wire.GO:
             raise _failure(message)
-
-    def go(self) -> None:
-        self._channel.send(wire.GO)
-        # Exec closes the other end. If there is none, the exit code says it as a shell would,
-        # because the tool's start is the tool's affair.
-        self._channel.recv(64)
         self._channel.close()
 
 
@@ -112,10 +109,9 @@ def _failure(message: bytes) -> Exception:
     return OSError(int(number or 0), text)
 
 
-def fork_ahead(
-    template: Template, make: Make, group: Group, streams: list[int], rules: int
-) -> Ahead:
+def fork_ahead(template: Template, make: Make, kit: Kit, rules: int) -> Ahead:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    group = kit.group
     if group.born_inside >= 0:
         # Version 2 of the cgroups: moving a process in would wait for a global lock (11 ms on an
         # idle host).
@@ -129,18 +125,13 @@ def fork_ahead(
         if group.born_inside >= 0:
             kernel.after_raw_fork()
         ours.close()
-        _become_tool(template, make, group, streams, rules, theirs)
+        _become_tool(template, make, kit, rules, theirs)
     theirs.close()
     return Ahead(pid, ours)
 
 
 def _become_tool(
-    template: Template,
-    make: Make,
-    group: Group,
-    streams: list[int],
-    rules: int,
-    report: socket.socket,
+    template: Template, make: Make, kit: Kit, rules: int, report: socket.socket
 ) -> NoReturn:
     """Between fork and exec. The order matters; each line says why it stands where it stands."""
     # Out of the way of the descriptors that the tool may read its secrets from.
@@ -149,7 +140,7 @@ def _become_tool(
     try:
         # Before anything of the tool exists: a child forked first would escape the limit. "0" in
         # `tasks` moves this one thread and spares the global lock that cgroup.procs takes.
-        for door in group.doors:
+        for door in kit.group.doors:
             os.write(door, b"0")
         step = "prepare"
         os.setsid()
@@ -160,8 +151,9 @@ def _become_tool(
         os.umask(0o022)
         if not template.rootless:  # in a user's own namespace there is no such call
             os.setgroups([])
-        for target, source in enumerate(streams):
+        for target, source in enumerate(kit.streams):
             os.dup2(source, target, inheritable=True)
+        os.dup2(kit.go, _GO, inheritable=False)
         for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT):
             signal.signal(number, signal.SIG_DFL)  # Python ignores these, and exec would keep that
         kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
@@ -179,6 +171,8 @@ def _become_tool(
         tool, stdin = told
         for descriptor in stdin:
             os.dup2(descriptor, 0, inheritable=True)
+        if report.recv(1) != wire.GO:
+            os._exit(0)
         # While we may still enter what the tool may not.
         os.chdir(tool["working_directory"])
         os.setresgid(template.gid, template.gid, template.gid)
@@ -190,21 +184,37 @@ def _become_tool(
     except OSError as error:
         report.send(f"{error.errno} {step}".encode())
         os._exit(_EXEC_FAILED_DENIED)
-    if report.recv(1) != wire.GO:
-        os._exit(0)
+    _become(tool, make, template)
+
+
+def _become(tool: dict[str, Any], make: Make, template: Template) -> NoReturn:
+    """What is left is to wait for the word. Everything but it is close-on-exec: the tool starts
+    with 0, 1, 2 and its secrets."""
     try:
-        if not make["steady"] and interpreter.serves(tool, template.interpreter):
+        served = not make["steady"] and interpreter.serves(tool, template.interpreter)
+    except OSError:
+        served = False  # an exec will say the same
+    if served:
+        _await_go()
+        try:
             interpreter.become(tool)
-    except OSError:
-        os._exit(_EXEC_FAILED_DENIED)
+        except OSError:
+            os._exit(_EXEC_FAILED_DENIED)
     _pass_secrets(tool["secrets"])
+    os.set_inheritable(_GO, True)
     try:
-        # Everything else is close-on-exec: the tool starts with 0, 1, 2 and its secrets.
-        os.execve(tool["executable"], tool["argv"], tool["environment"])  # noqa: S606
-    except FileNotFoundError:
-        os._exit(_EXEC_FAILED_NOT_FOUND)
+        os.execve(  # noqa: S606
+            template.waiter, ["waiter", tool["executable"], *tool["argv"]], tool["environment"]
+        )
     except OSError:
+        # Too long for any exec. The exit code says it, because the tool's start is its own affair.
+        _await_go()
         os._exit(_EXEC_FAILED_DENIED)
+
+
+def _await_go() -> None:
+    if os.read(_GO, 1) != wire.GO:
+        os._exit(0)
 
 
 def _pass_secrets(values: list[str]) -> None:

@@ -59,6 +59,7 @@ class Sandbox:
     stdout: int
     stderr: int
     pidfd: int
+    start: int  #: where the tool's process hears the word
     artifacts: int = -1
     early: list[tuple[Report, list[int]]] = field(default_factory=list)  #: read, not yet taken
 
@@ -88,7 +89,7 @@ class Sandbox:
         if not packet:
             return None
         report = cast("Report", json.loads(packet))
-        if report["kind"] == "started":
+        if report["kind"] == "ready":
             self.artifacts = descriptors.pop()
         return report, descriptors
 
@@ -118,10 +119,9 @@ class Sandbox:
 
     def go(self) -> None:
         """Let the tool start; until now everything was preparation."""
-        try:
-            self.control.send(wire.GO)
-        except (BrokenPipeError, ConnectionResetError):
-            return  # it could not be built: its last report, still to be read, says why
+        # If it could not be built, its last report, still to be read, says why.
+        with contextlib.suppress(BrokenPipeError):
+            os.write(self.start, wire.GO)
 
     def terminate(self) -> None:
         """SIGTERM to every process inside."""
@@ -156,10 +156,11 @@ class Sandbox:
 
     def close(self) -> None:
         self.control.close()
-        for descriptor in (self.stdin, self.stdout, self.stderr, self.pidfd, self.artifacts):
+        held = (self.stdin, self.stdout, self.stderr, self.pidfd, self.start, self.artifacts)
+        for descriptor in held:
             if descriptor >= 0:
                 os.close(descriptor)
-        self.stdin = self.stdout = self.stderr = self.pidfd = self.artifacts = -1
+        self.stdin = self.stdout = self.stderr = self.pidfd = self.start = self.artifacts = -1
 
 
 @value(frozen=False, kw_only=False)
@@ -404,6 +405,7 @@ class Spawner:
             stdout=descriptors[wire.STDOUT],
             stderr=descriptors[wire.STDERR],
             pidfd=descriptors[wire.PIDFD],
+            start=descriptors[wire.START],
         )
         cgroup = self._cgroups.made(told["group"], descriptors[wire.OOM])
         trees = descriptors[wire.TREES]

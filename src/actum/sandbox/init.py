@@ -17,8 +17,8 @@ from actum.sandbox import landlock, wire
 from actum.sandbox.become import CannotJoin, fork_ahead
 from actum.sandbox.network import open_doors, raise_loopback
 from actum.sandbox.root import ARTIFACTS, PathChanged, Root
-from actum.sandbox.supervise import supervise
-from actum.sandbox.talk import receive, receive_document, send
+from actum.sandbox.supervise import Supervisor
+from actum.sandbox.talk import document, receive, send
 from actum.sandbox.tasks import Tasks
 
 TYPE_CHECKING = False
@@ -51,15 +51,21 @@ class Kit:
     """The descriptors of one member."""
 
     def __init__(
-        self, control: socket.socket, trees: socket.socket, streams: list[int], group: Group
+        self,
+        control: socket.socket,
+        trees: socket.socket,
+        streams: list[int],
+        go: int,
+        group: Group,
     ) -> None:
         self.control = control
         self.trees = trees
-        self.streams = streams
+        self.streams = streams  #: of the tool
+        self.go = go  #: where the tool's process hears the word to start
         self.group = group
 
-    def close_all_others(self) -> None:
-        kept = [self.control.fileno(), self.trees.fileno(), *self.streams]
+    def close_all_others(self, waiter: int) -> None:
+        kept = [self.control.fileno(), self.trees.fileno(), *self.streams, self.go, waiter]
         lowest = 3
         for descriptor in sorted({*kept, *self.group.descriptors()}):
             os.closerange(lowest, descriptor)
@@ -71,22 +77,28 @@ class _Member:
     """A sandbox that is ready but for the request."""
 
     def __init__(self, template: Template, make: Make, kit: Kit) -> None:
+        # One ruleset for each member: a rule added by one holder binds every holder.
+        self.rules = landlock.ruleset(template.abi)
+        # First, so that it prepares itself while we prepare the rest; and while few pages of ours
+        # are our own, since each has to be copied once more when it is written after a fork.
+        self.ahead: Ahead = fork_ahead(template, make, kit, self.rules)
+        for descriptor in (*kit.streams, kit.go, template.waiter):
+            os.close(descriptor)
         kernel.sethostname(_HOSTNAME)
         raise_loopback()
         self._abi = template.abi
         self._group = kit.group
         kit.group.limit(_limits(make))
         self.root = Root(make["scratch_bytes"], _ARTIFACTS_BYTES)
-        # One ruleset for each member: a rule added by one holder binds every holder.
-        self.rules = landlock.ruleset(template.abi)
         for path, rights in _BASE_RULES:
             landlock.permit(self.rules, path, rights, self._abi)
         for path in _SYSTEM:
             if os.path.isdir(path) and not os.path.islink(path):
                 landlock.permit(self.rules, path, landlock.READ, self._abi)
-        self.ahead: Ahead = fork_ahead(template, make, kit.group, kit.streams, self.rules)
+        self.supervisor = Supervisor(kit.control, kit.group)
+        self.ahead.await_filtered()
 
-    def carry_out(self, kit: Kit, request: Request, stdin: list[int]) -> None:
+    def carry_out(self, kit: Kit, request: Request) -> None:
         """All of the request but the start."""
         self._group.limit(wire.figures(request))
         trees = _receive_trees(kit.trees, len(request["grants"]))
@@ -101,7 +113,7 @@ class _Member:
         for grant in request["grants"]:
             rights = landlock.WRITE if grant["write"] else landlock.READ
             landlock.permit(self.rules, grant["path"], rights, self._abi)
-        self.ahead.tell(request, stdin)
+        self.ahead.confine()
         open_doors(kit.control, request)
         self.ahead.await_ready()
 
@@ -116,7 +128,7 @@ def main(template: Template, make: Make, kit: Kit) -> NoReturn:
     if template.is_orphan():
         os._exit(1)
     kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
-    kit.close_all_others()
+    kit.close_all_others(template.waiter)
     control = kit.control
     member: _Member | None = None
     trouble: Exception | None = None
@@ -124,22 +136,18 @@ def main(template: Template, make: Make, kit: Kit) -> NoReturn:
         member = _Member(template, make, kit)
     except (OSError, CannotJoin) as error:
         trouble = error  # to be told to whoever asks
-    for descriptor in kit.streams:
-        os.close(descriptor)
-    received = receive_document(control)
-    if received is None:
+    packet, descriptors = receive(control)
+    if not packet:
         os._exit(0)  # never needed
-    request, descriptors = received
     try:
         if member is None:
             raise trouble or AssertionError
-        member.carry_out(kit, request, descriptors)
-        for descriptor in descriptors:
+        # Before we look at it ourselves: two can read at once.
+        member.ahead.tell(packet, descriptors)
+        request, stdin = document(packet, descriptors)
+        for descriptor in stdin:
             os.close(descriptor)
-        # All of the above may happen before anyone has said that the tool may run; this may not.
-        if control.recv(1) != wire.GO:
-            os._exit(0)
-        member.ahead.go()
+        member.carry_out(kit, request)
     except PathChanged as error:
         _fail(control, "PATH_CHANGED", f"{error} is no longer the file that was checked")
     except TreesFailed as error:
@@ -150,7 +158,7 @@ def main(template: Template, make: Make, kit: Kit) -> NoReturn:
     except OSError as error:
         _fail(control, "SANDBOX_UNAVAILABLE", f"{error.strerror or error}")
     tasks = Tasks(request["max_children"], kit.group.task_limit)
-    supervise(control, tasks, member.ahead.pid, member.ahead.listener, kit.group)
+    member.supervisor.supervise(tasks, member.ahead.pid, member.ahead.listener)
 
 
 def _limits(make: Make) -> wire.Limits:

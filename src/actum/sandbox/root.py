@@ -52,6 +52,8 @@ _PROVIDED_AT_EASE = 1 << 20
 PROVIDED = "/run/actum"
 #: Where the program that runs Python snippets lies inside every sandbox.
 SNIPPET = "/etc/actum/snippet.py"
+#: What the tool's process is until it may start.
+WAITER = "/etc/actum/waiter-x86_64"
 SCRATCH_INODES = 16_384
 ARTIFACT_INODES = 1_024
 _READ_ONLY = kernel.MOUNT_ATTR_RDONLY | kernel.MOUNT_ATTR_NOSUID | kernel.MOUNT_ATTR_NODEV
@@ -110,9 +112,10 @@ def _write_etc(etc: str, uid: int, gid: int) -> None:
         if os.path.isfile(f"/etc/{name}"):
             _copy(f"/etc/{name}", f"{etc}/{name}")
     os.mkdir(f"{etc}/actum")
-    for program in ("snippet.py", "session.py"):
+    for program in ("snippet.py", "session.py", "waiter-x86_64"):
         beside = os.path.join(os.path.dirname(__file__), program)
         _copy(beside, f"{etc}/actum/{program}")
+    os.chmod(f"{etc}/actum/waiter-x86_64", 0o755)  # noqa: S103 -- a program, on a read-only mount
     for name in _ETC_FOLDERS:
         if os.path.isdir(f"/etc/{name}") and not os.path.islink(f"/etc/{name}"):
             os.mkdir(f"{etc}/{name}")

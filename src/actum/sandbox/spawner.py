@@ -83,6 +83,7 @@ class _Spawner:
         stdin = os.memfd_create("stdin", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         out_read, out_write = os.pipe2(os.O_CLOEXEC)
         err_read, err_write = os.pipe2(os.O_CLOEXEC)
+        go, start = os.pipe2(os.O_CLOEXEC)
         for descriptor in (out_read, err_read):
             os.set_blocking(descriptor, False)
         if not self._template.rootless:
@@ -91,18 +92,18 @@ class _Spawner:
                 os.fchown(descriptor, self._template.uid, self._template.gid)
         pid, pidfd = kernel.clone_process(_NAMESPACES)
         if pid == 0:
-            kit = init.Kit(control, theirs, [stdin, out_write, err_write], group)
+            kit = init.Kit(control, theirs, [stdin, out_write, err_write], go, group)
             init.main(self._template, order, kit)
         control.close()
         theirs.close()
         member: Member = {"group": group.name}
-        passed = [ours.fileno(), trees.fileno(), stdin, out_read, err_read, pidfd, group.oom]
+        passed = [ours.fileno(), trees.fileno(), stdin, out_read, err_read, pidfd, group.oom, start]
         self._tell(member, passed)
         ours.close()
         trees.close()
         group.close()
         # At once: a copy of the tool's stdout kept here would keep the host waiting for its end.
-        for descriptor in (stdin, out_read, out_write, err_read, err_write, pidfd):
+        for descriptor in (stdin, out_read, out_write, err_read, err_write, pidfd, go, start):
             os.close(descriptor)
 
     def _tell(self, what: Member | dict[str, str], descriptors: list[int]) -> None:

@@ -38,19 +38,56 @@ _SCRATCH = (
 
 
 class Supervisor:
-    """The loop of pid 1 while the tool lives."""
+    """Pid 1 while the tool lives. Made before there is one, so that it has only to be looked at."""
 
-    def __init__(self, tasks: Tasks, tool: int, listener: int) -> None:
-        self.tasks = tasks
-        self.tool = tool
-        self.listener = listener
-        self.started = time.monotonic()
+    def __init__(self, control: socket.socket, group: Group) -> None:
+        self._control = control
+        self._group = group
+        self._tasks: Tasks
+        self._tool = self._listener = -1
         self.wait_status: int | None = None
         self.violation = ""
-        self.denials: list[tuple[str, str, int]] = []
+        self.denials: list[tuple[str, str, float]] = []
         self.denials_total = 0
         self.used = {"scratch_bytes": 0, "artifacts_bytes": 0}
         self.full: set[str] = set()
+        self._woken, waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
+        self._poll = select.poll()
+        for descriptor in (control.fileno(), self._woken):
+            self._poll.register(descriptor, select.POLLIN)
+        self._artifacts = os.open(ARTIFACTS, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def supervise(self, tasks: Tasks, tool: int, listener: int) -> NoReturn:
+        """From the moment that the tool's process waits for its start."""
+        self._tasks, self._tool, self._listener = tasks, tool, listener
+        self._poll.register(listener, select.POLLIN)
+        send(self._control, {"kind": "ready"}, self._artifacts)
+        os.close(self._artifacts)
+        self.reap()  # it may have ended before it was looked at
+        while self.wait_status is None:
+            self._attend()
+            self.reap()
+        self._end()
+
+    def _attend(self) -> None:
+        ready = self._poll.poll(PERIOD_MS)
+        if not ready:
+            self.measure()
+        # By the clock: a tool can keep us busy, so that a quiet moment never comes.
+        if self._tasks.is_due():
+            self.settle()
+        for descriptor, event in ready:
+            if descriptor == self._woken:
+                os.read(self._woken, 512)
+            elif descriptor == self._listener:
+                if event & select.POLLIN:
+                    self.answer()
+                else:
+                    self._poll.unregister(self._listener)
+            else:
+                _obey(self._control)
 
     def measure(self) -> None:
         """How much of the scratch space is taken. The kernel keeps no peak, so we look."""
@@ -67,14 +104,14 @@ class Supervisor:
             pid, status = os.waitpid(-1, os.WNOHANG)
             if pid == 0:
                 return
-            if pid == self.tool:
+            if pid == self._tool:
                 self.wait_status = status
 
     def answer(self) -> None:
         """One system call waits for our word."""
         notification = bytearray(80)
         try:
-            fcntl.ioctl(self.listener, _NOTIFY_RECEIVE, notification)
+            fcntl.ioctl(self._listener, _NOTIFY_RECEIVE, notification)
         except OSError as error:
             if error.errno in (errno.ENOENT, errno.EINTR):  # the caller died meanwhile
                 return
@@ -84,7 +121,7 @@ class Supervisor:
         name = seccomp.NAMES.get(number, str(number))
         reply, permit = errno.EPERM, 0
         if number == seccomp.FORKS["clone"] and flags & seccomp.CLONE_THREAD:
-            if self.tasks.may_thread():
+            if self._tasks.may_thread():
                 reply, permit = 0, _NOTIFY_CONTINUE
             else:
                 reply = errno.EAGAIN
@@ -97,14 +134,14 @@ class Supervisor:
             self._deny("fork" if number in seccomp.FORKS.values() else "syscall", name)
         response = struct.pack("QqiI", identity, 0, -reply, permit)
         try:
-            fcntl.ioctl(self.listener, _NOTIFY_SEND, response)
+            fcntl.ioctl(self._listener, _NOTIFY_SEND, response)
         except OSError as error:
             if error.errno != errno.ENOENT:
                 raise
 
     def settle(self) -> None:
         """Children that took the place of ended threads do not stay."""
-        for pid in self.tasks.settle():
+        for pid in self._tasks.settle():
             self._deny("fork", "child beyond max_children")
             with contextlib.suppress(ProcessLookupError):  # it ended by itself
                 os.kill(pid, signal.SIGKILL)
@@ -112,45 +149,36 @@ class Supervisor:
     def _deny(self, kind: str, target: str) -> None:
         self.denials_total += 1
         if len(self.denials) < wire.MAX_DENIALS:
-            self.denials.append((kind, target, int((time.monotonic() - self.started) * 1000)))
+            self.denials.append((kind, target, time.monotonic()))
         else:
             # Our time is not the tool's: answering a flood would be a second processor for it.
             time.sleep(_FLOOD_PAUSE_S)
 
-
-def supervise(
-    control: socket.socket, tasks: Tasks, tool: int, filter_: int, group: Group
-) -> NoReturn:
-    artifacts = os.open(ARTIFACTS, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    send(control, {"kind": "started"}, artifacts)
-    os.close(artifacts)
-    wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
-    supervisor = Supervisor(tasks, tool, filter_)
-    poll = select.poll()
-    for descriptor in (control.fileno(), filter_, wake_read):
-        poll.register(descriptor, select.POLLIN)
-    supervisor.reap()  # the tool may have ended before the handler stood
-    while supervisor.wait_status is None:
-        ready = poll.poll(PERIOD_MS)
-        if not ready:
-            supervisor.measure()
-        # By the clock: a tool can keep us busy, so that a quiet moment never comes.
-        if tasks.is_due():
-            supervisor.settle()
-        for descriptor, event in ready:
-            if descriptor == wake_read:
-                os.read(wake_read, 512)
-            elif descriptor == filter_:
-                if event & select.POLLIN:
-                    supervisor.answer()
-                else:
-                    poll.unregister(filter_)
-            else:
-                _obey(control)
-        supervisor.reap()
-    _end(control, supervisor, group)
+    def _end(self) -> NoReturn:
+        """The tool is gone; whatever it left running goes too, before anything is collected."""
+        try:
+            while True:
+                os.kill(-1, signal.SIGKILL)
+                os.waitpid(-1, 0)
+        except (ProcessLookupError, ChildProcessError):
+            pass  # nobody left
+        self.measure()
+        send(
+            self._control,
+            {
+                "kind": "ended",
+                "wait_status": self.wait_status or 0,
+                "violation": self.violation,
+                "denials": self.denials,
+                "denials_total": self.denials_total,
+                "scratch_bytes": self.used["scratch_bytes"],
+                "artifacts_bytes": self.used["artifacts_bytes"],
+                "full": sorted(self.full),
+                "usage": self._group.usage(),
+            },
+        )
+        self._control.recv(1)  # until the host has read it and hangs up
+        os._exit(0)
 
 
 def _obey(control: socket.socket) -> None:
@@ -173,30 +201,3 @@ def _obey(control: socket.socket) -> None:
             continue
     report: Report = {"kind": "listening", "address": address, "ports": list(bound)}
     pass_on(control, report, list(bound.values()))
-
-
-def _end(control: socket.socket, supervisor: Supervisor, group: Group) -> NoReturn:
-    """The tool is gone; whatever it left running goes too, before anything is collected."""
-    try:
-        while True:
-            os.kill(-1, signal.SIGKILL)
-            os.waitpid(-1, 0)
-    except (ProcessLookupError, ChildProcessError):
-        pass  # nobody left
-    supervisor.measure()
-    send(
-        control,
-        {
-            "kind": "ended",
-            "wait_status": supervisor.wait_status or 0,
-            "violation": supervisor.violation,
-            "denials": supervisor.denials,
-            "denials_total": supervisor.denials_total,
-            "scratch_bytes": supervisor.used["scratch_bytes"],
-            "artifacts_bytes": supervisor.used["artifacts_bytes"],
-            "full": sorted(supervisor.full),
-            "usage": group.usage(),
-        },
-    )
-    control.recv(1)  # until the host has read it and hangs up
-    os._exit(0)

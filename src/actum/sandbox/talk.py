@@ -56,8 +56,11 @@ def pass_document(channel: socket.socket, text: bytes, descriptors: Sequence[int
 def receive_document(channel: socket.socket) -> tuple[Any, list[int]] | None:
     """``None`` once the other side has hung up."""
     packet, descriptors = receive(channel)
-    if not packet:
-        return None
+    return document(packet, descriptors) if packet else None
+
+
+def document(packet: bytes, descriptors: list[int]) -> tuple[Any, list[int]]:
+    """What a packet holds, and the descriptors that are no part of it."""
     if packet[:1] == wire.INLINE:
         return json.loads(packet[1:]), descriptors
     file = descriptors.pop(0)

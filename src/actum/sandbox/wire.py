@@ -3,8 +3,9 @@
 The host asks the spawner for members: sandboxes that are prepared and wait. A member's one request
 goes from the host to its init over the member's own control socket; granted paths are opened by
 the opener, which sees the host's files, and reach the init as detached mounts. After that the init
-reports, and the host says "go", "terminate", or hangs up. Everything the init reports is
-written by our code; the tool never holds one of these sockets.
+reports, and the host says "terminate", or hangs up. Everything the init reports is written by our
+code; the tool never holds one of these sockets. The word to start is the host's, over a pipe of
+its own to the process that waits to become the tool: nobody has to be woken to pass it on.
 """
 
 from __future__ import annotations
@@ -84,15 +85,16 @@ if TYPE_CHECKING:
         group: str  #: name of its control groups
 
     class Report(TypedDict, total=False):
-        """started: the tool runs. ended: the whole tree is gone. failed: nothing was started.
-        listening: sockets of the sandbox's network namespace, for the host to accept on."""
+        """ready: confined and limited, the tool waits for its start. ended: the whole tree is gone.
+        failed: nothing was started. listening: sockets of the sandbox's network namespace, for the
+        host to accept on."""
 
         kind: str
         address: str
         ports: list[int]
         wait_status: int
         violation: str
-        denials: list[tuple[str, str, int]]
+        denials: list[tuple[str, str, float]]  #: each with its moment, by the monotonic clock
         denials_total: int
         scratch_bytes: int  #: most that was seen taken of /tmp or /dev/shm
         artifacts_bytes: int
@@ -105,7 +107,7 @@ if TYPE_CHECKING:
 CPU_PERIOD_US = 100_000
 
 #: Order of descriptors that come with a `Member`.
-CONTROL, TREES, STDIN, STDOUT, STDERR, PIDFD, OOM = range(7)
+CONTROL, TREES, STDIN, STDOUT, STDERR, PIDFD, OOM, START = range(8)
 
 #: A document follows in the same packet; or, being larger than that, as the first descriptor.
 INLINE, IN_FILE = b"J", b"F"
@@ -116,7 +118,8 @@ LEARN = "learn"
 #: Opener -> init: here are trees, or they cannot be had.
 OPENED, CANNOT = b"O", b"C"
 
-#: Host -> init: the start is on record, let the tool run. Init -> the process that becomes it.
+#: Host -> the process that becomes the tool: the start is on record. And between that process and
+#: the init: the next step may be, or has been, taken.
 GO = b"G"
 #: Host -> init: SIGTERM to everything inside. Closing the socket means: you may go.
 TERMINATE = b"T"
