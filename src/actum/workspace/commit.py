@@ -18,7 +18,7 @@ import json
 import os
 import shutil
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote_from_bytes, unquote_to_bytes
@@ -34,7 +34,7 @@ from actum.workspace.tree import Change, Delta, Entry, Kind, name_of, parent_of
 
 _INTENT = "intent.json"
 _BACKWARD = "backward.json"
-_Owner = Callable[[os.stat_result], tuple[int, int]]
+_Same = tuple[int, int, Entry]  #: device, inode and what is there
 
 
 class WorkspaceDamaged(Fault):
@@ -83,14 +83,35 @@ class Staged:
 
 
 def stage(delta: Delta, engine: Engine, room: Path) -> None:
-    """Put everything that is new into `room`. Only inside of the engine's `show`."""
+    """Put everything that is new into `room`. Only inside of the engine's `show`.
+
+    Names of one file stay names of one file, among those that changed.
+    """
     new = room / "new"
     new.mkdir(mode=0o700)
     folder = os.open(new, files.FOLDER_FLAGS)
+    staged: dict[_Same, bytes] = {}
     try:
         for number, change in enumerate(delta):
             if change.after is not None and change.after.kind in (Kind.FILE, Kind.LINK):
-                _bring(change.path, engine.shown, b"%d" % number, folder, engine.owner)
+                _stage(change.path, change.after, engine, b"%d" % number, folder, staged)
+    finally:
+        os.close(folder)
+
+
+def _stage(
+    path: bytes, after: Entry, engine: Engine, name: bytes, target: int, staged: dict[_Same, bytes]
+) -> None:
+    folder = files.open_folder(parent_of(path), engine.shown)
+    try:
+        look = os.stat(name_of(path), dir_fd=folder, follow_symlinks=False)
+        # With the entry: an overlay may show one inode number for what was one file once.
+        same = (look.st_dev, look.st_ino, after)
+        if look.st_nlink > 1 and same in staged:
+            os.link(staged[same], name, src_dir_fd=target, dst_dir_fd=target, follow_symlinks=False)
+            return
+        copy_name(name_of(path), look, folder, name, target, engine.owner(look))
+        staged[same] = name
     finally:
         os.close(folder)
 
@@ -146,22 +167,14 @@ def _step(change: Change, wanted: Entry | None, name: bytes) -> Step:
     )
 
 
-def _bring(path: bytes, source: int, name: bytes, target: int, owner: _Owner | None = None) -> None:
-    folder = files.open_folder(parent_of(path), source)
-    try:
-        look = os.stat(name_of(path), dir_fd=folder, follow_symlinks=False)
-        copy_name(name_of(path), look, folder, name, target, owner(look) if owner else None)
-    finally:
-        os.close(folder)
-
-
 def _keep(path: bytes, source: int, name: bytes, target: int) -> None:
     """A second name for what the workspace holds now; a copy where the kernel gives none."""
     folder = files.open_folder(parent_of(path), source)
     try:
         os.link(name_of(path), name, src_dir_fd=folder, dst_dir_fd=target, follow_symlinks=False)
     except OSError:
-        _bring(path, source, name, target)
+        look = os.stat(name_of(path), dir_fd=folder, follow_symlinks=False)
+        copy_name(name_of(path), look, folder, name, target)
     finally:
         os.close(folder)
 
@@ -270,9 +283,14 @@ def _take(name: bytes, folder: int, found: Kind) -> None:
 
 def _open_up(name: bytes, folder: int) -> None:
     """A folder without permissions can be neither listed nor filled by its own owner."""
-    mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
-    if mode & 0o700 != 0o700:
-        os.chmod(name, stat.S_IMODE(mode) | 0o700, dir_fd=folder)
+    # By descriptor: a link that somebody puts in its place meanwhile is not followed.
+    below = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        mode = os.fstat(below).st_mode
+        if mode & 0o700 != 0o700:
+            os.chmod(f"/proc/self/fd/{below}", stat.S_IMODE(mode) | 0o700)
+    finally:
+        os.close(below)
 
 
 def _make_folder(step: Step, base: int) -> None:
@@ -323,8 +341,13 @@ def _set_mode(step: Step, base: int) -> None:
         os.chmod(base, step.mode)
         return
     with _parent(step.path, base) as folder:
-        if folder is not None:
-            os.chmod(name_of(step.path), step.mode, dir_fd=folder)
+        if folder is None:
+            return
+        below = os.open(name_of(step.path), files.FOLDER_FLAGS, dir_fd=folder)
+        try:
+            os.fchmod(below, step.mode)
+        finally:
+            os.close(below)
 
 
 @contextlib.contextmanager

@@ -82,7 +82,12 @@ class CopyEngine:
         # Holes that were there are still holes; what is new fits the room.
         scale = Scale(self._ground.cap_bytes + self._copied_bytes)
         found = listing(self.shown, self._ground.left_out, scale)
-        changes = difference(index.below(b""), found)
+        # A pipe or socket could not be copied; that it is not there was not the agent's doing.
+        changes = tuple(
+            change
+            for change in difference(index.below(b""), found)
+            if change.after or not change.before or change.before.kind is not Kind.OTHER
+        )
         if known is not None and known.mode != files.permissions(top):
             changed_top = Change(b"", known, known._replace(mode=files.permissions(top)))
             return (changed_top, *changes)

@@ -36,12 +36,12 @@ from actum.workspace.tree import (
 )
 
 #: Of the tables; another one's are dropped, for everything in them can be found again.
-_VERSION = 3
+_VERSION = 4
 _SCHEMA = f"""
 CREATE TABLE IF NOT EXISTS folders (
-    path BLOB PRIMARY KEY, names BLOB NOT NULL, lines BLOB NOT NULL, lengths BLOB NOT NULL,
+    path BLOB NOT NULL UNIQUE, names BLOB NOT NULL, lines BLOB NOT NULL, lengths BLOB NOT NULL,
     stamps BLOB NOT NULL
-) STRICT, WITHOUT ROWID;
+) STRICT; -- with a rowid: rows are large, and a search in their own tree would read its way
 CREATE TABLE IF NOT EXISTS top (
     one INTEGER PRIMARY KEY CHECK (one = 1), mode INTEGER NOT NULL, digest BLOB NOT NULL,
     strangers INTEGER NOT NULL, boot TEXT NOT NULL, scanned_s INTEGER NOT NULL

@@ -192,3 +192,34 @@ def test_the_delta_is_the_difference_and_is_committed_and_undone_exactly(
             assert space.scan().state == before
 
     apart(work)
+
+
+@pytest.mark.parametrize("kind", [OverlayEngine, CopyEngine])
+def test_the_right_to_be_somebody_else_is_not_brought_in(tmp_path: Path, kind: type) -> None:
+    def work() -> None:
+        base = tmp_path / "base"
+        home = base / ".actum"
+        home.mkdir(parents=True)
+        (base / "old").write_text("old")
+        space = Space(home, base)
+        space.scan()
+        room = space.room("one")
+        ground = Ground(base=base, place=base, room=room, home=home, skip=space.skip)
+        engine = kind(ground)
+        try:
+            with engine.show(), space.index() as index:
+                for name in ("old", "new"):
+                    (base / name).write_text(name * 2)
+                    (base / name).chmod(0o6755)
+                (base / "folder").mkdir()
+                (base / "folder").chmod(0o2777)
+                delta = engine.delta(index)
+                commit.stage(delta, engine, room)
+        finally:
+            engine.close()
+        space.change(room, commit.keep(delta, base, room), {}, lambda record: None)
+
+    apart(work)
+    modes = {name: os.stat(tmp_path / "base" / name).st_mode & 0o7777 for name in ("old", "new")}
+    assert modes == {"old": 0o755, "new": 0o755}
+    assert os.stat(tmp_path / "base/folder").st_mode & 0o7777 == 0o777

@@ -153,7 +153,8 @@ def make_capsule(delta: Delta, trace: tuple[ToolOp, ...], outputs: Container[str
         odd=tuple(
             shown(change.path)
             for change in delta
-            if change.after is not None and change.after.kind is Kind.OTHER
+            # Nor can one that was there be put back by an undo.
+            if any(each and each.kind is Kind.OTHER for each in (change.before, change.after))
         ),
     )
 
