@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from actum.contract.canonical import sha256_bytes
 from actum.contract.model import Json
@@ -16,6 +18,11 @@ from actum.store.database import Database
 from actum.store.keys import PublicKey
 
 PREDICATE_TYPE = "urn:actum:work-receipt:v1"
+_ROWS = (
+    "SELECT work_receipts.receipt_id, envelope, sha256, status, before_hash, after_hash, record"
+    " FROM work_receipts LEFT JOIN work_runs USING (run_id)"
+    " LEFT JOIN audit ON audit.seq = final_seq"
+)
 
 
 def work_receipts(database: Database) -> dict[int, str]:
@@ -27,13 +34,53 @@ def work_receipts(database: Database) -> dict[int, str]:
 
 def work_findings(database: Database, trusted: Mapping[str, PublicKey]) -> Iterator[Finding]:
     """Every work receipt: its bytes, its signature, and that run and log tell the same."""
+    if _there(database):
+        yield from _row_findings(database.rows(f"{_ROWS} ORDER BY final_seq"), trusted)
+
+
+def one_work_receipt(
+    database: Database, trusted: Mapping[str, PublicKey], receipt_id: str
+) -> tuple[Finding, ...]:
+    """The same for one receipt; nothing if no work item has it."""
     if not _there(database):
-        return
-    for receipt_id, envelope, digest, status, before, after, record in database.rows(
-        "SELECT work_receipts.receipt_id, envelope, sha256, status, before_hash, after_hash, record"
-        " FROM work_receipts LEFT JOIN work_runs USING (run_id)"
-        " LEFT JOIN audit ON audit.seq = final_seq ORDER BY final_seq"
-    ):
+        return ()
+    rows = database.rows(f"{_ROWS} WHERE work_receipts.receipt_id = ?", (receipt_id,))
+    return tuple(_row_findings(rows, trusted))
+
+
+def work_file_findings(
+    envelope: Mapping[str, Json], trusted: Mapping[str, PublicKey], database: Database | None
+) -> tuple[Finding, ...]:
+    """A work receipt from a file: its signature, and that the store, if there is one, keeps it."""
+    try:
+        predicate = read_work_receipt(envelope, trusted)
+    except VerificationFailed as error:
+        return (Finding("work receipt", "signature", False, error.message),)
+    receipt_id = str(predicate["receipt_id"])
+    subject = f"work receipt {receipt_id}"
+    signed = Finding(subject, "signature", True)
+    if database is None:
+        open_questions = "not checked without its home: run, audit log"
+        return (signed, Finding(subject, "alone", True, open_questions))
+    known = one_work_receipt(database, trusted, receipt_id)
+    row = database.row("SELECT envelope FROM work_receipts WHERE receipt_id = ?", (receipt_id,))
+    kept = row is not None and json.loads(row[0])["payload"] == envelope["payload"]
+    return (signed, judged(subject, "kept", kept, "this home has no such receipt"), *known)
+
+
+def is_work_receipt(envelope: Mapping[str, Json]) -> bool:
+    """What it says it is; whether that is so, its signature tells."""
+    try:
+        statement = json.loads(base64.b64decode(str(envelope.get("payload")), validate=True))
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(statement, dict) and statement.get("predicateType") == PREDICATE_TYPE
+
+
+def _row_findings(
+    rows: Iterable[tuple[Any, ...]], trusted: Mapping[str, PublicKey]
+) -> Iterator[Finding]:
+    for receipt_id, envelope, digest, status, before, after, record in rows:
         subject = f"work receipt {receipt_id}"
         intact = sha256_bytes(envelope.encode()) == digest
         yield judged(subject, "stored bytes", intact, "they are not those that were stored")

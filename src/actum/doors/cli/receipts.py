@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import click
@@ -41,12 +42,15 @@ def list_receipts(limit: int) -> int:
 @command.command("show")
 @click.argument("wanted", metavar="ID")
 def show_receipt(wanted: str) -> int:
-    """One receipt, by its id or by that of its execution."""
+    """One receipt, by its id or by that of its execution; also of a work item, by its id."""
     with words.open_runtime() as runtime:
+        of_work = runtime.workshop.records.envelope(wanted)
+        if of_work is not None:
+            return _show_work(wanted, of_work)
         receipts = runtime.rooms.receipts
         kept = find(receipts, wanted)
         path = receipts.export(kept.receipt_id)
-    statement = _statement(kept)
+    statement = _statement(kept.envelope)
     if words.wants_json():
         say.document(
             {
@@ -72,13 +76,24 @@ def find(receipts: Receipts, wanted: str) -> KeptReceipt:
     return of_execution[-1] if of_execution else receipts.find(wanted)
 
 
-def _statement(kept: KeptReceipt) -> dict[str, Json]:
-    statement: dict[str, Json] = json.loads(base64.b64decode(kept.envelope["payload"]))
+def _show_work(receipt_id: str, envelope: dict[str, Json]) -> int:
+    statement = _statement(envelope)
+    if words.wants_json():
+        told = {"receipt_id": receipt_id, "statement": statement, "envelope": envelope}
+        say.document(told)
+        return exit_codes.SUCCESS
+    say.line(json.dumps(statement, indent=2, ensure_ascii=False))
+    say.aside(f"actum: `actum verify {receipt_id}` checks it.")
+    return exit_codes.SUCCESS
+
+
+def _statement(envelope: Mapping[str, Json]) -> dict[str, Json]:
+    statement: dict[str, Json] = json.loads(base64.b64decode(str(envelope["payload"])))
     return statement
 
 
 def _brief(kept: KeptReceipt) -> dict[str, Json]:
-    predicate = _statement(kept)["predicate"]
+    predicate = _statement(kept.envelope)["predicate"]
     return {
         "receipt_id": kept.receipt_id,
         "execution_id": kept.execution_id,

@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     help="Hold a checkpoint that was kept elsewhere against the audit log.",
 )
 def command(target: str | None, everything: bool, key: Path | None, checkpoint: Path | None) -> int:
-    """Check a receipt, by its id, its execution's id or its file; without one, the latest.
+    """Check a receipt, by its id, its execution's id or its file; without one, the latest of an
+    execution. Receipts of work items too.
 
     Looks at the signature, the evidence and files it signs, the trace and the audit log. FILE may
     also be a proof made by `actum audit prove`.
@@ -107,6 +108,7 @@ def _opened() -> Iterator[_Home]:
 def _alone(target: str | None, key: Path) -> tuple[Finding, ...]:
     from actum.evidence.proof import check_proof, is_proof
     from actum.evidence.verify import read_receipt_file, verify_file
+    from actum.evidence.work_findings import is_work_receipt, work_file_findings
     from actum.store.keys import PublicKey
 
     if target is None:
@@ -116,6 +118,8 @@ def _alone(target: str | None, key: Path) -> tuple[Finding, ...]:
     document = read_receipt_file(Path(target))
     if is_proof(document):
         return tuple(check_proof(document, trusted))
+    if is_work_receipt(document):
+        return (_read_as(target), *work_file_findings(document, trusted, None))
     return verify_file(Path(target), trusted)
 
 
@@ -124,12 +128,19 @@ def _findings(
 ) -> tuple[Finding, ...]:
     from actum.evidence.proof import check_proof, is_proof
     from actum.evidence.verify import Verifier, read_receipt_file, verify_receipt
+    from actum.evidence.work_findings import (
+        is_work_receipt,
+        one_work_receipt,
+        work_file_findings,
+    )
 
     receipts, trusted = home.receipts, home.trusted
     if target is not None and Path(target).is_file():
         document = read_receipt_file(Path(target))
         if is_proof(document):
             return (_read_as(target), *check_proof(document, trusted))
+        if is_work_receipt(document):
+            return (_read_as(target), *work_file_findings(document, trusted, home.database))
         named = verify_receipt(document, trusted, home.database, home.blobs)
         return (_read_as(target), *named)
     verifier = Verifier(
@@ -143,6 +154,8 @@ def _findings(
         return (*verifier.verify_all(kept_elsewhere), *(copy for copy in copies if copy))
     if kept_elsewhere is not None:
         return verifier.verify_log(kept_elsewhere)
+    if target is not None and (of_work := one_work_receipt(home.database, trusted, target)):
+        return of_work
     kept = receipts.latest(1) if target is None else (find(receipts, target),)
     if not kept:
         raise click.UsageError("There is no receipt yet. `actum exec` makes one.")
