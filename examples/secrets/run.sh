@@ -1,6 +1,7 @@
 #!/bin/sh
 # A tool is given a key for one execution. Usage: examples/secrets/run.sh NEW_FOLDER
 set -eu
+: "${1:?name a folder to make: examples/secrets/run.sh NEW_FOLDER}"
 here=$(cd "$(dirname "$0")" && pwd)
 actum init "$1" --runner local > /dev/null
 cd "$1"

@@ -5,11 +5,13 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
+import pty
+import subprocess
 import uuid
 
 import pytest
 
-from .terminal import Answer, Terminal, alive, eventually, unique_nap
+from .terminal import COMMAND, Answer, Terminal, alive, eventually, unique_nap
 
 pytestmark = pytest.mark.sandbox
 
@@ -229,3 +231,18 @@ def test_the_json_document_has_the_promised_keys(project: Terminal):
         *("status", "exit_code", "stdout", "stderr", "artifacts", "duration_ms", "error_reason"),
     }
     assert refused["result"] is None
+
+
+@pytest.mark.parametrize(("said", "shown"), [("a", b"a\r\nactum: "), ("a\\n", b"a\r\nactum: ")])
+def test_on_a_screen_what_we_say_begins_on_a_line_of_its_own(
+    fresh: Terminal, said: str, shown: bytes
+) -> None:
+    (fresh.folder / "script").write_text(f"printf '{said}'")
+    screen, ours = pty.openpty()
+    try:
+        command = [*COMMAND, "exec", "shell", "--stdin", "script"]
+        subprocess.run(command, cwd=fresh.folder, stdout=ours, stderr=ours, check=True)
+        assert os.read(screen, 65_536).startswith(shown)
+    finally:
+        os.close(screen)
+        os.close(ours)

@@ -25,7 +25,7 @@ def test_notes_are_kept_while_the_runtime_is_open(
     create(root, RunnerKind.LOCAL, by="user:test", date="2026-11-15")
     shutil.copytree(EXAMPLE, root / "tools" / "notes")
     keyring = Keyring.open(root / ".actum")
-    approve(root, keyring, "TL-310", by="user:other", evidence="e", date="2026-11-15")
+    approve(root, keyring, "TL-320", by="user:other", evidence="e", date="2026-11-15")
     monkeypatch.chdir(root)
     # As the page has it.
     (program,) = (EXAMPLE / "README.md").read_text().split("```python\n")[1:]

@@ -173,7 +173,9 @@ class _Answers:
             "outcome": result.outcome.value,
             "execution_id": result.execution_id,
             "receipt_id": result.receipt_id,
-            "message": "; ".join(violation.message for violation in result.violations),
+            "message": "; ".join(
+                f"{broken.code} {broken.field}: {broken.message}" for broken in result.violations
+            ),
             "result": None
             if ran is None
             else {

@@ -159,8 +159,9 @@ class Workshop:
         if kept is None:
             raise Refused(
                 "WORK_RUN_UNKNOWN",
-                f"run_id: there is no run {run_id[:80]!r} in this home.",
-                remedy="It stands in the receipt, as `run_id`.",
+                f"No work item here has a run or a receipt {run_id[:80]!r}.",
+                remedy="`actum work` and `actum item run` tell the id of the receipt, in full; the"
+                " run's own stands in it, as `run_id`.",
             )
         return kept
 

@@ -4,6 +4,7 @@
     actum-tool call TOOL [ARGUMENT...] [-p NAME=VALUE]... [--stdin]
     actum-tool mcp                          the same tools as an MCP server on stdin and stdout
 
+A VALUE is JSON if it can be read as JSON (7 is a number, '"7"' is text), and text otherwise.
 Exits with the tool's own code; 3 if the call was refused, 70 if the work item is over.
 """
 

@@ -38,7 +38,7 @@ def command(*, save: Path | None, whose_code: str, wait: str | None, **given: An
 
     \b
     actum exec shell --stdin script.sh
-    actum exec ripgrep -p pattern='fn \\w+' -p ignore_case=true
+    actum exec ripgrep -p pattern='fn \\w+' -p path=src
     actum exec git:log -- --oneline
     actum exec -f contract.yaml
     """

@@ -88,8 +88,8 @@ def do_again(run_id: str, folder: Path) -> int:
     return exit_codes.SUCCESS
 
 
-def tell_result(result: RunResult) -> None:
-    mark = "✅ Work item complete" if result.status == "success" else "❌ Work item failed"
+def tell_result(result: RunResult, *, done: str = "Work item complete") -> None:
+    mark = f"✅ {done}" if result.status == "success" else "❌ Work item failed"
     reason = result.error or result.denial_reason
     say.line(f"{mark}: {result.receipt_id if reason is None else reason}")
     for sign, paths in (
@@ -99,6 +99,8 @@ def tell_result(result: RunResult) -> None:
     ):
         for path in paths:
             say.line(f"  {sign} {path}")
+    if result.status == "success" and not result.metrics.delta_size:
+        say.line("  (nothing changed)")
     say.line(f"Output hash: {result.output_hash}")
     say.line(f"Receipt: {result.receipt_path}")
     if result.proof_script is not None:

@@ -42,6 +42,7 @@ class Live:
         self._queue: deque[tuple[int, bytes]] = deque()
         self._waiting_bytes = 0
         self._passed = 0
+        self._ends_in = b""
         self._ended = False
         self._lost = False
         self._thread: threading.Thread | None = None
@@ -56,6 +57,7 @@ class Live:
             if self._lost:
                 return
             self._queue.append((_DESCRIPTORS[stream], content))
+            self._ends_in = content[-1:]
             self._waiting_bytes += len(content)
             self._changed.notify_all()
             if self._thread is None:
@@ -70,9 +72,14 @@ class Live:
             self._changed.notify_all()
 
     def drain(self) -> None:
-        """Returns when everything has been passed on, however long its reader takes."""
+        """Returns when everything has been passed on, however long its reader takes.
+
+        Where what we say comes on the same screen, it begins on a line of its own.
+        """
         if self._thread is not None and not self._lost:
             self._thread.join()
+            if self._ends_in not in (b"", b"\n") and os.isatty(1) and os.isatty(2):
+                os.write(2, b"\n")
 
     def _lose(self) -> None:
         self._lost = True

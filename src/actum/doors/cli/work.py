@@ -27,6 +27,7 @@ _WORST = ("failure", "timeout", "denied", "success")
 @click.option(
     "--at-once",
     type=click.IntRange(1, 64),
+    metavar="N",
     default=None,
     help="Items at work at the same time.  [default: twice the processors]",
 )
@@ -97,7 +98,9 @@ def _rehearse(runtime: Runtime, items: tuple[Any, ...]) -> int:
         told[item.id] = answer
         if not words.wants_json():
             reason = f": {answer['reason']}" if answer["reason"] else ""
-            say.line(f"{_MARKS[answer['status']]} {item.id} would be {answer['status']}{reason}")
+            say.line(
+                f"{_MARKS[answer['status']]} {item.id} would end as {answer['status']}{reason}"
+            )
             for change in answer["changes"]:
                 say.line(f"  {change['action']} {change['path']}")
                 for line in change["diff"].splitlines():

@@ -141,6 +141,15 @@ class WorkRecords:
             is not None
         )
 
+    def undo_of(self, run_id: str) -> str | None:
+        """The receipt by which a run was last taken back."""
+        row = self._database.row(
+            "SELECT receipt_id FROM work_runs WHERE status = 'success' AND agent_sha256 = ''"
+            " AND item_id = 'undo:' || ? ORDER BY ended_at DESC LIMIT 1",
+            (run_id,),
+        )
+        return None if row is None else str(row[0])
+
     def of_receipt(self, receipt_id: str) -> str | None:
         """The run that a receipt is about."""
         row = self._database.row(

@@ -64,7 +64,7 @@ def undo(kept: KeptRun, with_: Undoing) -> RunResult:
             state = index.scan(space.base, space.skip).state.hash
             steps, old = space.backward(kept.run_id)
             delta = _delta(steps, index)
-            _require_untouched(delta, index, _left_by(kept, with_))
+            _require_untouched(delta, index, _left_by(kept, with_), records.undo_of(kept.run_id))
             records.open(before)
             room = space.room(before.run_id)
             shutil.copytree(old, room / "new", symlinks=True)
@@ -98,7 +98,9 @@ def _item(kept: KeptRun) -> WorkItem:
     )
 
 
-def _require_untouched(delta: Delta, index: Index, left: Mapping[str, Json]) -> None:
+def _require_untouched(
+    delta: Delta, index: Index, left: Mapping[str, Json], undone: str | None
+) -> None:
     """Of what the run left, everything is as it was, and nothing came into what goes."""
     told = {shown(change.path) or ".": told_of(change.before) for change in delta}
     changed = [name for name in told if name in left and told[name] != left[name]]
@@ -109,7 +111,8 @@ def _require_untouched(delta: Delta, index: Index, left: Mapping[str, Json]) -> 
         listed = ", ".join(changed[:5]) + (" …" if len(changed) > 5 else "")
         raise Refused(
             "UNDO_STALE",
-            f"Changed since that run: {listed}.",
+            f"Changed since that run: {listed}."
+            + (f" It was taken back already, by receipt {undone}." if undone else ""),
             remedy="Undo the newer runs first, newest first; edits by hand have to be taken back"
             " by hand.",
         )
