@@ -19,9 +19,9 @@ import pytest
 from actum import Result, Runtime
 from actum.contract.model import RunnerKind
 from actum.runners.local import LocalRunner
-from actum.sandbox import wire
 from actum.sandbox.cgroup import Layout
-from actum.sandbox.host import Spawner
+from actum.sandbox.host import Spawner, _Member
+from actum.value import plain
 
 pytestmark = [pytest.mark.sandbox, pytest.mark.soak]
 
@@ -56,11 +56,11 @@ class Held:
     def now(cls, runtime: Runtime) -> Held:
         below = _below(os.getpid())
         spawner = _spawner_of(runtime)
-        heard_of = len(spawner._members)
-        ready = heard_of + len(spawner._asked)  # once settled, those asked for are made, too
+        heard_of = [*spawner._members]
+        ready = len(heard_of) + len(spawner._asked)  # once settled, those asked for are made, too
         own = _namespaces(below[0])
         return cls(
-            descriptors=len(os.listdir("/proc/self/fd")) - heard_of * _DESCRIPTORS,
+            descriptors=len(os.listdir("/proc/self/fd")) - sum(map(_descriptors, heard_of)),
             spawner_descriptors=len(os.listdir(f"/proc/{below[0]}/fd")),
             threads=len(os.listdir("/proc/self/task")),
             processes=len(below) - ready * _PROCESSES,
@@ -72,9 +72,15 @@ class Held:
         )
 
 
-#: Of one sandbox that is ready: what the host holds of it once it has heard of it, the init and the
-#: process that will be the tool, and their namespaces (pid, mnt, net, ipc, uts, cgroup).
-_DESCRIPTORS, _PROCESSES, _NAMESPACES = wire.OOM + 1, 2, 6
+#: Of one sandbox that is ready: the init and the process that will be the tool; their namespaces
+#: (pid, mnt, net, ipc, uts, cgroup).
+_PROCESSES, _NAMESPACES = 2, 6
+
+
+def _descriptors(member: _Member) -> int:
+    """What the host holds of one that it has heard of: every number there is a descriptor."""
+    numbers = [*plain(member.sandbox).values(), member.trees, member.cgroup.oom_event]
+    return 1 + sum(isinstance(number, int) and number >= 0 for number in numbers)
 
 
 def _spawner_of(runtime: Runtime) -> Spawner:

@@ -106,7 +106,8 @@ class WarmInterpreters:
         self._waiting: dict[Shape, list[Warm]] = {}
         self._wanted: dict[Shape, int] = {}  #: more of those that were missed
         self._guard = threading.Lock()
-        self._orders: queue.SimpleQueue[tuple[Shape, Launch] | None] = queue.SimpleQueue()
+        self._due: dict[Shape, Launch] = {}  #: to be refilled, and how
+        self._orders: queue.SimpleQueue[Shape | None] = queue.SimpleQueue()  #: one for each
         self._worker: threading.Thread | None = None
         self._closed = False
         self._asked = 0.0  #: when somebody came last
@@ -134,19 +135,26 @@ class WarmInterpreters:
             if self._worker is None:
                 self._worker = threading.Thread(target=self._work, name="actum-refill", daemon=True)
                 self._worker.start()
-        self._orders.put((shape, launch))
+            known = shape in self._due
+            self._due[shape] = launch
+        if not known:
+            self._orders.put(shape)
 
     def _work(self) -> None:
+        looked = time.monotonic()
         while True:
-            try:
-                order = self._orders.get(timeout=_LOOK_S if self._any() else None)
-            except queue.Empty:
+            if time.monotonic() - looked >= _LOOK_S:
                 self._end_busy()
+                looked = time.monotonic()
+            try:
+                shape = self._orders.get(timeout=_LOOK_S if self._any() else None)
+            except queue.Empty:
                 continue
-            if order is None:
+            if shape is None:
                 return
-            shape, launch = order
             self._await_quiet()
+            with self._guard:
+                launch = self._due.pop(shape)
             self._make_room(shape)
             while self._wanting(shape):
                 self._await_quiet()  # somebody may have come while the last one was made
