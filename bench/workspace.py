@@ -61,8 +61,7 @@ def _make(base: Path, size: int) -> list[Path]:
 
 def _one_size(folder: Path, size: int) -> dict[str, float]:
     base = folder / "base"
-    files = _make(base, size)
-    picked = files[:: max(1, size // CHANGED)][:CHANGED]
+    picked = _make(base, size)[:: max(1, size // CHANGED)][:CHANGED]
     times: dict[str, list[float]] = defaultdict(list)
     _items(base, picked, times)
     _actum(folder, base, picked, times)

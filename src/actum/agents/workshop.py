@@ -10,6 +10,7 @@ import contextlib
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -78,6 +79,7 @@ class Workshop:
             "run_id": run_id,
             "item": parsed.document(),
             "engine": engine,
+            "asked_ns": time.clock_gettime_ns(time.CLOCK_BOOTTIME),
         }
         try:
             return RunResult.read(process.ask(order, hear)["result"])
@@ -101,7 +103,8 @@ class Workshop:
         if order["do"] == "again":
             base = Path(order["base"])
             return {"state": execute_again(item, agent, self._shop(base, order["engine"]))}
-        shop = replace(self._shop(self.root, order["engine"]), tell=tell)
+        shop = self._shop(self.root, order["engine"])
+        shop = replace(shop, tell=tell, asked_ns=order["asked_ns"])
         return {"result": execute_work_item(item, agent, shop, order["run_id"]).document()}
 
     def agent(self, agent_id: str) -> Agent:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from actum.errors import Refused
 from actum.evidence.owner import this_boot
-from actum.value import field, value
+from actum.value import field, replace, value
 from actum.workspace import files
 from actum.workspace.packed import STAMP_BYTES, UNKNOWN, Packed, packed_names
 from actum.workspace.stamps import Looker, Stamped, proves
@@ -36,7 +36,7 @@ from actum.workspace.tree import (
 )
 
 #: Of the tables; another one's are dropped, for everything in them can be found again.
-_VERSION = 4
+_VERSION = 5
 _SCHEMA = f"""
 CREATE TABLE IF NOT EXISTS folders (
     path BLOB NOT NULL UNIQUE, names BLOB NOT NULL, lines BLOB NOT NULL, lengths BLOB NOT NULL,
@@ -44,12 +44,13 @@ CREATE TABLE IF NOT EXISTS folders (
 ) STRICT; -- with a rowid: rows are large, and a search in their own tree would read its way
 CREATE TABLE IF NOT EXISTS top (
     one INTEGER PRIMARY KEY CHECK (one = 1), mode INTEGER NOT NULL, digest BLOB NOT NULL,
-    strangers INTEGER NOT NULL, boot TEXT NOT NULL, scanned_s INTEGER NOT NULL
+    strangers INTEGER NOT NULL, boot TEXT NOT NULL, scan_ns INTEGER NOT NULL,
+    current INTEGER NOT NULL
 ) STRICT;
 PRAGMA user_version={_VERSION};
 """
 #: A state that nobody else may change is looked at all the same, so often.
-_SCRUB_AFTER_S = 3_600
+_SCRUB_AFTER_NS = 3_600 * 1_000_000_000
 #: Who deletes folders while they are looked at makes it begin again, so often and no more.
 _TRIES = 5
 #: Of a folder that was not hashed yet.
@@ -74,7 +75,14 @@ class Scanned:
     entries: int
     read: int  #: files whose bytes had to be read
     strangers: int  #: entries of another owner than the topmost folder's
-    looked: bool = True  #: else it was believed, and nothing was counted
+    looked: bool = True  #: else it was believed
+
+
+@value(kw_only=False)
+class _LastScan:
+    scanned: Scanned
+    scan_ns: int  #: when it began
+    current: bool  #: no change was begun since
 
 
 @value(frozen=False, kw_only=False)
@@ -127,15 +135,33 @@ class Index:
         Not if it was written before the last start of the machine (nothing here is synced), nor if
         the last look is long ago. Whether anybody else can write there is for the caller to know.
         """
-        row = self._database.execute("SELECT mode, digest, strangers, boot, scanned_s FROM top")
-        mode, digest, strangers, boot, scanned_s = row.fetchone() or (0, b"", 0, "", 0)
-        age_s = int(time.clock_gettime(time.CLOCK_BOOTTIME)) - scanned_s
-        if boot != this_boot() or age_s > _SCRUB_AFTER_S:
+        last = self._last_scan()
+        if last is None or _now_ns() - last.scan_ns > _SCRUB_AFTER_NS:
             return None
-        state = State(mode, digest)
-        if state.hash != state_hash:
+        if last.scanned.state.hash != state_hash:
             return None
-        return Scanned(state=state, entries=0, read=0, strangers=strangers, looked=False)
+        return replace(last.scanned, looked=False)
+
+    def scanned_since(self, asked_ns: int) -> Scanned | None:
+        """The last scan, if it began after `asked_ns` and no change was begun since.
+
+        Who asked then is told what was there later: as good as a look of their own.
+        """
+        last = self._last_scan()
+        return last.scanned if last and last.current and last.scan_ns >= asked_ns else None
+
+    def _last_scan(self) -> _LastScan | None:
+        row = self._database.execute(
+            "SELECT mode, digest, strangers, boot, scan_ns, current FROM top"
+        ).fetchone()
+        if row is None or row[3] != this_boot():
+            return None
+        scanned = Scanned(state=State(row[0], row[1]), entries=0, read=0, strangers=row[2])
+        return _LastScan(scanned, row[4], bool(row[5]))
+
+    def expect_change(self) -> None:
+        """Before a commit: should it not live to say `accept`, nobody takes this for the state."""
+        self._database.execute("UPDATE top SET current = 0")
 
     def entries(self, folder: bytes) -> Packed:
         """What a folder holds; nothing for one that is not there."""
@@ -182,7 +208,7 @@ class Index:
         raise AssertionError("unreachable")
 
     def _scan(self, anchor: int, skip: frozenset[bytes]) -> Scanned:
-        top, last = os.fstat(anchor), self.state
+        scan_ns, top, last = _now_ns(), os.fstat(anchor), self.state
         looker = Looker(top)
         known = {
             path: Packed(*rest)
@@ -215,7 +241,7 @@ class Index:
         digest = _carried_up(order, known, changed) or (last.digest if last else b"")
         state = State(top.st_mode & 0o777, digest)
         gone = known.keys() - set(order)
-        self._store({**dict.fromkeys(gone), **changed}, state, strangers)
+        self._store({**dict.fromkeys(gone), **changed}, state, (strangers, scan_ns))
         return Scanned(state=state, entries=entries, read=read, strangers=strangers)
 
     def preview(self, delta: Delta) -> Preview:
@@ -259,7 +285,7 @@ class Index:
         self,
         folders: Mapping[bytes, Packed | None],
         state: State,
-        strangers: int | None = None,  #: of a scan
+        scan: tuple[int, int] | None = None,  #: strangers, and when it began
     ) -> None:
         self._asked.clear()
         with _transaction(self._database) as cursor:
@@ -272,15 +298,20 @@ class Index:
                         " VALUES (?, ?, ?, ?, ?)",
                         (path, packed.names, packed.lines, packed.lengths, packed.stamps),
                     )
-            if strangers is None:
+            if scan is None:
                 cursor.execute("UPDATE top SET mode = ?, digest = ?", (state.mode, state.digest))
                 return
-            now_s = int(time.clock_gettime(time.CLOCK_BOOTTIME))
             cursor.execute(
-                "INSERT OR REPLACE INTO top (one, mode, digest, strangers, boot, scanned_s)"
-                " VALUES (1, ?, ?, ?, ?, ?)",
-                (state.mode, state.digest, strangers, this_boot(), now_s),
+                "INSERT OR REPLACE INTO top"
+                " (one, mode, digest, strangers, boot, scan_ns, current)"
+                " VALUES (1, ?, ?, ?, ?, ?, 1)",
+                (state.mode, state.digest, scan[0], this_boot(), scan[1]),
             )
+
+
+def _now_ns() -> int:
+    """The same clock for all processes since the machine was started, asleep or not."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
 
 class _transaction:  # noqa: N801 -- reads as a statement

@@ -84,17 +84,25 @@ class Space:
         with self.index() as index:
             return index.scan(self.base, self.skip)
 
-    def seen(self, index: Index, committed: str | None, paths: Iterable[bytes] = ()) -> Scanned:
+    def seen(
+        self,
+        index: Index,
+        committed: str | None,
+        paths: Iterable[bytes] = (),
+        since_ns: int | None = None,
+    ) -> Scanned:
         """The state as it is now. `committed` is the one that the last work item left.
 
         It is believed without a scan if this is said to be nobody else's, is closed to everybody
-        else, and is as the last work item left it, at `paths` for certain.
+        else, and is as the last work item left it, at `paths` for certain. With `since_ns`, what
+        somebody has found who looked after that moment will do.
         """
         if self.exclusive and committed is not None and self._is_private():
             believed = index.believed(committed)
             if believed is not None and all(self._is_known(index, path) for path in paths):
                 return believed
-        return index.scan(self.base, self.skip)
+        found = None if since_ns is None else index.scanned_since(since_ns)
+        return found or index.scan(self.base, self.skip)
 
     def _is_private(self) -> bool:
         top = os.stat(self.base, follow_symlinks=False)

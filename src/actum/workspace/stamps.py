@@ -10,6 +10,7 @@ system calls and a handful of objects.
 from __future__ import annotations
 
 import os
+import stat
 import struct
 
 from actum import kernel
@@ -41,11 +42,9 @@ class Stamped:
         if not self.names:
             return []
         modes = memoryview(self.stamps).cast("I")[_MODE_HALF::_HALVES]
-        return [
-            name
-            for name, mode in zip(self.names, modes, strict=True)
-            if mode & 0o170000 == 0o040000
-        ]
+        if not any(map(stat.S_ISDIR, set(modes))):
+            return []  # as in most folders, whose files have a mode or two
+        return [name for name, mode in zip(self.names, modes, strict=True) if stat.S_ISDIR(mode)]
 
     def kind(self, number: int) -> Kind:
         return files.kind_of(memoryview(self.stamps).cast("I")[number * _HALVES + _MODE_HALF])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
+import threading
 import time
 from pathlib import Path
 
@@ -144,3 +146,68 @@ def _others() -> set[bytes]:
         for name in os.listdir("/")
         if os.stat(f"/{name}", follow_symlinks=False).st_dev == top
     }
+
+
+def _now_ns() -> int:
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
+
+def test_a_scan_serves_those_who_asked_before_it_began(tmp_path: Path, base: Path) -> None:
+    index = Index(tmp_path / "index")
+    assert index.scanned_since(0) is None
+    asked = _now_ns()
+    state = index.scan(base).state
+    found = index.scanned_since(asked)
+    assert found is not None
+    assert found.state == state
+    assert index.scanned_since(_now_ns()) is None
+
+
+@pytest.mark.parametrize("accepted", [True, False])
+def test_no_scan_serves_anybody_once_a_change_was_begun(
+    tmp_path: Path, base: Path, accepted: bool
+) -> None:
+    """Whether or not whoever began it lived to tell."""
+    index = Index(tmp_path / "index")
+    asked = _now_ns()
+    index.scan(base)
+    index.expect_change()
+    if accepted:
+        index.accept(index.preview(()))
+    assert index.scanned_since(asked) is None
+    index.scan(base)
+    assert index.scanned_since(asked) is not None
+
+
+def test_a_scan_of_another_boot_serves_nobody(tmp_path: Path, base: Path) -> None:
+    index = Index(tmp_path / "index")
+    state = index.scan(base).state
+    assert index.believed(state.hash) is not None
+    with sqlite3.connect(tmp_path / "index") as database:
+        database.execute("UPDATE top SET boot = 'another'")
+    database.close()
+    assert index.scanned_since(0) is None
+    assert index.believed(state.hash) is None
+
+
+def test_folders_that_come_and_go_during_a_scan_do_not_end_it(tmp_path: Path, base: Path) -> None:
+    stop = threading.Event()
+
+    def restless() -> None:
+        while not stop.is_set():
+            (base / "come").mkdir()
+            (base / "come" / "file").write_text("x")
+            shutil.rmtree(base / "come")
+            time.sleep(0.002)
+
+    thread = threading.Thread(target=restless)
+    index = Index(tmp_path / "index")
+    still = index.scan(base).state
+    thread.start()
+    try:
+        for _ in range(100):
+            index.scan(base)
+    finally:
+        stop.set()
+        thread.join()
+    assert index.scan(base).state == still

@@ -85,7 +85,7 @@ def require_mergeable(run: Run, index: Index, shop: Shop, now: str) -> None:
 
 
 @contextlib.contextmanager
-def _held_still(run: Run, shop: Shop) -> Iterator[Scanned]:
+def _held_still(run: Run, shop: Shop, since_ns: int | None = None) -> Iterator[Scanned]:
     """The state as it is now, which no other run changes while this is held."""
     space = shop.space
     while True:
@@ -95,14 +95,15 @@ def _held_still(run: Run, shop: Shop) -> Iterator[Scanned]:
         with space.held(alone=False):
             if commit.pending_intent(space.folder) is not None:
                 continue  # a crash in this very moment
-            yield seen(run, shop)
+            yield seen(run, shop, since_ns)
             return
 
 
 @contextlib.contextmanager
 def _frozen(run: Run, shop: Shop) -> Iterator[Engine]:
-    """Step 1: the state before."""
-    with _held_still(run, shop) as scanned:
+    """Step 1: the state before. Of items that are asked for together, the first looks for all:
+    what is changed between its look and theirs is found before the commit."""
+    with _held_still(run, shop, shop.asked_ns) as scanned:
         run.state = scanned.state.hash
         _require_inputs(run, shop)
         shop.space.room(run.room.name)

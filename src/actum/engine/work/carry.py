@@ -117,6 +117,7 @@ def _committed(run: Run, shop: Shop) -> RunResult | None:
             replay.head_commit(space.base),
         )
         record = records.record(run.before, facts, result, receipt, script)
+        index.expect_change()
         space.change(run.room, staged, record, records.close)
         index.accept(after)
     return result

@@ -40,6 +40,7 @@ class Shop:
     cap_bytes: int
     engine: str = "auto"  #: or ``overlay``, or ``copy``
     test_tool: str = "TL-010"
+    asked_ns: int | None = None  #: when the run was asked for (CLOCK_BOOTTIME)
     tell: Hear | None = None  #: told how far a run has come, and may make it wait
 
 
@@ -108,11 +109,11 @@ def tell(run: Run, shop: Shop, at: str, **more: str) -> None:
         shop.tell({"at": at, "item": run.item.id, "elapsed_ms": elapsed_ms, **more})
 
 
-def seen(run: Run, shop: Shop) -> Scanned:
-    """The workspace's state as it is now."""
+def seen(run: Run, shop: Shop, since_ns: int | None = None) -> Scanned:
+    """The workspace's state as it is now, or was at some moment since."""
     last = shop.records.last_success(shop.space.base)
     with shop.space.index() as index:
-        scanned = shop.space.seen(index, last[0] if last else None)
+        scanned = shop.space.seen(index, last[0] if last else None, since_ns=since_ns)
     run.looked = run.looked and scanned.looked
     return scanned
 

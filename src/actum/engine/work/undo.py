@@ -85,6 +85,7 @@ def undo(kept: KeptRun, with_: Undoing) -> RunResult:
             staged = commit.keep(delta, space.base, room)
             forward = commit.Staged(forward=steps, backward=staged.backward)
             record = records.record(before, facts, result, receipt, None)
+            index.expect_change()
             space.change(room, forward, record, records.close)
             index.accept(after)
     return result
