@@ -77,6 +77,7 @@ PR_SET_DUMPABLE = 4
 PR_SET_NO_NEW_PRIVS = 38
 
 CLONE_PIDFD = 0x00001000
+CLONE_PARENT = 0x00008000
 CLONE_INTO_CGROUP = 0x2_0000_0000
 SYS_CLONE = 56
 
@@ -263,6 +264,23 @@ def clone_process(flags: int) -> tuple[int, int]:
         None,
     )
     return _checked(result, "clone"), pidfd.value
+
+
+def clone_sibling() -> int:
+    """Fork a process whose parent is our parent; its number here, 0 in the new process.
+
+    Only for a single-threaded process, as `clone_process`, and not for the first of a namespace.
+    """
+    ctypes.set_errno(0)
+    result = _locked.syscall(
+        ctypes.c_long(SYS_CLONE),
+        ctypes.c_ulong(CLONE_PARENT | signal.SIGCHLD),
+        None,
+        None,
+        None,
+        None,
+    )
+    return _checked(result, "clone")
 
 
 def clone_into_cgroup(folder: int) -> int:

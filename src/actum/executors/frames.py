@@ -23,8 +23,9 @@ REPLY = struct.Struct("!BI")
 #: The executor's code carries this name, so that a line number can be found in a traceback.
 FILE_NAME = "<executor>"
 
-#: Order of descriptors in the message that orders a child.
-CONTROL, DATA = 0, 1
+#: The host asks the zygote for a child and gets three descriptors: the process itself, the line on
+#: which its end is reported, and its data.
+ORDER, UP = b"child", b"up"
 
 
 def request(

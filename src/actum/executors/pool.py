@@ -68,16 +68,19 @@ class Reply:
 class Child:
     """One process, for one call."""
 
-    def __init__(self, control: socket.socket, data: socket.socket) -> None:
+    __slots__ = ("_control", "_data", "_pidfd")
+
+    def __init__(self, pidfd: int, control: int, data: int) -> None:
+        self._pidfd = pidfd
         self._control = control
         self._data = data
-        self._pidfd = -1
 
     def call(self, request: bytes, *, timeout_s: float, max_reply_bytes: int) -> Reply:
         """Send the request and read the answer. The child is dead or dying when this returns."""
         deadline = time.monotonic() + timeout_s
         try:
-            reply = self._exchange(request, deadline, max_reply_bytes)
+            self._send(request, deadline)
+            reply = self._receive(deadline, max_reply_bytes)
         except TimeoutError:
             reply = Reply(End.TIMED_OUT)
         except (BrokenPipeError, ConnectionResetError):
@@ -94,14 +97,20 @@ class Child:
         self._kill()
         return reply
 
-    def _exchange(self, request: bytes, deadline: float, max_reply_bytes: int) -> Reply | None:
-        self._data.settimeout(max(deadline - time.monotonic(), 0.001))
-        self._data.sendall(request)
+    def _send(self, request: bytes, deadline: float) -> None:
+        sent = 0
+        while sent < len(request):
+            try:
+                sent += os.write(self._data, memoryview(request)[sent:])
+            except BlockingIOError:
+                _wait(self._data, select.POLLOUT, deadline)
+
+    def _receive(self, deadline: float, max_reply_bytes: int) -> Reply | None:
         received = bytearray()
         kind, wanted = -1, frames.REPLY.size
         while len(received) < wanted:
-            self._data.settimeout(max(deadline - time.monotonic(), 0.001))
-            part = self._data.recv(_PART_BYTES)
+            _wait(self._data, select.POLLIN, deadline)
+            part = os.read(self._data, _PART_BYTES)
             if not part:
                 return None
             received += part
@@ -117,43 +126,21 @@ class Child:
         """Wait until the process is gone. Whoever takes a child finishes or retires it."""
         if self._pidfd >= 0:
             self._await_death()
-        self._data.close()
-        self._control.close()
+        self._close()
 
     def is_gone(self) -> bool:
         """Whether the process was seen to end; never waits."""
-        if self._pidfd >= 0:
-            poll = select.poll()  # select() knows no descriptor beyond 1023
-            poll.register(self._control, select.POLLIN)
-            if not poll.poll(0):
-                return False
-        self.finish()
+        try:
+            os.read(self._control, _CONTROL_BYTES)
+        except BlockingIOError:
+            return False
+        self._close()
         return True
 
     def discard(self) -> None:
-        """Let go of a child; an unused one ends by itself when it finds nobody to read from."""
-        if self._pidfd >= 0:
-            self._kill()
-            os.close(self._pidfd)
-            self._pidfd = -1
-        self._data.close()
-        self._control.close()
-
-    def await_start(self) -> None:
-        """Until the zygote says that the process is there, or is not there to say so."""
-        rights = array.array("i")
-        self._control.settimeout(_DEATH_S)
-        try:
-            word, ancillary, _flags, _address = self._control.recvmsg(
-                _CONTROL_BYTES, socket.CMSG_SPACE(rights.itemsize), socket.MSG_CMSG_CLOEXEC
-            )
-        except (TimeoutError, ConnectionResetError) as error:
-            raise _zygote_gone() from error
-        for _level, _kind, data in ancillary:
-            rights.frombytes(data)
-        if word != b"up" or not rights:
-            raise _zygote_gone()
-        self._pidfd = rights[0]
+        """Let go of a child, whatever it is doing."""
+        self._kill()
+        self._close()
 
     def _kill(self) -> None:
         try:
@@ -164,16 +151,30 @@ class Child:
     def _await_death(self) -> int | None:
         """The wait status, told by the zygote, who alone may ask; ``None``: it is gone as well."""
         try:
-            word = self._control.recv(_CONTROL_BYTES)
+            _wait(self._control, select.POLLIN, time.monotonic() + _DEATH_S)
         except TimeoutError as error:
             raise Fault(
                 "An executor's process does not die.",
                 remedy="Look for a process stuck in the kernel; restart Actum.",
             ) from error
-        os.close(self._pidfd)
-        self._pidfd = -1
+        word = os.read(self._control, _CONTROL_BYTES)
         # If the zygote is gone, the kernel has killed its whole namespace with it.
         return int(word) if word else None
+
+    def _close(self) -> None:
+        for descriptor in (self._pidfd, self._control, self._data):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._pidfd = self._control = self._data = -1
+
+
+def _wait(descriptor: int, events: int, deadline: float) -> None:
+    poll = select.poll()  # select() knows no descriptor beyond 1023
+    poll.register(descriptor, events)
+    left_s = deadline - time.monotonic()
+    # Also when there is something to read: who sends byte by byte gains no time by it.
+    if left_s <= 0 or not poll.poll(left_s * 1000):
+        raise TimeoutError
 
 
 def _ended(status: int) -> Reply:
@@ -185,11 +186,14 @@ def _ended(status: int) -> Reply:
     return Reply(End.KILLED if number == signal.SIGKILL else End.DIED)
 
 
-def _zygote_gone() -> SandboxUnavailable:
-    return SandboxUnavailable(
-        "The executors' fork server is gone; the executor was not started.",
-        remedy="Call again; if it stays, `actum doctor` tells what this host lacks.",
-    )
+class _Gone(SandboxUnavailable):
+    """Raised only when the one that replaced it is gone as well."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The executors' fork server is gone; the executor was not started.",
+            remedy="Call again; if it stays, `actum doctor` tells what this host lacks.",
+        )
 
 
 class Pool:
@@ -198,17 +202,20 @@ class Pool:
     def __init__(self, *, ready: int = 4, surroundings: Surroundings | None = None) -> None:
         self._wanted = ready
         self._surroundings = surroundings or Surroundings()
+        # Whoever waits for a child holds the first, so that the others need not wait to order or
+        # to retire one; whoever starts or ends the zygote holds both.
+        self._arrivals = threading.Lock()
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._server: socket.socket | None = None
-        self._idle: deque[Child] = deque()
+        self._ordered = 0  # children that nobody has taken yet
         self._dying: deque[Child] = deque()
         self._walls: tuple[str, ...] = ()
 
     @property
     def walls(self) -> tuple[str, ...]:
         """What holds an executor on this host."""
-        with self._lock:
+        with self._arrivals, self._lock:
             self._ensure_started()
         return self._walls
 
@@ -216,7 +223,7 @@ class Pool:
         self, request: bytes, *, timeout_s: float, max_reply_bytes: int
     ) -> tuple[Child, Reply]:
         """One call in a fresh child. The caller finishes or retires the child."""
-        child = self._started()
+        child = self._take()
         try:
             return child, child.call(request, timeout_s=timeout_s, max_reply_bytes=max_reply_bytes)
         except BaseException:
@@ -237,8 +244,9 @@ class Pool:
         pile up, something is wrong and the oldest is waited for.
         """
         with self._lock:
+            while self._dying and self._dying[0].is_gone():
+                self._dying.popleft()
             self._dying.append(child)
-            self._dying = deque(each for each in self._dying if not each.is_gone())
             oldest = self._dying.popleft() if len(self._dying) > _MOST_DYING else None
         if oldest is not None:
             oldest.finish()
@@ -247,33 +255,50 @@ class Pool:
         """Order what is missing; returns at once. Best called when a call is over, not during."""
         with self._lock:
             try:
-                server = self._ensure_started()
-                while len(self._idle) < self._wanted:
-                    self._idle.append(_order(server))
-            except SandboxUnavailable:
-                self._discard()  # the next call starts anew, and says so if that fails
-
-    def _started(self) -> Child:
-        with self._lock:
-            self._ensure_started()  # if it cannot start at all, that is the answer
-        try:
-            return self._take()
-        except SandboxUnavailable:
-            # The zygote died after the child was ordered. Nothing was sent to it: another serves.
-            with self._lock:
-                self._discard()
-            return self._take()
+                while self._server is not None and self._ordered < self._wanted:
+                    self._order(self._server)
+            except _Gone:
+                return  # whoever calls next starts anew, and is told if that fails
 
     def _take(self) -> Child:
+        with self._arrivals:
+            try:
+                return self._arrived(self._awaited())
+            except _Gone:
+                # The zygote died after the child was ordered. Nothing was sent: another serves.
+                with self._lock:
+                    self._discard()
+                return self._arrived(self._awaited())
+
+    def _awaited(self) -> socket.socket:
+        """Where the next child will come from; it is ordered, and counted as taken."""
         with self._lock:
             server = self._ensure_started()
-            child = self._idle.popleft() if self._idle else _order(server)
+            if not self._ordered:
+                self._order(server)
+            self._ordered -= 1
+        return server
+
+    def _arrived(self, server: socket.socket) -> Child:
+        rights = array.array("i")
         try:
-            child.await_start()
-        except SandboxUnavailable:
-            child.discard()
-            raise
-        return child
+            word, ancillary, _flags, _address = server.recvmsg(
+                _CONTROL_BYTES, socket.CMSG_SPACE(3 * rights.itemsize), socket.MSG_CMSG_CLOEXEC
+            )
+        except (TimeoutError, ConnectionResetError) as error:
+            raise _Gone from error
+        for _level, _kind, data in ancillary:
+            rights.frombytes(data)
+        if word != frames.UP or len(rights) != 3:
+            raise _Gone
+        return Child(*rights)
+
+    def _order(self, server: socket.socket) -> None:
+        try:
+            server.send(frames.ORDER)
+        except (BrokenPipeError, ConnectionResetError) as error:
+            raise _Gone from error
+        self._ordered += 1
 
     def _ensure_started(self) -> socket.socket:
         if self._server is not None and self._process is not None and self._process.poll() is None:
@@ -307,15 +332,16 @@ class Pool:
                 f"The executors' fork server could not set itself up: {''.join(last)}.",
                 remedy="`actum doctor` tells what this host lacks.",
             )
+        ours.settimeout(_DEATH_S)
         self._walls = tuple(json.loads(said))
         return ours
 
     def _discard(self) -> None:
-        for children in (self._idle, self._dying):
-            while children:
-                children.popleft().discard()
+        while self._dying:
+            self._dying.popleft().discard()
+        self._ordered = 0
         if self._server is not None:
-            self._server.close()
+            self._server.close()  # with it go all children that nobody has taken
             self._server = None
         if self._process is not None:
             self._process.wait()
@@ -325,21 +351,5 @@ class Pool:
 
     def close(self) -> None:
         """Hang up; the zygote ends, and the kernel ends everything in its namespace with it."""
-        with self._lock:
+        with self._arrivals, self._lock:
             self._discard()
-
-
-def _order(server: socket.socket) -> Child:
-    control, their_control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    data, their_data = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-    rights = array.array("i", [their_control.fileno(), their_data.fileno()])
-    try:
-        server.sendmsg([b"child"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
-    except (BrokenPipeError, ConnectionResetError) as error:
-        control.close()
-        data.close()
-        raise _zygote_gone() from error
-    finally:
-        their_control.close()
-        their_data.close()
-    return Child(control, data)

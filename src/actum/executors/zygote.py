@@ -23,6 +23,7 @@ _HIDDEN = frozenset({"actum", "locale"})
 _VISIBLE = frozenset(name for name in sys.modules if name.split(".")[0] not in _HIDDEN)
 
 import array
+import contextlib
 import ctypes
 import errno
 import gc
@@ -35,8 +36,8 @@ import socket
 import time
 
 from actum import kernel
-from actum.executors import child, frames, vdso
-from actum.executors.filter import DESCRIPTOR, Filter, compile_filter
+from actum.executors import frames, mould, vdso
+from actum.executors.filter import Filter, compile_filter
 from actum.sandbox import landlock
 
 TYPE_CHECKING = False
@@ -48,8 +49,7 @@ EXECUTOR_ID = 1_900_000_002
 
 #: What one call may use beyond what the zygote itself has mapped.
 MEMORY_BYTES = 256 << 20
-#: A last line behind the host's own deadline, in seconds of processor time.
-_CPU_S = 660
+_ORDER_BYTES = 64
 
 _NAMESPACES = (
     kernel.CLONE_NEWPID
@@ -59,7 +59,7 @@ _NAMESPACES = (
     | kernel.CLONE_NEWUTS
 )
 _ADDR_NO_RANDOMIZE = 0x0040000
-_SYS_CAPSET, _SYS_CLOSE_RANGE = 126, 436
+_SYS_CAPSET = 126
 _CAPABILITIES_V3 = 0x20080522
 
 
@@ -99,8 +99,9 @@ def main(descriptor: int, *, fixed_layout: bool) -> None:
     _forget_the_surroundings()
     gc.collect()
     gc.freeze()
+    mould_pidfd, line = _start_mould(program, address_space)
     server.send(json.dumps(walls).encode())
-    _serve(server, program, address_space)
+    _serve(server, line, mould_pidfd)
 
 
 def _layout_is_fixed() -> bool:
@@ -195,81 +196,63 @@ def _forget_the_surroundings() -> None:
         setattr(time, name, _no_clock)
 
 
-def _serve(server: socket.socket, program: Filter, address_space: int) -> None:
-    rehearsed = child.rehearsal()
+def _start_mould(program: Filter, address_space: int) -> tuple[int, socket.socket]:
+    """(a descriptor of the process, our end of the line to it)."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    pid, pidfd = kernel.clone_process(0)
+    if pid == 0:
+        mould.serve(theirs.fileno(), program, address_space, _VISIBLE)
+    theirs.close()
+    return pidfd, ours
+
+
+def _serve(server: socket.socket, line: socket.socket, mould_pidfd: int) -> None:
     poller = select.poll()
-    poller.register(server, select.POLLIN)
+    for watched in (server.fileno(), mould_pidfd):
+        poller.register(watched, select.POLLIN)
     children: dict[int, tuple[int, socket.socket]] = {}  # pidfd -> (pid, its control socket)
     while True:
         for descriptor, _events in poller.poll():
+            if descriptor == mould_pidfd:
+                return  # without it there are no more children
             if descriptor == server.fileno():
-                order, descriptors = _receive(server)
-                if not order:
+                if not server.recv(_ORDER_BYTES):
                     return
-                pid, pidfd = kernel.clone_process(0)
-                if pid == 0:
-                    _become_child(descriptors[frames.DATA], program, address_space, rehearsed)
-                os.close(descriptors[frames.DATA])
-                control = socket.socket(fileno=descriptors[frames.CONTROL])
+                pid, pidfd, control = _cast(server, line)
                 children[pidfd] = (pid, control)
                 poller.register(pidfd, select.POLLIN)
-                _say(control, b"up", pidfd)
             else:
                 pid, control = children.pop(descriptor)
                 poller.unregister(descriptor)
                 os.close(descriptor)
                 _pid, status = os.waitpid(pid, 0)
-                _say(control, b"%d" % status)
-                control.close()
+                _report(control, status)
 
 
-def _receive(server: socket.socket) -> tuple[bytes, list[int]]:
-    rights = array.array("i")
-    packet, ancillary, _flags, _address = server.recvmsg(
-        64, socket.CMSG_SPACE(2 * rights.itemsize), socket.MSG_CMSG_CLOEXEC
-    )
-    for _level, _kind, data in ancillary:
-        rights.frombytes(data)
-    return packet, list(rights)
+def _cast(server: socket.socket, line: socket.socket) -> tuple[int, int, socket.socket]:
+    """One more child, handed to the host with both of its lines."""
+    data, its_data = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    control, our_control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    for end in (data, control):
+        end.setblocking(False)  # for the host, who has a deadline and not a moment to lose
+    _send(line, frames.ORDER, its_data.fileno())
+    pid = int(line.recv(_ORDER_BYTES))
+    pidfd = os.pidfd_open(pid)
+    _send(server, frames.UP, pidfd, control.fileno(), data.fileno())
+    for end in (data, its_data, control):
+        end.close()
+    return pid, pidfd, our_control
 
 
-def _say(control: socket.socket, word: bytes, descriptor: int | None = None) -> None:
-    ancillary = []
-    if descriptor is not None:
-        rights = array.array("i", [descriptor])
-        ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)]
-    try:
-        control.sendmsg([word], ancillary)
-    except (BrokenPipeError, ConnectionResetError):
-        return  # the host has let go of this child
+def _send(to: socket.socket, word: bytes, *descriptors: int) -> None:
+    rights = array.array("i", descriptors)
+    to.sendmsg([word], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
 
 
-def _become_child(
-    data: int, program: Filter, address_space: int, rehearsed: tuple[bytes, bytes]
-) -> NoReturn:
-    """From the clone to the filter. After the last line here only computing is left."""
-    try:
-        kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
-        os.dup2(data, DESCRIPTOR, inheritable=False)
-        kernel.syscall(
-            _SYS_CLOSE_RANGE, "close_range", ctypes.c_uint(1), ctypes.c_uint(0xFFFFFFFF), 0
-        )
-        for limit, value in (
-            (resource.RLIMIT_AS, address_space),
-            (resource.RLIMIT_CPU, _CPU_S),
-            (resource.RLIMIT_NPROC, 0),
-            (resource.RLIMIT_NOFILE, 0),
-            (resource.RLIMIT_FSIZE, 0),
-            (resource.RLIMIT_CORE, 0),
-            (resource.RLIMIT_MEMLOCK, 0),
-        ):
-            resource.setrlimit(limit, (value, value))
-        for name in set(sys.modules) - _VISIBLE:
-            del sys.modules[name]
-        program.install()
-        child.serve(rehearsed)
-    finally:
-        os._exit(1)
+def _report(control: socket.socket, status: int) -> None:
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the host has let go of it
+        control.send(b"%d" % status)
+    control.close()
 
 
 def _mapped_bytes() -> int:

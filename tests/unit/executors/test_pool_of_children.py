@@ -20,7 +20,7 @@ import pytest
 from actum.errors import SandboxUnavailable
 from actum.executors import frames, runs
 from actum.executors.model import Declaration, Limits
-from actum.executors.pool import Child, End, Pool, Surroundings
+from actum.executors.pool import End, Pool, Surroundings
 
 LIMITS = Limits(timeout_ms=2_000, max_payload_bytes=10_000, max_depth=10, max_list_items=100)
 DECLARED = Declaration(executor_id="x", version="1.0.0", capabilities=(), limits=LIMITS)
@@ -140,9 +140,11 @@ def test_a_zygote_that_was_killed_is_replaced() -> None:
 def test_a_child_whose_zygote_is_gone_is_replaced_before_anything_is_sent() -> None:
     pool = Pool(ready=1)
     assert _run(pool, "return 1").output is not None
-    control, gone = socket.socketpair()
-    gone.close()
-    pool._idle.appendleft(Child(control, socket.socket()))
+    assert pool._server is not None
+    pool._server.shutdown(socket.SHUT_WR)  # it ends, and the child that it owes never comes
+    pool._ordered = 0
+    while pool._server.recv(64):
+        pass
     again = _run(pool, "return 2")
     assert again.output is not None and again.output.value == 2
     pool.close()

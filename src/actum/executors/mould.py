@@ -1,0 +1,91 @@
+"""The mould: the process from which every child is cloned, and which does nothing else.
+
+A child begins as an exact copy of this memory, so this memory must not tell anything: how many
+children came before, or what else the zygote was busy with. Each turn of the loop below leaves it
+as it was. So what depends on addresses (`id`, the order of a set of objects) is the same in every
+call, and no call can be seen from another.
+"""
+
+from __future__ import annotations
+
+import array
+import ctypes
+import os
+import resource
+import signal
+import socket
+import sys
+
+from actum import kernel
+from actum.executors import child
+from actum.executors.filter import DESCRIPTOR
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn
+
+    from actum.executors.filter import Filter
+
+#: A last line behind the host's own deadline, in seconds of processor time.
+_CPU_S = 660
+_SYS_CLOSE_RANGE = 436
+
+
+def serve(line: int, program: Filter, address_space: int, visible: frozenset[str]) -> NoReturn:
+    """One child for each message on the line, which brings the child's own descriptor."""
+    try:
+        kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
+        os.dup2(line, DESCRIPTOR, inheritable=False)
+        _close_beyond(DESCRIPTOR)
+        orders = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, fileno=DESCRIPTOR)
+        for limit, most in (
+            (resource.RLIMIT_AS, address_space),
+            (resource.RLIMIT_FSIZE, 0),
+            (resource.RLIMIT_CORE, 0),
+            (resource.RLIMIT_MEMLOCK, 0),
+        ):
+            resource.setrlimit(limit, (most, most))
+        for name in set(sys.modules) - visible:
+            del sys.modules[name]
+        rehearsed = child.rehearsal()
+        while (data := _order(orders)) >= 0:
+            pid = kernel.clone_sibling()
+            if pid == 0:
+                _become_child(data, program, rehearsed)
+            os.close(data)
+            orders.send(b"%d" % pid)
+    finally:
+        os._exit(1)
+
+
+def _order(orders: socket.socket) -> int:
+    rights = array.array("i")
+    packet, ancillary, _flags, _address = orders.recvmsg(
+        8, socket.CMSG_SPACE(rights.itemsize), socket.MSG_CMSG_CLOEXEC
+    )
+    for _level, _kind, data in ancillary:
+        rights.frombytes(data)
+    return rights[0] if packet else -1
+
+
+def _become_child(data: int, program: Filter, rehearsed: tuple[bytes, bytes]) -> NoReturn:
+    """From the clone to the filter. After the last line here only computing is left."""
+    try:
+        kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
+        os.dup2(data, DESCRIPTOR, inheritable=False)
+        _close_beyond(DESCRIPTOR)
+        for limit, most in (
+            (resource.RLIMIT_CPU, _CPU_S),
+            (resource.RLIMIT_NPROC, 0),
+            (resource.RLIMIT_NOFILE, 0),
+        ):
+            resource.setrlimit(limit, (most, most))
+        program.install()
+        child.serve(rehearsed)
+    finally:
+        os._exit(1)
+
+
+def _close_beyond(descriptor: int) -> None:
+    first, last = ctypes.c_uint(descriptor + 1), ctypes.c_uint(0xFFFFFFFF)
+    kernel.syscall(_SYS_CLOSE_RANGE, "close_range", first, last, 0)
