@@ -23,12 +23,18 @@ REPLY = struct.Struct("!BI")
 #: The executor's code carries this name, so that a line number can be found in a traceback.
 FILE_NAME = "<executor>"
 
-#: The host asks the zygote for a child and gets three descriptors: the process itself, the line on
-#: which its end is reported, and its data.
-ORDER, UP = b"child", b"up"
+#: The host orders a child by naming the one that it has no more use for, in digits. What it gets
+#: is the new one's number and two descriptors: a line to the zygote, and one to the child.
+NO_CHILD = 0
+#: On the first line the host says that the child must die; hanging up means the same. What comes
+#: back is how it ended, as a wait status in digits.
+END = b"end"
+
+#: What a child may have while the call is not yet on record (head and code), and what it may not.
+Request = tuple[bytes, bytes]
 
 
 def request(
     operation: int, code: bytes, body: bytes, limits: tuple[int, int, int] = (0, 0, 0)
-) -> bytes:
-    return REQUEST.pack(operation, len(code), len(body), *limits) + code + body
+) -> Request:
+    return REQUEST.pack(operation, len(code), len(body), *limits) + code, body

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import total_ordering
 from typing import Any, Self
@@ -22,6 +22,7 @@ from actum.value import field, fields, value
 EXECUTOR_ID = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 CAPABILITY = re.compile(r"[A-Z][A-Z0-9]*(_[A-Z0-9]+)*")
 ACTION = re.compile(r"[a-z][a-z0-9]*([_.][a-z0-9]+)*")
+_UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _VERSION = re.compile(r"(0|[1-9][0-9]{0,8})\.(0|[1-9][0-9]{0,8})\.(0|[1-9][0-9]{0,8})")
 
 
@@ -138,29 +139,20 @@ class ActionRequest:
         return cls(**values)
 
 
-def _problems(request: ActionRequest) -> list[Problem]:
-    found: list[Problem] = []
-
-    def report(field: str, message: str, permitted: str) -> None:
-        found.append(Problem(field=field, message=message, permitted=permitted))
-
-    if not isinstance(request.action, str) or not request.action or len(request.action) > 128:
-        report("action", "is not a name", "text of 1 to 128 characters")
-    if not isinstance(request.payload, Mapping):
-        report("payload", f"is {type(request.payload).__name__}, not a mapping", "a mapping")
-    if not _is_uuid(request.trace_id):
-        report("trace_id", "is not a UUID", "36 characters, e.g. from uuid4()")
-    when = request.ts_utc
+def _problems(request: ActionRequest) -> Iterator[Problem]:
+    action, payload, when = request.action, request.payload, request.ts_utc
+    if not isinstance(action, str) or not 0 < len(action) <= 128:
+        yield _problem("action", "is not a name", "text of 1 to 128 characters")
+    if not isinstance(payload, Mapping):
+        yield _problem("payload", f"is {type(payload).__name__}, not a mapping", "a mapping")
+    if not isinstance(request.trace_id, str) or not _UUID.fullmatch(request.trace_id):
+        yield _problem("trace_id", "is not a UUID", "36 characters, e.g. from uuid4()")
     if not isinstance(when, datetime) or when.utcoffset() != timedelta(0):
-        report("ts_utc", "is not a time in UTC", "a time with the offset +00:00")
-    return found
+        yield _problem("ts_utc", "is not a time in UTC", "a time with the offset +00:00")
 
 
-def _is_uuid(text: object) -> bool:
-    try:
-        return isinstance(text, str) and str(uuid.UUID(text)) == text.lower()
-    except ValueError:
-        return False
+def _problem(field: str, message: str, permitted: str) -> Problem:
+    return Problem(field=field, message=message, permitted=permitted)
 
 
 def _timestamp(text: str) -> object:

@@ -22,6 +22,7 @@ from actum.executors.filter import DESCRIPTOR
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from types import CodeType
     from typing import NoReturn
 
     from actum.executors.filter import Filter
@@ -68,7 +69,7 @@ def _order(orders: socket.socket) -> int:
     return rights[0] if packet else -1
 
 
-def _become_child(data: int, program: Filter, rehearsed: tuple[bytes, bytes]) -> NoReturn:
+def _become_child(data: int, program: Filter, rehearsed: tuple[CodeType, bytes]) -> NoReturn:
     """From the clone to the filter. After the last line here only computing is left."""
     try:
         kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -13,7 +13,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from threading import Lock
 from typing import Any
 
 from actum.contract.canonical import NotCanonical
@@ -22,14 +21,15 @@ from actum.contract.outcome import ActionStatus
 from actum.errors import ContractInvalid, EvidenceUnavailable, Fault
 from actum.evidence.audit import Decision
 from actum.executors import plans, runs
-from actum.executors.actions import DEFAULT_PROFILE, Action, Profile
+from actum.executors.actions import DEFAULT_PROFILE, Profile
+from actum.executors.frames import Request
 from actum.executors.gate import Question, decide
-from actum.executors.model import ActionRequest, ActionResult, Version
+from actum.executors.model import ActionRequest, ActionResult
 from actum.executors.pool import Child, Pool
 from actum.executors.reasons import Reason
 from actum.executors.records import Journal, Judged
 from actum.executors.registry import Registered, Registry
-from actum.executors.secrets import leaks
+from actum.executors.secrets import any_in, secrets_of
 from actum.executors.shape import Snapshot, TooDeep
 from actum.executors.values import SessionValues
 from actum.value import replace, value
@@ -41,14 +41,19 @@ def _now() -> datetime:
     return datetime.now(UTC)
 
 
-@value
-class _Ready:
-    """Everything that is settled before an executor starts."""
+@value(frozen=False)
+class _Call:
+    """One call that may start: what is settled about it, and the child that serves it."""
 
     request: ActionRequest
     executor: Registered
     snapshot: Snapshot
+    profile: str
+    blank: ActionResult  #: of which every result of this call is a copy
+    began: float
     timeout_s: float
+    frame: Request | None = None
+    child: Child | None = None
 
 
 class Pipeline:
@@ -66,7 +71,6 @@ class Pipeline:
         self._journal = journal
         self._pool = pool
         self._clock = clock
-        self._lock = Lock()
         self._codes: dict[str, bytes] = {}  # compiled from reviewed bytes; in memory only
         self._changed: set[str] = set()  # bytes whose declaration did not stay as reviewed
 
@@ -91,11 +95,11 @@ class Pipeline:
         began = time.monotonic()
         snapshot, unreadable = _snapshot(request)
         known = self.registry.actions
-        action = known.actions.get(request.action)
-        executor = self.registry.executors.get(action.executor_id) if action else None
+        route = self.registry.routes.get(request.action)
+        executor = route.executor if route else None
         blank = ActionResult(
             action=request.action,
-            executor_id=action.executor_id if action else "",
+            executor_id=route.action.executor_id if route else "",
             executor_version=executor.declared.version if executor else "",
             status=ActionStatus.PENDING,
             reason_codes=(Reason.EXECUTION_ATTEMPT.value,),
@@ -112,48 +116,34 @@ class Pipeline:
             actions_fingerprint=known.fingerprint,
         )
         objection = verdict.reason_codes[0] if verdict.decision is Decision.DENY else unreadable
-        if not objection and action is not None:
-            objection = self._objection(action, executor, snapshot, plannable=plannable)
+        if not objection and route is not None:
+            objection = route.objection or self._objection(executor, snapshot, plannable=plannable)
         if objection or executor is None or snapshot is None:
             return self._refuse(judged, blank, str(objection), began)
         timeout_s = executor.declared.limits.timeout_ms / 1000
-        ready = _Ready(
-            request=request,
-            executor=executor,
-            snapshot=snapshot,
-            timeout_s=timeout_s if within_s is None else min(timeout_s, within_s),
+        return self._start(
+            judged,
+            _Call(
+                request=request,
+                executor=executor,
+                snapshot=snapshot,
+                profile=profile,
+                blank=blank,
+                began=began,
+                timeout_s=timeout_s if within_s is None else min(timeout_s, within_s),
+            ),
         )
-        try:
-            pending = self._journal.open(judged, blank)
-        except EvidenceUnavailable:
-            # Nothing may run unrecorded, and nothing did.
-            return _ended(blank, ActionStatus.BLOCKED, Reason.AUDIT_LOG_FAILED)
-        return self._run(ready, blank, pending, began, profile)
 
     def _objection(
-        self,
-        action: Action,
-        executor: Registered | None,
-        snapshot: Snapshot | None,
-        *,
-        plannable: bool,
+        self, executor: Registered | None, snapshot: Snapshot | None, *, plannable: bool
     ) -> Reason | None:
-        """The first thing that stands between this action and its start."""
-        if action.action_version is None:
-            return Reason.ACTION_VERSION_MISSING
-        if Version.parse(action.action_version) is None:
-            return Reason.ACTION_VERSION_INVALID
+        """The first thing that stands between this call and its start."""
         if executor is None:
             return Reason.EXECUTOR_NOT_FOUND
         if executor.source_sha256 in self._changed:
             return Reason.EXECUTOR_CHANGED
         if executor.declared.executor_id == plans.EXECUTOR_ID and not plannable:
             return Reason.PLAN_VALIDATION  # a plan in a plan would have no bound
-        if not _new_enough(executor.declared.version, action.min_executor_version):
-            return Reason.EXECUTOR_VERSION_INCOMPATIBLE
-        declared = {name.upper() for name in executor.declared.capabilities}
-        if not set(action.required_capabilities) <= declared:
-            return Reason.EXECUTOR_CAPABILITY_MISSING
         if snapshot is not None and snapshot.exceeds(executor.declared.limits):
             return Reason.LIMIT_EXCEEDED
         return None
@@ -168,91 +158,108 @@ class Pipeline:
             return _ended(blank, ActionStatus.BLOCKED, reason, Reason.AUDIT_LOG_FAILED)
         return result
 
-    def _run(
-        self, ready: _Ready, blank: ActionResult, pending: int, began: float, profile: str
-    ) -> ActionResult:
-        """From the PENDING record to the final one."""
-        used: list[Child] = []
+    def _start(self, judged: Judged, call: _Call) -> ActionResult:
+        code = self._codes.get(call.executor.source_sha256)
+        if code is not None:
+            call.frame = _frame(call, code)
+            # While PENDING is written, a child may know the code, and nothing of the request.
+            call.child = self._pool.prepare(call.frame[0])
         try:
-            result, output = self._perform(ready, blank, began, profile, used)
+            result = self._recorded(judged, call)
+        except BaseException:
+            if call.child is not None:
+                call.child.discard()
+            raise
+        if call.child is not None:
+            self._pool.retire(call.child)
+        self._pool.refill()
+        return result
+
+    def _recorded(self, judged: Judged, call: _Call) -> ActionResult:
+        try:
+            pending = self._journal.open(judged, call.blank)
+        except EvidenceUnavailable:
+            # Nothing may run unrecorded, and nothing did.
+            if call.child is not None:
+                call.child.discard()
+                call.child = None
+            return _ended(call.blank, ActionStatus.BLOCKED, Reason.AUDIT_LOG_FAILED)
+        return self._run(call, pending)
+
+    def _run(self, call: _Call, pending: int) -> ActionResult:
+        """From the PENDING record to the final one."""
+        blank = call.blank
+        try:
+            result, output = self._perform(call)
         except Fault as fault:
             failed = _ended(blank, ActionStatus.FAILED, fault.code)
-            self._journal.close(pending, failed, _since(began))
+            self._journal.close(pending, failed, _since(call.began))
             raise
         except BaseException:
             cancelled = _ended(blank, ActionStatus.BLOCKED, "CANCELLED")
-            self._journal.close(pending, cancelled, _since(began))
+            self._journal.close(pending, cancelled, _since(call.began))
             raise
         try:
-            self._journal.close(pending, result, _since(began))
+            self._journal.close(pending, result, _since(call.began))
         except EvidenceUnavailable:
             # The result is withheld, value and digest: its record does not exist.
             return _ended(blank, ActionStatus.BLOCKED, Reason.AUDIT_LOG_FAILED)
-        finally:
-            for child in used:
-                self._pool.retire(child)
-            self._pool.refill()
         if output is not None:
             self.values.keep(output.digest, output.encoded)
         return result
 
-    def _perform(
-        self, ready: _Ready, blank: ActionResult, began: float, profile: str, used: list[Child]
-    ) -> tuple[ActionResult, Snapshot | None]:
-        child, ran = self._in_child(ready)
-        used.append(child)
+    def _perform(self, call: _Call) -> tuple[ActionResult, Snapshot | None]:
+        blank, declared = call.blank, call.executor.declared
+        frame = call.frame or _frame(call, self._compiled(call.executor))
+        call.child, ran = runs.run(self._pool, frame, declared, call.timeout_s, call.child)
         if ran.note is not None:
             self.values.keep_note(blank.trace_id, ran.note)
         if ran.reason is Reason.EXECUTOR_CHANGED:
-            self._changed.add(ready.executor.source_sha256)
-        is_plan = ready.executor.declared.executor_id == plans.EXECUTOR_ID
+            self._changed.add(call.executor.source_sha256)
+        is_plan = declared.executor_id == plans.EXECUTOR_ID
         if ran.status is not ActionStatus.SUCCESS:
             more = (Reason.PLAN_VALIDATION,) if is_plan and ran.note is not None else ()
             return _ended(blank, ran.status, ran.reason or "", *more), None
         output = ran.output
         if is_plan and output is not None:
-            carried = self._carry_out(ready, output, began + ready.timeout_s, profile)
+            carried = self._carry_out(call, output)
             if carried.status is not ActionStatus.SUCCESS:
                 return _ended(blank, carried.status, *carried.reason_codes), None
             output = Snapshot.of(carried.output)
-            if output.exceeds(ready.executor.declared.limits):
+            if output.exceeds(declared.limits):
                 return _ended(blank, ActionStatus.BLOCKED, Reason.LIMIT_EXCEEDED), None
-        if output is not None and leaks(ready.snapshot.value, output.value):
+        if output is not None and _leaks(call.snapshot, output):
             return _ended(blank, ActionStatus.BLOCKED, Reason.SECRET_IN_OUTPUT), None
         digest = output.digest if output else None
         done = replace(blank, status=ActionStatus.SUCCESS, reason_codes=(), output_digest=digest)
         return done, output
 
-    def _in_child(self, ready: _Ready) -> tuple[Child, runs.Ran]:
-        declared = ready.executor.declared
-        frame = runs.call_frame(
-            self._code(ready.executor),
-            declared,
-            action=ready.request.action,
-            payload=ready.snapshot.encoded,
-            trace_id=ready.request.trace_id,
-            at=ready.request.ts_utc,
-        )
-        return runs.run(self._pool, frame, declared, ready.timeout_s)
-
-    def _carry_out(
-        self, ready: _Ready, plan: Snapshot, deadline: float, profile: str
-    ) -> plans.CarriedOut:
+    def _carry_out(self, call: _Call, plan: Snapshot) -> plans.CarriedOut:
         def act(step: ActionRequest, left_s: float) -> tuple[ActionResult, Json]:
-            result = self._act(step, profile, left_s, plannable=False)
+            result = self._act(step, call.profile, left_s, plannable=False)
             succeeded = result.status is ActionStatus.SUCCESS
             return result, self.values.value(result) if succeeded else None
 
-        return plans.carry_out(plan.value, ready.request, deadline, act)
+        return plans.carry_out(plan.value, call.request, call.began + call.timeout_s, act)
 
-    def _code(self, executor: Registered) -> bytes:
-        with self._lock:
-            found = self._codes.get(executor.source_sha256)
-        if found is None:
-            found = runs.compile_source(self._pool, executor.source)
-            with self._lock:
-                self._codes[executor.source_sha256] = found
-        return found
+    def _compiled(self, executor: Registered) -> bytes:
+        # Two that come at once compile the same bytes to the same code.
+        code = self._codes.get(executor.source_sha256)
+        if code is None:
+            code = runs.compile_source(self._pool, executor.source)
+            self._codes[executor.source_sha256] = code
+        return code
+
+
+def _frame(call: _Call, code: bytes) -> Request:
+    return runs.call_frame(
+        code,
+        call.executor.declared,
+        action=call.request.action,
+        payload=call.snapshot.encoded,
+        trace_id=call.request.trace_id,
+        at=call.request.ts_utc,
+    )
 
 
 def _digest_of(document: object) -> str:
@@ -272,11 +279,9 @@ def _snapshot(request: ActionRequest) -> tuple[Snapshot | None, Reason | None]:
         return None, Reason.LIMIT_EXCEEDED
 
 
-def _new_enough(version: str, minimum: str | None) -> bool:
-    if minimum is None:
-        return True
-    found, wanted = Version.parse(version), Version.parse(minimum)
-    return found is not None and wanted is not None and found >= wanted
+def _leaks(payload: Snapshot, output: Snapshot) -> bool:
+    hidden = secrets_of(payload.value)
+    return bool(hidden) and any_in(hidden, output.value)
 
 
 def _ended(blank: ActionResult, status: ActionStatus, *reasons: str) -> ActionResult:

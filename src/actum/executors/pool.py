@@ -8,11 +8,13 @@ bytes; what it means is the pipeline's affair.
 from __future__ import annotations
 
 import array
+import contextlib
 import json
 import os
 import select
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -31,10 +33,11 @@ _BOOT = (
 )
 _COMMAND = (os.path.realpath(sys.executable), "-s", "-S", "-P", "-c", _BOOT)
 #: A child that is told to die and does not is a fault of ours or of the kernel.
-_DEATH_S = 10.0
+_DEATH_S = 10
 _MOST_DYING = 8
 _CONTROL_BYTES = 64
-_PART_BYTES = 1 << 18
+_TWO_DESCRIPTORS = socket.CMSG_SPACE(2 * array.array("i").itemsize)
+_PART_BYTES = 1 << 16
 
 
 @value
@@ -68,20 +71,28 @@ class Reply:
 class Child:
     """One process, for one call."""
 
-    __slots__ = ("_control", "_data", "_pidfd")
+    __slots__ = ("_control", "_data", "_prepared", "number", "server")
 
-    def __init__(self, pidfd: int, control: int, data: int) -> None:
-        self._pidfd = pidfd
+    def __init__(self, server: socket.socket, number: int, control: int, data: int) -> None:
+        self.server = server  #: where it came from, and may be named
+        self.number = number
         self._control = control
         self._data = data
+        self._prepared = 0
 
-    def call(self, request: bytes, *, timeout_s: float, max_reply_bytes: int) -> Reply:
-        """Send the request and read the answer. The child is dead or dying when this returns."""
+    def prepare(self, code: bytes) -> None:
+        """Let it unpack the code. Not a line of it is run before the rest has come."""
+        self._prepared = os.write(self._data, code)  # what does not fit is sent with the rest
+
+    def call(self, request: frames.Request, *, timeout_s: float, max_reply_bytes: int) -> Reply:
+        """Send the request and read the answer. Whoever calls this retires or finishes the child:
+        one that has answered may go on computing."""
         deadline = time.monotonic() + timeout_s
         try:
-            self._send(request, deadline)
+            self._send(b"".join(request)[self._prepared :], deadline)
             reply = self._receive(deadline, max_reply_bytes)
         except TimeoutError:
+            self.end()
             reply = Reply(End.TIMED_OUT)
         except (BrokenPipeError, ConnectionResetError):
             reply = None
@@ -93,8 +104,6 @@ class Child:
                     remedy="Call again: an executor has no effects, so nothing is done twice.",
                 )
             return _ended(status)
-        # Also after a good answer: whoever wrote it might go on computing.
-        self._kill()
         return reply
 
     def _send(self, request: bytes, deadline: float) -> None:
@@ -117,36 +126,39 @@ class Child:
             if kind < 0 and len(received) >= frames.REPLY.size:
                 kind, length = frames.REPLY.unpack_from(received)
                 if length > max_reply_bytes:
+                    self.end()
                     return Reply(End.FLOODED)
                 wanted += length
         # The first whole frame is the answer; whatever a child says after it is not read.
         return Reply(End.REPLIED, kind, bytes(received[frames.REPLY.size : wanted]))
 
+    def end(self) -> None:
+        """Have the process killed by the zygote: to be rid of a process can take its time."""
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it is gone already
+            os.write(self._control, frames.END)
+
     def finish(self) -> None:
-        """Wait until the process is gone. Whoever takes a child finishes or retires it."""
-        if self._pidfd >= 0:
+        """End the process and wait until it is gone."""
+        if self._control >= 0:
+            self.end()
             self._await_death()
-        self._close()
+            self.discard()
 
     def is_gone(self) -> bool:
         """Whether the process was seen to end; never waits."""
         try:
-            os.read(self._control, _CONTROL_BYTES)
+            self._last_word()
         except BlockingIOError:
             return False
-        self._close()
+        self.discard()
         return True
 
     def discard(self) -> None:
-        """Let go of a child, whatever it is doing."""
-        self._kill()
-        self._close()
-
-    def _kill(self) -> None:
-        try:
-            signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
-        except ProcessLookupError:
-            return  # already gone
+        """Let go of a child, whatever it is doing: when its line is cut, it dies."""
+        if self._control >= 0:
+            os.close(self._control)
+            os.close(self._data)
+            self._control = self._data = -1
 
     def _await_death(self) -> int | None:
         """The wait status, told by the zygote, who alone may ask; ``None``: it is gone as well."""
@@ -157,15 +169,16 @@ class Child:
                 "An executor's process does not die.",
                 remedy="Look for a process stuck in the kernel; restart Actum.",
             ) from error
-        word = os.read(self._control, _CONTROL_BYTES)
+        word = self._last_word()
         # If the zygote is gone, the kernel has killed its whole namespace with it.
         return int(word) if word else None
 
-    def _close(self) -> None:
-        for descriptor in (self._pidfd, self._control, self._data):
-            if descriptor >= 0:
-                os.close(descriptor)
-        self._pidfd = self._control = self._data = -1
+    def _last_word(self) -> bytes:
+        try:
+            return os.read(self._control, _CONTROL_BYTES)
+        except ConnectionResetError:
+            # It ended before it could hear that it should; what was said of it comes now.
+            return os.read(self._control, _CONTROL_BYTES)
 
 
 def _wait(descriptor: int, events: int, deadline: float) -> None:
@@ -220,17 +233,46 @@ class Pool:
         return self._walls
 
     def call(
-        self, request: bytes, *, timeout_s: float, max_reply_bytes: int
+        self,
+        request: frames.Request,
+        *,
+        timeout_s: float,
+        max_reply_bytes: int,
+        prepared: Child | None = None,
     ) -> tuple[Child, Reply]:
         """One call in a fresh child. The caller finishes or retires the child."""
-        child = self._take()
+        child = prepared or self._take()
         try:
             return child, child.call(request, timeout_s=timeout_s, max_reply_bytes=max_reply_bytes)
         except BaseException:
             child.discard()
             raise
 
-    def ask(self, request: bytes, *, timeout_s: float, max_reply_bytes: int) -> Reply:
+    def prepare(self, code: bytes) -> Child | None:
+        """A child that knows this code already, if one is there; never waits.
+
+        Whoever asks calls it or discards it.
+        """
+        if not self._arrivals.acquire(blocking=False):
+            return None  # others wait for one
+        try:
+            with self._lock:
+                if self._server is None or not self._ordered:
+                    return None
+                child = self._arrived(self._server, socket.MSG_DONTWAIT)
+                self._ordered -= 1
+        except (BlockingIOError, _Gone):
+            return None
+        finally:
+            self._arrivals.release()
+        try:
+            child.prepare(code)
+        except (BrokenPipeError, ConnectionResetError):
+            child.discard()  # its zygote is gone; whoever takes the next one finds out
+            return None
+        return child
+
+    def ask(self, request: frames.Request, *, timeout_s: float, max_reply_bytes: int) -> Reply:
         """`call` and `finish` in one."""
         child, reply = self.call(request, timeout_s=timeout_s, max_reply_bytes=max_reply_bytes)
         child.finish()
@@ -238,14 +280,21 @@ class Pool:
         return reply
 
     def retire(self, child: Child) -> None:
-        """Let a killed child vanish by itself: nobody waits for it, and it is not forgotten.
+        """Have a child killed and replaced, and let it vanish by itself: it is not forgotten.
 
-        It shares nothing with the next one, so the next need not wait either; but if killed ones
-        pile up, something is wrong and the oldest is waited for.
+        It shares nothing with the next one, so nobody waits for it; but if killed ones pile up,
+        something is wrong and the oldest is waited for.
         """
         with self._lock:
             while self._dying and self._dying[0].is_gone():
                 self._dying.popleft()
+            if child.server is not self._server:
+                child.discard()  # its zygote is gone, and another has its numbers
+                return
+            if self._ordered < self._wanted:
+                self._order(child.server, child.number)
+            else:
+                child.end()
             self._dying.append(child)
             oldest = self._dying.popleft() if len(self._dying) > _MOST_DYING else None
         if oldest is not None:
@@ -254,17 +303,15 @@ class Pool:
     def refill(self) -> None:
         """Order what is missing; returns at once. Best called when a call is over, not during."""
         with self._lock:
-            try:
-                while self._server is not None and self._ordered < self._wanted:
-                    self._order(self._server)
-            except _Gone:
-                return  # whoever calls next starts anew, and is told if that fails
+            while self._server is not None and self._ordered < self._wanted:
+                if not self._order(self._server):
+                    return  # whoever calls next starts anew, and is told if that fails
 
     def _take(self) -> Child:
         with self._arrivals:
             try:
                 return self._arrived(self._awaited())
-            except _Gone:
+            except (_Gone, BlockingIOError):
                 # The zygote died after the child was ordered. Nothing was sent: another serves.
                 with self._lock:
                     self._discard()
@@ -274,34 +321,35 @@ class Pool:
         """Where the next child will come from; it is ordered, and counted as taken."""
         with self._lock:
             server = self._ensure_started()
-            if not self._ordered:
-                self._order(server)
+            if not self._ordered and not self._order(server):
+                raise _Gone
             self._ordered -= 1
         return server
 
-    def _arrived(self, server: socket.socket) -> Child:
+    def _arrived(self, server: socket.socket, flags: int = 0) -> Child:
         rights = array.array("i")
         try:
             word, ancillary, _flags, _address = server.recvmsg(
-                _CONTROL_BYTES, socket.CMSG_SPACE(3 * rights.itemsize), socket.MSG_CMSG_CLOEXEC
+                _CONTROL_BYTES, _TWO_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC | flags
             )
-        except (TimeoutError, ConnectionResetError) as error:
+        except ConnectionResetError as error:
             raise _Gone from error
         for _level, _kind, data in ancillary:
             rights.frombytes(data)
-        if word != frames.UP or len(rights) != 3:
+        if not word or len(rights) != 2:
             raise _Gone
-        return Child(*rights)
+        return Child(server, int(word), *rights)
 
-    def _order(self, server: socket.socket) -> None:
+    def _order(self, server: socket.socket, instead_of: int = frames.NO_CHILD) -> bool:
         try:
-            server.send(frames.ORDER)
-        except (BrokenPipeError, ConnectionResetError) as error:
-            raise _Gone from error
+            server.send(b"%d" % instead_of)
+        except (BrokenPipeError, ConnectionResetError):
+            return False
         self._ordered += 1
+        return True
 
     def _ensure_started(self) -> socket.socket:
-        if self._server is not None and self._process is not None and self._process.poll() is None:
+        if self._server is not None and self._is_running():
             return self._server
         self._discard()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -332,9 +380,13 @@ class Pool:
                 f"The executors' fork server could not set itself up: {''.join(last)}.",
                 remedy="`actum doctor` tells what this host lacks.",
             )
-        ours.settimeout(_DEATH_S)
+        # Not `settimeout`, with which a look that must not wait would wait.
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", _DEATH_S, 0))
         self._walls = tuple(json.loads(said))
         return ours
+
+    def _is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
 
     def _discard(self) -> None:
         while self._dying:

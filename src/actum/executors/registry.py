@@ -14,8 +14,9 @@ from pathlib import Path
 
 from actum.contract.canonical import sha256_bytes
 from actum.executors import actions
-from actum.executors.actions import Actions
-from actum.executors.model import Declaration
+from actum.executors.actions import Action, Actions
+from actum.executors.model import Declaration, Version
+from actum.executors.reasons import Reason
 from actum.executors.review import MOST_SOURCE_BYTES, History
 from actum.executors.verdicts import Verdicts, contract_sha256
 from actum.value import value
@@ -57,6 +58,41 @@ class NotRegistered:
     message: str
 
 
+@value
+class Route:
+    """An action, the executor behind it, and what stands between the two whatever is asked."""
+
+    action: Action
+    executor: Registered | None
+    objection: Reason | None
+
+    @classmethod
+    def of(cls, action: Action, executor: Registered | None) -> Route:
+        return cls(action=action, executor=executor, objection=_objection(action, executor))
+
+
+def _objection(action: Action, executor: Registered | None) -> Reason | None:
+    if action.action_version is None:
+        return Reason.ACTION_VERSION_MISSING
+    if Version.parse(action.action_version) is None:
+        return Reason.ACTION_VERSION_INVALID
+    if executor is None:
+        return Reason.EXECUTOR_NOT_FOUND
+    if not _new_enough(executor.declared.version, action.min_executor_version):
+        return Reason.EXECUTOR_VERSION_INCOMPATIBLE
+    declared = {name.upper() for name in executor.declared.capabilities}
+    if not set(action.required_capabilities) <= declared:
+        return Reason.EXECUTOR_CAPABILITY_MISSING
+    return None
+
+
+def _new_enough(version: str, minimum: str | None) -> bool:
+    if minimum is None:
+        return True
+    found, wanted = Version.parse(version), Version.parse(minimum)
+    return found is not None and wanted is not None and found >= wanted
+
+
 class Registry:
     """Read on first use, and again after a review; files changed meanwhile do not count."""
 
@@ -70,7 +106,7 @@ class Registry:
 
     def read_again(self) -> None:
         """A verdict was added."""
-        for name in ("_surveyed", "actions"):
+        for name in ("_surveyed", "actions", "routes"):
             self.__dict__.pop(name, None)
 
     @property
@@ -84,6 +120,14 @@ class Registry:
     @cached_property
     def actions(self) -> Actions:
         return actions.load(self.folder, [each.declared for each in self.executors.values()])
+
+    @cached_property
+    def routes(self) -> Mapping[str, Route]:
+        """By the action's name."""
+        return {
+            name: Route.of(action, self.executors.get(action.executor_id))
+            for name, action in self.actions.actions.items()
+        }
 
     def sources(self) -> Iterator[Source]:
         yield from shipped_sources()

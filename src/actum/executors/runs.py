@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from datetime import datetime
 from functools import cache
+from json.encoder import encode_basestring_ascii
 from typing import Any
 
 from actum.contract.canonical import NotCanonical
@@ -98,26 +99,33 @@ def _attributes(declared: Declaration) -> bytes:
 
 def call_frame(
     code: bytes, declared: Declaration, *, action: str, payload: bytes, trace_id: str, at: datetime
-) -> bytes:
+) -> frames.Request:
     """The one message a child receives: code, declaration and canonical request."""
     limits = declared.limits
-    body = b'{"declared":%b,"request":{"action":%b,"payload":%b,"trace_id":%b,"ts_utc":%b}}' % (
+    body = b'{"declared":%b,"request":{"action":%b,"payload":%b,"trace_id":%b,"ts_utc":"%b"}}' % (
         _attributes(declared),
-        json.dumps(action).encode(),
+        encode_basestring_ascii(action).encode(),
         payload,
-        json.dumps(trace_id).encode(),
-        json.dumps(at.isoformat()).encode(),
+        encode_basestring_ascii(trace_id).encode(),
+        # As long as ever, so that it takes the same place in the child's memory.
+        at.isoformat(timespec="microseconds").encode(),
     )
     ceilings = (limits.max_payload_bytes, limits.max_depth, limits.max_list_items)
     return frames.request(frames.EXECUTE, code, body, ceilings)
 
 
-def run(pool: Pool, frame: bytes, declared: Declaration, timeout_s: float) -> tuple[Child, Ran]:
+def run(
+    pool: Pool,
+    frame: frames.Request,
+    declared: Declaration,
+    timeout_s: float,
+    prepared: Child | None = None,
+) -> tuple[Child, Ran]:
     """One call in a fresh child; the caller finishes the child."""
     limits = declared.limits
     # Escapes make an encoding longer than its canonical form; what is exact is checked below.
     most = 6 * limits.max_payload_bytes + 64
-    child, reply = pool.call(frame, timeout_s=timeout_s, max_reply_bytes=most)
+    child, reply = pool.call(frame, timeout_s=timeout_s, max_reply_bytes=most, prepared=prepared)
     return child, interpret(reply, declared)
 
 

@@ -37,7 +37,14 @@ _SHORT = 4
 
 def leaks(payload: Json, output: Json) -> bool:
     """Whether a secret of the payload occurs in the output, as a value, a key or a part of text."""
-    hidden = set(_secrets(payload))
+    return any_in(secrets_of(payload), output)
+
+
+def secrets_of(payload: Json) -> set[str]:
+    return set(_secrets(payload))
+
+
+def any_in(hidden: set[str], output: Json) -> bool:
     if not hidden:
         return False
     whole = set(_texts(output))
@@ -51,9 +58,8 @@ def _secrets(payload: Json) -> Iterator[str]:
         item, secret = stack.pop()
         if isinstance(item, dict):
             marked = secret or MARK in item
-            stack.extend(
-                (value, marked or bool(_SECRET_KEY.search(key))) for key, value in item.items()
-            )
+            for key, value in item.items():
+                stack.append((value, marked or bool(_SECRET_KEY.search(key))))
         elif isinstance(item, list):
             stack.extend((value, secret) for value in item)
         elif secret and item not in (None, "", True, False):

@@ -62,7 +62,6 @@ def _measure(value: Any) -> tuple[int, int]:
     stack: list[tuple[Any, int]] = [(value, 0)]
     while stack:
         item, depth = stack.pop()
-        del path[depth:]
         if isinstance(item, dict):
             inside = list(item.values())
         elif isinstance(item, (list, tuple)):
@@ -70,12 +69,14 @@ def _measure(value: Any) -> tuple[int, int]:
             longest = max(longest, len(inside))
         else:
             continue
+        del path[depth:]
         if id(item) in path:
             raise NotCanonical("$: the value contains itself.")
         path.append(id(item))
         deepest = max(deepest, depth + 1)
         if deepest <= _DEEPEST:
-            stack.extend((part, depth + 1) for part in inside)
+            containers = [part for part in inside if isinstance(part, (dict, list, tuple))]
+            stack.extend((part, depth + 1) for part in containers)
     return deepest, longest
 
 

@@ -36,7 +36,7 @@ import socket
 import time
 
 from actum import kernel
-from actum.executors import frames, mould, vdso
+from actum.executors import mould, vdso
 from actum.executors.filter import Filter, compile_filter
 from actum.sandbox import landlock
 
@@ -210,49 +210,73 @@ def _serve(server: socket.socket, line: socket.socket, mould_pidfd: int) -> None
     poller = select.poll()
     for watched in (server.fileno(), mould_pidfd):
         poller.register(watched, select.POLLIN)
-    children: dict[int, tuple[int, socket.socket]] = {}  # pidfd -> (pid, its control socket)
+    children: dict[int, _Child] = {}
+    by_descriptor: dict[int, _Child] = {}
     while True:
-        for descriptor, _events in poller.poll():
-            if descriptor == mould_pidfd:
-                return  # without it there are no more children
-            if descriptor == server.fileno():
-                if not server.recv(_ORDER_BYTES):
-                    return
-                pid, pidfd, control = _cast(server, line)
-                children[pidfd] = (pid, control)
-                poller.register(pidfd, select.POLLIN)
-            else:
-                pid, control = children.pop(descriptor)
-                poller.unregister(descriptor)
-                os.close(descriptor)
-                _pid, status = os.waitpid(pid, 0)
-                _report(control, status)
+        # One at a time: what an event brings about may close what the next one is about.
+        descriptor, _events = poller.poll()[0]
+        if descriptor == mould_pidfd:
+            return  # without it there are no more children
+        if descriptor == server.fileno():
+            order = server.recv(_ORDER_BYTES)
+            if not order:
+                return
+            if useless := children.get(int(order)):
+                useless.kill()
+            child = _cast(server, line)
+            children[child.number] = child
+            for watched in (child.pidfd, child.control.fileno()):
+                by_descriptor[watched] = child
+                poller.register(watched, select.POLLIN)
+        elif descriptor == (child := by_descriptor.pop(descriptor)).pidfd:
+            del children[child.number]
+            if by_descriptor.pop(child.control.fileno(), None):
+                poller.unregister(child.control)
+            poller.unregister(descriptor)
+            child.report_end()
+        else:  # it must die, or the host has hung up
+            poller.unregister(descriptor)
+            child.kill()
 
 
-def _cast(server: socket.socket, line: socket.socket) -> tuple[int, int, socket.socket]:
+class _Child:
+    count = 0
+
+    def __init__(self, pid: int, control: socket.socket) -> None:
+        _Child.count += 1
+        self.number = _Child.count
+        self.pid = pid
+        self.pidfd = os.pidfd_open(pid)
+        self.control = control
+
+    def kill(self) -> None:
+        signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+
+    def report_end(self) -> None:
+        os.close(self.pidfd)
+        _pid, status = os.waitpid(self.pid, 0)
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the host hung up
+            self.control.send(b"%d" % status)
+        self.control.close()
+
+
+def _cast(server: socket.socket, line: socket.socket) -> _Child:
     """One more child, handed to the host with both of its lines."""
     data, its_data = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     control, our_control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     for end in (data, control):
-        end.setblocking(False)  # for the host, who has a deadline and not a moment to lose
-    _send(line, frames.ORDER, its_data.fileno())
-    pid = int(line.recv(_ORDER_BYTES))
-    pidfd = os.pidfd_open(pid)
-    _send(server, frames.UP, pidfd, control.fileno(), data.fileno())
+        end.setblocking(False)  # for the host, who has a deadline
+    _send(line, b"cast", its_data.fileno())
+    child = _Child(int(line.recv(_ORDER_BYTES)), our_control)
+    _send(server, b"%d" % child.number, control.fileno(), data.fileno())
     for end in (data, its_data, control):
         end.close()
-    return pid, pidfd, our_control
+    return child
 
 
 def _send(to: socket.socket, word: bytes, *descriptors: int) -> None:
     rights = array.array("i", descriptors)
     to.sendmsg([word], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
-
-
-def _report(control: socket.socket, status: int) -> None:
-    with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the host has let go of it
-        control.send(b"%d" % status)
-    control.close()
 
 
 def _mapped_bytes() -> int:

@@ -28,11 +28,9 @@ class WatchedPool(Pool):
         self.calls = 0
         self.afterwards: Any = None
 
-    def call(
-        self, request: bytes, *, timeout_s: float, max_reply_bytes: int
-    ) -> tuple[Child, Reply]:
+    def call(self, *words: Any, **more: Any) -> tuple[Child, Reply]:
         self.calls += 1
-        answer = super().call(request, timeout_s=timeout_s, max_reply_bytes=max_reply_bytes)
+        answer = super().call(*words, **more)
         if self.afterwards is not None:
             self.afterwards()
         return answer

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -41,7 +42,7 @@ def pool() -> Iterator[Pool]:
     opened.close()
 
 
-def _frame(pool: Pool, body: str) -> bytes:
+def _frame(pool: Pool, body: str) -> frames.Request:
     code = runs.compile_source(pool, SOURCE.format(body=body).encode())
     return runs.call_frame(
         code, DECLARED, action="x", payload=b"{}", trace_id="t", at=datetime.now(UTC)
@@ -85,13 +86,31 @@ def test_every_wall_is_up_for_root(pool: Pool) -> None:
 
 @pytest.mark.req("001-45")
 def test_at_the_deadline_the_process_is_killed_and_gone(pool: Pool) -> None:
-    child, reply = pool.call(_frame(pool, "while True: pass"), timeout_s=0.2, max_reply_bytes=100)
+    frame = _frame(pool, "while True: pass")
+    child, reply = pool.call(frame, timeout_s=0.2, max_reply_bytes=100)
     assert reply.end is End.TIMED_OUT
-    facts = Path(f"/proc/self/fdinfo/{child._pidfd}").read_text()
-    (pid,) = (line.split()[1] for line in facts.splitlines() if line.startswith("Pid:"))
     child.finish()
-    assert not Path(f"/proc/{pid}").exists()
+    assert not [pid for pid in _processes(pool) if _is_computing(pid)]
     pool.refill()
+
+
+def test_a_child_that_goes_on_after_its_answer_is_ended(pool: Pool) -> None:
+    body = "import os; os.write(0, b'\\x02\\0\\0\\0\\0')\n        while True: pass"
+    child, reply = pool.call(_frame(pool, body), timeout_s=20, max_reply_bytes=100)
+    assert (reply.end, reply.kind) == (End.REPLIED, frames.NOTHING)
+    assert [pid for pid in _processes(pool) if _is_computing(pid)]
+    pool.retire(child)
+    deadline = time.monotonic() + 20
+    while [pid for pid in _processes(pool) if _is_computing(pid)]:
+        assert time.monotonic() < deadline
+    pool.refill()
+
+
+def _is_computing(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "R"
+    except OSError:
+        return False
 
 
 def _processes(pool: Pool) -> set[int]:
@@ -116,7 +135,7 @@ def test_a_child_is_used_once(pool: Pool) -> None:
     assert reply.end is End.REPLIED
     child.finish()
     with pytest.raises(OSError, match="Bad file descriptor"):
-        child.call(b"again", timeout_s=1, max_reply_bytes=10)
+        child.call((b"again", b""), timeout_s=1, max_reply_bytes=10)
     pool.refill()
 
 
@@ -165,7 +184,7 @@ def test_a_zygote_that_cannot_start_says_why(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("actum.executors.pool._COMMAND", command)
     pool = Pool()
     with pytest.raises(SandboxUnavailable, match="no luck today"):
-        pool.ask(b"", timeout_s=1, max_reply_bytes=1)
+        pool.ask((b"", b""), timeout_s=1, max_reply_bytes=1)
     pool.refill()  # says nothing: whoever calls next is told
     pool.close()
 
