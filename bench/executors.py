@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, cast
 
 from measured import interleaved, ratios
 from project import project
@@ -92,29 +92,28 @@ def _monty(stack: ExitStack) -> Callable[[], object] | None:
     return call
 
 
-def _without_records(rt: Runtime, rounds: int) -> dict[str, float]:
-    """What is left when the two durable writes are taken away: the isolated call itself."""
-    from actum.contract.canonical import canonical
-    from actum.executors import runs
+class _NoJournal:
+    """Records nothing: what is left of a call is everything but the two durable writes."""
 
-    pipeline, pool = rt.executors.pipeline, rt.executors.pool
-    executor = rt.executors.registry.executors["text_process"]
-    request = ActionRequest(action="process")
-    frame = runs.call_frame(
-        pipeline._code(executor),
-        executor.declared,
-        action="process",
-        payload=canonical({"text": _TEXT}),
-        trace_id=request.trace_id,
-        at=request.ts_utc,
+    def open(self, *_: object) -> int:
+        return 0
+
+    def close(self, *_: object) -> None:
+        return None
+
+
+def _without_records(rt: Runtime, rounds: int) -> dict[str, float]:
+    from actum.executors.pipeline import Pipeline
+
+    plane, unrecorded = rt.executors, cast("Any", _NoJournal())
+    pipeline = Pipeline(
+        registry=plane.registry, journal=unrecorded, pool=plane.pool, values=plane.values
     )
 
     def call() -> None:
-        child, ran = runs.run(pool, frame, executor.declared, 1.0)
-        if ran.output is None:
-            raise RuntimeError(ran)
-        child.finish()
-        pool.refill()
+        result = pipeline.act(ActionRequest(action="process", payload={"text": _TEXT}))
+        if plane.value(result) != _TEXT.upper():
+            raise RuntimeError(result)
 
     return interleaved({"call": call}, rounds)["call"]
 

@@ -87,10 +87,11 @@ def serve(rehearsed: tuple[types.CodeType, bytes]) -> NoReturn:
         unpacked = marshal.loads(code)  # noqa: S302
         # The rest comes when the call is on record, so not a line of it has run before.
         kind, reply = _execute(unpacked, _read(body_bytes), *limits)
-    _write(frames.REPLY.pack(kind, len(reply)) + reply)
-    # To end is work for the kernel, which it would do while the host puts the answer on record:
-    # wait to be killed.
-    _read(1)
+    size = len(reply)
+    if _write(frames.REPLY.pack(kind, size) + reply) == frames.REPLY.size + size:
+        # To end is work for the kernel, which it would do while the host puts the answer on
+        # record. Whoever has given a whole answer waits to be killed.
+        _read(1)
     os._exit(0)
 
 
@@ -105,10 +106,12 @@ def _read(count: int) -> bytes:
     return b"".join(parts)
 
 
-def _write(data: bytes) -> None:
-    view = memoryview(data)
+def _write(data: bytes) -> int:
+    view, written = memoryview(data), 0
     while view:
-        view = view[os.write(DESCRIPTOR, view) :]
+        part = os.write(DESCRIPTOR, view)
+        view, written = view[part:], written + part
+    return written
 
 
 def _compile(source: bytes) -> tuple[int, bytes]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pwd
+import select
 import shutil
 import signal
 import socket
@@ -21,7 +22,7 @@ import pytest
 from actum.errors import SandboxUnavailable
 from actum.executors import frames, runs
 from actum.executors.model import Declaration, Limits
-from actum.executors.pool import End, Pool, Surroundings
+from actum.executors.pool import Child, End, Pool, Reply, Surroundings
 
 LIMITS = Limits(timeout_ms=2_000, max_payload_bytes=10_000, max_depth=10, max_list_items=100)
 DECLARED = Declaration(executor_id="x", version="1.0.0", capabilities=(), limits=LIMITS)
@@ -76,6 +77,96 @@ def test_addresses_and_hashes_are_the_same_in_every_child() -> None:
     assert len(found) == 1
 
 
+OBJECTS = """
+        class Each: pass
+        each = [Each() for _ in range(40)]
+        places = [object(), [], {}, "a" * 50, bytes(3000), bytearray(100_000), Each, lambda: 1]
+        order = [each.index(one) for one in set(each)]
+        return [str(id(place)) for place in places] + order"""
+
+
+@pytest.mark.req("001-18", "001-40")
+def test_what_depends_on_addresses_is_the_same_however_many_calls_came_before() -> None:
+    """Otherwise a set of objects has another order in every call, and shows what others did."""
+    found = set()
+    for _ in range(2):
+        pool = Pool()
+        frame = _frame(pool, OBJECTS)
+
+        def answer(pool: Pool = pool, frame: frames.Request = frame) -> None:
+            child, ran = runs.run(pool, frame, DECLARED, 20.0)
+            found.add(ran.output.encoded if ran.output else b"")
+            pool.retire(child)
+            pool.refill()
+
+        for _ in range(12):
+            answer()
+        threads = [threading.Thread(target=answer) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for body in ("raise ValueError", "import os; os._exit(1)", "open('/x')", "return 'x' * 9"):
+            _run(pool, body)
+        answer()
+        pool.close()
+    assert len(found) == 1
+    assert len(json.loads(found.pop())) == 48
+
+
+@pytest.mark.req("001-51")
+def test_not_a_line_of_a_prepared_executor_is_run_before_the_rest_has_come(pool: Pool) -> None:
+    code = runs.compile_source(pool, b"import os; os.write(0, b'I run')")
+    frame = runs.call_frame(
+        code, DECLARED, action="x", payload=b"{}", trace_id="t", at=datetime.now(UTC)
+    )
+    child = pool.prepare(frame[0])
+    assert child is not None
+    watch = select.poll()
+    watch.register(child._data, select.POLLIN)
+    assert watch.poll(300) == []
+    os.write(child._data, frame[1])
+    assert watch.poll(20_000)
+    assert os.read(child._data, 5) == b"I run"
+    child.finish()
+    pool.refill()
+
+
+def test_a_prepared_child_answers_as_any_other(pool: Pool) -> None:
+    frame = _frame(pool, "return 'x' * 9_000")
+    child = pool.prepare(frame[0])
+    assert child is not None
+    used, ran = runs.run(pool, frame, DECLARED, 20.0, child)
+    assert used is child and ran.output is not None and ran.output.value == "x" * 9_000
+    pool.retire(child)
+
+
+def test_code_that_does_not_fit_into_the_line_is_sent_with_the_rest(pool: Pool) -> None:
+    frame = _frame(pool, "return len('" + "y" * 3_000_000 + "')")
+    child = pool.prepare(frame[0])
+    assert child is not None and 0 < child._prepared < 3_000_000
+    used, ran = runs.run(pool, frame, DECLARED, 20.0, child)
+    assert ran.output is not None and ran.output.value == 3_000_000
+    used.finish()
+    pool.refill()
+
+
+def test_a_retired_child_of_an_earlier_zygote_harms_no_child_of_the_next() -> None:
+    pool = Pool(ready=1)
+    frame = _frame(pool, "return 1")
+    old, _reply = pool.call(frame, timeout_s=20, max_reply_bytes=100)
+    assert pool._process is not None
+    os.kill(pool._process.pid, signal.SIGKILL)
+    pool._process.wait()
+    new = pool._take()
+    new.number = old.number  # as if the new one counted the same
+    pool.retire(old)
+    reply = new.call(frame, timeout_s=20, max_reply_bytes=100)
+    assert reply.end is End.REPLIED
+    new.finish()
+    pool.close()
+
+
 def test_every_wall_is_up_for_root(pool: Pool) -> None:
     if os.geteuid() != 0:
         pytest.skip("this test is about root")
@@ -86,31 +177,50 @@ def test_every_wall_is_up_for_root(pool: Pool) -> None:
 
 @pytest.mark.req("001-45")
 def test_at_the_deadline_the_process_is_killed_and_gone(pool: Pool) -> None:
-    frame = _frame(pool, "while True: pass")
-    child, reply = pool.call(frame, timeout_s=0.2, max_reply_bytes=100)
+    frame, before = _frame(pool, "while True: pass"), _tired(pool)
+    calls: list[tuple[Child, Reply]] = []
+    caller = threading.Thread(
+        target=lambda: calls.append(pool.call(frame, timeout_s=3.0, max_reply_bytes=100))
+    )
+    caller.start()
+    while caller.is_alive() and _tired(pool) <= before:
+        time.sleep(0.01)
+    (computing,) = _tired(pool) - before
+    caller.join()
+    ((child, reply),) = calls
     assert reply.end is End.TIMED_OUT
     child.finish()
-    assert not [pid for pid in _processes(pool) if _is_computing(pid)]
+    assert not Path(f"/proc/{computing}").exists()
     pool.refill()
 
 
+@pytest.mark.req("001-45")
 def test_a_child_that_goes_on_after_its_answer_is_ended(pool: Pool) -> None:
     body = "import os; os.write(0, b'\\x02\\0\\0\\0\\0')\n        while True: pass"
-    child, reply = pool.call(_frame(pool, body), timeout_s=20, max_reply_bytes=100)
+    frame, before = _frame(pool, body), _tired(pool)
+    child, reply = pool.call(frame, timeout_s=20, max_reply_bytes=100)
     assert (reply.end, reply.kind) == (End.REPLIED, frames.NOTHING)
-    assert [pid for pid in _processes(pool) if _is_computing(pid)]
-    pool.retire(child)
     deadline = time.monotonic() + 20
-    while [pid for pid in _processes(pool) if _is_computing(pid)]:
+    while _tired(pool) <= before:
+        assert time.monotonic() < deadline
+    (computing,) = _tired(pool) - before
+    pool.retire(child)
+    while Path(f"/proc/{computing}").exists():
         assert time.monotonic() < deadline
     pool.refill()
 
 
-def _is_computing(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "R"
-    except OSError:
-        return False
+def _tired(pool: Pool) -> set[int]:
+    """Who has computed for a while: the zygote, and no child that merely waits."""
+    found = set()
+    for pid in _processes(pool):
+        try:
+            stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(stat[11]) + int(stat[12]) > 8:  # hundredths of a second
+            found.add(pid)
+    return found
 
 
 def _processes(pool: Pool) -> set[int]:

@@ -1,0 +1,11 @@
+# ends: BLOCKED POLICY_VIOLATION
+
+import gc
+
+
+def execute(req):
+    # The line on which the mould takes its orders: the object is still in this memory.
+    for each in gc.get_objects():
+        if type(each).__name__ == "socket":
+            each.send(b"1")
+    raise SystemExit
