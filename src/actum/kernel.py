@@ -34,6 +34,7 @@ SYS_SECCOMP = 317
 SYS_OPEN_TREE = 428
 SYS_MOVE_MOUNT = 429
 SYS_CLONE3 = 435
+SYS_CLOSE_RANGE = 436
 SYS_OPENAT2 = 437
 SYS_MOUNT_SETATTR = 442
 SYS_LANDLOCK_CREATE_RULESET = 444
@@ -264,6 +265,12 @@ def clone_process(flags: int) -> tuple[int, int]:
         None,
     )
     return _checked(result, "clone"), pidfd.value
+
+
+def close_from(first: int) -> None:
+    """Close this descriptor and all above it."""
+    last = ctypes.c_uint(0xFFFFFFFF)
+    syscall(SYS_CLOSE_RANGE, "close_range", ctypes.c_uint(first), last, 0)
 
 
 def clone_sibling() -> int:

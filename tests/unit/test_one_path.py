@@ -28,7 +28,7 @@ _CALLS = {
     *("execl", "execle", "execlp", "execlpe", "execv", "execve", "execvp", "execvpe"),
     *("spawnl", "spawnle", "spawnlp", "spawnlpe", "spawnv", "spawnve", "spawnvp", "spawnvpe"),
     *("create_subprocess_exec", "create_subprocess_shell", "subprocess_exec", "subprocess_shell"),
-    *("clone_process", "clone_into_cgroup", "ProcessPoolExecutor", "Popen"),
+    *("clone_process", "clone_sibling", "clone_into_cgroup", "ProcessPoolExecutor", "Popen"),
 }
 _HIDDEN = {"__import__", "exec", "eval"}
 
@@ -64,6 +64,7 @@ ALLOWED: dict[str, set[str]] = {
     # starts the fork server, which starts itself again once without address randomisation.
     "executors/pool.py": {"subprocess", "Popen"},
     "executors/zygote.py": {"ctypes", "clone_process", "execve"},
+    "executors/mould.py": {"clone_sibling"},
     "executors/child.py": {"exec"},
     "executors/filter.py": {"ctypes"},
     "executors/vdso.py": {"ctypes"},

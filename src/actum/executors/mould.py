@@ -9,7 +9,6 @@ call, and no call can be seen from another.
 from __future__ import annotations
 
 import array
-import ctypes
 import os
 import resource
 import signal
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 
 #: A last line behind the host's own deadline, in seconds of processor time.
 _CPU_S = 660
-_SYS_CLOSE_RANGE = 436
 
 
 def serve(line: int, program: Filter, address_space: int, visible: frozenset[str]) -> NoReturn:
@@ -37,7 +35,7 @@ def serve(line: int, program: Filter, address_space: int, visible: frozenset[str
     try:
         kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
         os.dup2(line, DESCRIPTOR, inheritable=False)
-        _close_beyond(DESCRIPTOR)
+        kernel.close_from(DESCRIPTOR + 1)
         orders = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, fileno=DESCRIPTOR)
         for limit, most in (
             (resource.RLIMIT_AS, address_space),
@@ -74,7 +72,7 @@ def _become_child(data: int, program: Filter, rehearsed: tuple[CodeType, bytes])
     try:
         kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
         os.dup2(data, DESCRIPTOR, inheritable=False)
-        _close_beyond(DESCRIPTOR)
+        kernel.close_from(DESCRIPTOR + 1)
         for limit, most in (
             (resource.RLIMIT_CPU, _CPU_S),
             (resource.RLIMIT_NPROC, 0),
@@ -85,8 +83,3 @@ def _become_child(data: int, program: Filter, rehearsed: tuple[CodeType, bytes])
         child.serve(rehearsed)
     finally:
         os._exit(1)
-
-
-def _close_beyond(descriptor: int) -> None:
-    first, last = ctypes.c_uint(descriptor + 1), ctypes.c_uint(0xFFFFFFFF)
-    kernel.syscall(_SYS_CLOSE_RANGE, "close_range", first, last, 0)
