@@ -71,11 +71,6 @@ def _word(name: str, text: str) -> Word:
     )
 
 
-def render_template(name: str, text: str, value: str) -> tuple[str, ...]:
-    """The argv elements of one parameter, for a value that is text already."""
-    return tuple(word.render(value) for word in parse_template(name, text).words)
-
-
 def check_templates(mapping: Mapping[str, str], field: str) -> tuple[Violation, ...]:
     """What is wrong with the templates of an adapter; asked once, when it is loaded."""
     problems: list[Violation] = []

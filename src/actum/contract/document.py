@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from pathlib import Path as FilePath
 from typing import Any
 
 from actum.contract.model import Json
@@ -25,7 +26,16 @@ from actum.contract.place import (
 from actum.contract.schema_check import check
 from actum.errors import ContractInvalid, Problem
 
-__all__ = ["DOCUMENT_BYTES", "DOCUMENT_DEPTH", "Document", "check", "document_of", "load_document"]
+__all__ = [
+    "DOCUMENT_BYTES",
+    "DOCUMENT_DEPTH",
+    "Document",
+    "Source",
+    "check",
+    "document_from",
+    "document_of",
+    "load_document",
+]
 
 
 def load_document(text: str | bytes, *, file: str = "") -> Document:
@@ -33,6 +43,26 @@ def load_document(text: str | bytes, *, file: str = "") -> Document:
     from actum.contract import yaml12
 
     return yaml12.load_document(text, file=file)
+
+
+#: A document in any form that somebody may have it: text, data in memory, or the path of a file.
+Source = str | bytes | Mapping[str, Any] | FilePath
+
+
+def document_from(source: Source, *, file: str = "") -> Document:
+    """The document that `source` holds; raises `ContractInvalid` with every problem found."""
+    if isinstance(source, Mapping):
+        return document_of(source)
+    if isinstance(source, FilePath):
+        file = file or str(source)
+        try:
+            with source.open("rb") as opened:
+                source = opened.read(DOCUMENT_BYTES + 1)
+        except OSError as error:
+            message = f"cannot be read: {error.strerror}. Name a file that can."
+            problem = Problem(field="", message=message, value=file, file=file)
+            raise ContractInvalid((problem,)) from error
+    return load_document(source, file=file)
 
 
 def document_of(value: Mapping[str, Any]) -> Document:

@@ -15,7 +15,6 @@ from actum.errors import Violation
 from actum.value import value
 
 DEFAULT_FILESYSTEM_LEVEL = FilesystemLevel.STANDARD
-DEFAULT_NETWORK_LEVEL = NetworkLevel.OFFLINE
 
 SYSTEM_PATHS = ("/etc", "/opt", "/usr", "/var")
 ANY_HOST = "*"
@@ -156,14 +155,6 @@ def _common(some: tuple[str, ...], others: tuple[str, ...]) -> tuple[str, ...]:
 def _exceeds(field: str, value: str, bounds: str) -> Violation:
     message = f"{value} lies outside {bounds}. Remove it or ask for a wider level."
     return Violation(code="SCOPE_EXCEEDED", field=field, value=value, message=message)
-
-
-def network_level(request: NetworkRequest) -> NetworkLevel:
-    """The level a contract asks for. One that switches the network on without naming a level
-    asks for allowlisted hosts; one that says nothing is offline."""
-    if request.level is not None:
-        return request.level
-    return NetworkLevel.API if request.enabled else DEFAULT_NETWORK_LEVEL
 
 
 def expand_network(

@@ -11,10 +11,8 @@ import binascii
 from collections.abc import Mapping
 from datetime import datetime
 from functools import cache
-from pathlib import Path
-from typing import Any
 
-from actum.contract.document import DOCUMENT_BYTES, Document, check, document_of, load_document
+from actum.contract.document import Document, Source, check, document_from
 from actum.contract.model import Json
 from actum.contract.place import in_reading_order, shown
 from actum.contract.wire import schema
@@ -30,9 +28,9 @@ class Draft:
     file: str = ""
 
 
-def parse_contract(source: str | bytes | Mapping[str, Any] | Path, *, file: str = "") -> Draft:
+def parse_contract(source: Source, *, file: str = "") -> Draft:
     """Read a contract from text, from data in memory, or from the file at a `Path`."""
-    document = _document(source, file)
+    document = document_from(source, file=file)
     problems = [*check(document, _schema()), *_beyond_the_schema(document)]
     if problems:
         raise ContractInvalid(in_reading_order(problems))
@@ -42,21 +40,6 @@ def parse_contract(source: str | bytes | Mapping[str, Any] | Path, *, file: str 
 @cache
 def _schema() -> dict[str, Json]:
     return schema("execution-contract")
-
-
-def _document(source: str | bytes | Mapping[str, Any] | Path, file: str) -> Document:
-    if isinstance(source, Mapping):
-        return document_of(source)
-    if isinstance(source, Path):
-        file = file or str(source)
-        try:
-            with source.open("rb") as opened:
-                source = opened.read(DOCUMENT_BYTES + 1)
-        except OSError as error:
-            message = f"cannot be read: {error.strerror}. Name a file that can."
-            problem = Problem(field="", message=message, value=file, file=file)
-            raise ContractInvalid((problem,)) from error
-    return load_document(source, file=file)
 
 
 def _beyond_the_schema(document: Document) -> list[Problem]:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actum.adapters.template import check_templates, parse_template, render_template
+from actum.adapters.template import check_templates, parse_template
 
 TEMPLATES = [
     ("{pattern}", ("", True, "")),
@@ -15,13 +15,17 @@ TEMPLATES = [
 ]
 
 
+def rendered(name: str, template: str, value: str) -> tuple[str, ...]:
+    return tuple(word.render(value) for word in parse_template(name, template).words)
+
+
 @pytest.mark.req("000-97")
 @pytest.mark.parametrize(("template", "expected"), [(t[0], t[1:]) for t in TEMPLATES])
 @given(value=st.text())
 def test_no_value_changes_the_number_of_elements_or_their_fixed_parts(
     template: str, expected: tuple[tuple[str, bool, str], ...], value: str
 ) -> None:
-    assert render_template("pattern", template, value) == tuple(
+    assert rendered("pattern", template, value) == tuple(
         f"{prefix}{value}{suffix}" if placeholder else prefix
         for prefix, placeholder, suffix in expected
     )
@@ -29,7 +33,7 @@ def test_no_value_changes_the_number_of_elements_or_their_fixed_parts(
 
 @given(value=st.sampled_from(["{value}", "{pattern}", "{0}", "{x.__class__}", "a b", "$(id)", ""]))
 def test_a_value_that_looks_like_a_template_is_only_text(value: str) -> None:
-    assert render_template("pattern", "--x {value}", value) == ("--x", value)
+    assert rendered("pattern", "--x {value}", value) == ("--x", value)
 
 
 @pytest.mark.parametrize(
@@ -55,5 +59,5 @@ def test_every_bad_template_is_reported_and_good_ones_are_not() -> None:
 
 
 def test_braces_that_are_no_placeholder_stay_as_they_are() -> None:
-    assert render_template("x", "--format={{}} {0}", "v") == ("--format={{}}", "{0}")
+    assert rendered("x", "--format={{}} {0}", "v") == ("--format={{}}", "{0}")
     assert parse_template("x", "--format={} ").flag

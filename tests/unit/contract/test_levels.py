@@ -15,7 +15,6 @@ from actum.contract.levels import (
     is_within,
     narrow,
     narrow_network,
-    network_level,
 )
 from actum.contract.model import (
     FilesystemLevel,
@@ -202,23 +201,20 @@ def test_each_network_level_stands_for_fixed_hosts(level, enabled, allow):
 @pytest.mark.req("000-51")
 def test_a_contract_that_says_nothing_about_network_is_offline():
     request = contract().sandbox.network
-    assert network_level(request) is NetworkLevel.OFFLINE
-    narrowed, violations = narrow_network(expand(network_level(request)), request)
+    assert (request.level, request.enabled) == (None, None)
+    narrowed, violations = narrow_network(expand("offline"), request)
     assert (narrowed, violations) == (NetworkGrant(enabled=False, allow=()), ())
 
 
-def test_switching_the_network_on_without_a_level_means_allowlisted_hosts():
+def test_a_host_that_the_level_has_is_granted_alone():
     request = NetworkRequest(enabled=True, allow=("api.example.com:443",))
-    assert network_level(request) is NetworkLevel.API
     narrowed, violations = narrow_network(expand("api"), request)
     assert (narrowed.allow, violations) == (("api.example.com:443",), ())
-    assert network_level(NetworkRequest(enabled=False)) is NetworkLevel.OFFLINE
-    assert network_level(NetworkRequest(level=NetworkLevel.OPEN)) is NetworkLevel.OPEN
 
 
 def test_naming_hosts_without_switching_the_network_on_is_said_not_ignored():
     request = NetworkRequest(allow=("api.example.com",))
-    narrowed, violations = narrow_network(expand(network_level(request)), request)
+    narrowed, violations = narrow_network(expand("offline"), request)
     assert not narrowed.enabled
     assert [one.field for one in violations] == ["sandbox.network.allow[0]"]
 

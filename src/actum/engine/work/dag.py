@@ -7,10 +7,8 @@ An item of agent-0, the reconciler, depends on every item of the other agents.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import Any
 
-from actum.contract.document import check, document_of, load_document
+from actum.contract.document import Source, check, document_from
 from actum.contract.model import Json
 from actum.engine.work.model import SCHEMA as ITEM
 from actum.engine.work.model import WorkItem
@@ -28,14 +26,9 @@ SCHEMA: Mapping[str, Json] = {
 }
 
 
-def read_work(source: Mapping[str, Any] | str | bytes | Path) -> tuple[WorkItem, ...]:
+def read_work(source: Source) -> tuple[WorkItem, ...]:
     """A work file, strictly; raises `ContractInvalid` naming every problem."""
-    if isinstance(source, Path):
-        document = load_document(source.read_bytes(), file=str(source))
-    elif isinstance(source, Mapping):
-        document = document_of(source)
-    else:
-        document = load_document(source)
+    document = document_from(source)
     problems = check(document, SCHEMA)
     if problems:
         raise ContractInvalid(problems)

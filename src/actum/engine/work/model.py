@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from actum.contract.canonical import sha256_json
-from actum.contract.document import check, document_of, load_document
+from actum.contract.document import Source, check, document_from
 from actum.contract.model import Json
 from actum.errors import ContractInvalid
 from actum.value import as_dict, value
@@ -87,14 +87,9 @@ class WorkItem:
     test_command: str | None = None
 
     @classmethod
-    def parse(cls, source: Mapping[str, Any] | str | bytes | Path) -> WorkItem:
+    def parse(cls, source: Source) -> WorkItem:
         """Strictly; raises `ContractInvalid` naming every problem. Omitted limits get defaults."""
-        if isinstance(source, Path):
-            document = load_document(source.read_bytes(), file=str(source))
-        elif isinstance(source, Mapping):
-            document = document_of(source)
-        else:
-            document = load_document(source)
+        document = document_from(source)
         problems = check(document, SCHEMA)
         if problems:
             raise ContractInvalid(problems)

@@ -1,0 +1,131 @@
+"""The five triggers: each stops a call before it starts, and asks for a person's decision.
+
+The use of a tool (AG-01) and its scope (AG-02) are decided by whoever approves the tool: what is
+asked for is that approval, in the words of the refusal. The other three are asked for call by call,
+as requests that can be decided.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from actum import Result, Runtime
+from actum.registry.change import approve
+from actum.store.keys import Keyring
+
+from .project import Project, decide_all, elevated
+
+pytestmark = pytest.mark.req("000-192")
+
+
+class Risky(Project):
+    """`shell`, whose scope reaches a folder outside, `/etc` and one service on this machine."""
+
+    def __init__(self, folder: Path) -> None:
+        self.outside = folder.resolve() / "outside"
+        self.outside.mkdir()
+        super().__init__(folder, scope=(".", "/etc", str(self.outside)))
+        file = self.root / "tools/shell/tool.yaml"
+        tool = yaml.safe_load(file.read_text())
+        tool["scope"] |= {"network": "on", "hosts": ["127.0.0.1:8080"]}
+        tool["permissions"]["network"]["outbound"] = ["http"]
+        file.write_text(yaml.safe_dump(tool))
+        self._approve()
+
+    def add_unapproved(self) -> None:
+        shell, folder = self.root / "tools/shell", self.root / "tools/fresh"
+        shutil.copytree(shell, folder)
+        tool = yaml.safe_load((folder / "tool.yaml").read_text())
+        tool["scope"]["network"] = "on"  # YAML 1.1 reads a boolean
+        tool |= {"tool_id": "TL-900", "name": "fresh"}
+        (folder / "tool.yaml").write_text(yaml.safe_dump(tool))
+        (file,) = (folder / "adapters").glob("*.yaml")
+        adapter = yaml.safe_load(file.read_text())
+        adapter |= {"adapter_id": "ADP-900", "name": "fresh", "tool_id": "TL-900"}
+        file.write_text(yaml.safe_dump(adapter))
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Risky:
+    return Risky(tmp_path)
+
+
+@pytest.fixture
+def runtime(project: Risky) -> Iterator[Runtime]:
+    with project.open() as opened:
+        yield opened
+
+
+def ask(runtime: Runtime, project: Risky, tool: str = "shell", **fields: Any) -> Result:
+    return runtime.exec(tool, cwd=project.work, set=fields)
+
+
+def test_an_ordinary_call_of_an_approved_tool_asks_nobody(runtime: Runtime, project: Risky) -> None:
+    assert ask(runtime, project).ok
+    assert runtime.approvals.latest() == ()
+
+
+def test_the_first_use_of_a_tool_takes_its_approval(runtime: Runtime, project: Risky) -> None:
+    project.add_unapproved()
+    refused = ask(runtime, project, "fresh")
+    assert refused.reason_codes == ("TOOL_NOT_APPROVED",)
+    assert "actum tools approve TL-900" in refused.violations[0].message
+    assert project.runner.plans == []
+    keyring = Keyring.open(project.root / ".actum")
+    approve(project.root, keyring, "fresh", by="user:boss", evidence="test", date="2026-11-15")
+    assert ask(runtime, project, "fresh").ok
+    assert "AG-01:pin" in project.runner.plans[-1].policy.approvals
+
+
+def test_what_is_beyond_the_scope_takes_a_wider_approval(runtime: Runtime, project: Risky) -> None:
+    wanted = {
+        "sandbox.network.enabled": True,
+        "sandbox.network.allow": ["elsewhere.example:80"],
+    }
+    refused = ask(runtime, project, **wanted)
+    assert refused.reason_codes == ("SCOPE_EXCEEDED",)
+    assert "approved" in refused.violations[0].message
+    assert project.runner.plans == []
+
+
+def _reaching_a_service(_: Risky) -> dict[str, Any]:
+    return {"sandbox.network.enabled": True, "sandbox.network.allow": ["127.0.0.1:8080"]}
+
+
+def _writing_outside(project: Risky) -> dict[str, Any]:
+    return elevated(write=[str(project.outside)])
+
+
+def _reading_the_system(_: Risky) -> dict[str, Any]:
+    return elevated("/etc/hostname")
+
+
+@pytest.mark.parametrize(
+    ("gate", "wish"),
+    [
+        ("AG-03", _reaching_a_service),
+        ("AG-04", _writing_outside),
+        ("AG-05", _reading_the_system),
+    ],
+)
+def test_network_writing_outside_and_elevation_make_a_request_each_time(
+    runtime: Runtime, project: Risky, gate: str, wish: Callable[[Risky], dict[str, Any]]
+) -> None:
+    fields = wish(project)
+    refused = ask(runtime, project, **fields)
+    assert refused.reason_codes == ("APPROVAL_REQUIRED",)
+    assert project.runner.plans == []
+    requests = {each.request_id: each for each in runtime.approvals.latest()}
+    assert {violation.value for violation in refused.violations} == set(requests)
+    assert gate in {violation.field for violation in refused.violations}
+    decide_all(runtime, refused)
+    assert ask(runtime, project, **fields).ok
+    granted = project.runner.plans[-1].policy.approvals
+    assert any(entry.startswith(f"{gate}:user:boss:") for entry in granted)
+    assert ask(runtime, project, **fields).reason_codes == ("APPROVAL_REQUIRED",)
