@@ -30,7 +30,7 @@ def measure() -> dict[str, object]:
         create(root, RunnerKind.LOCAL, by="user:bench", date="2026-11-15")
         shutil.copytree(EXAMPLE, root / "tools" / "notes")
         keyring = Keyring.open(root / ".actum")
-        approve(root, keyring, "TL-310", by="user:b", evidence="bench", date="2026-11-15")
+        approve(root, keyring, "notes", by="user:b", evidence="bench", date="2026-11-15")
         with Runtime.open(root) as runtime:
             return asyncio.run(_measured(runtime, root))
     finally:

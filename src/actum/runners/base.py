@@ -115,8 +115,8 @@ class Channel(Protocol):
         """When it is ended at the latest."""
         ...
 
-    def enforcement(self) -> tuple[Enforced, ...]:
-        """The manifest, as it stands by now."""
+    def enforcement(self, note: str = "") -> tuple[Enforced, ...]:
+        """The manifest, as it stands by now; every mechanism followed by `note`."""
         ...
 
     def redacted(self, content: bytes) -> bytes:

@@ -18,6 +18,7 @@ from actum.capture.model import Capture, Enforced, Stream
 from actum.capture.streams import keeper
 from actum.contract.limits import STDOUT_BYTES
 from actum.runners.attend import Stop
+from actum.value import replace
 
 if TYPE_CHECKING:
     from actum.capture.redaction import Redaction
@@ -48,7 +49,7 @@ class Duplex:
         self._unread = bytearray()
         self._searched = 0  #: how much of `_unread` holds no end of a line
         self._longest = 0
-        self._measure: Callable[[], tuple[Enforced, ...]] | None = None
+        self._measure: Callable[[str], tuple[Enforced, ...]] | None = None
         self._ended = False
         self._stopped = False
         self._spoken = time.monotonic()
@@ -79,29 +80,29 @@ class Duplex:
                 pass
         return self._keeper.finish()
 
-    def measure_by(self, measure: Callable[[], tuple[Enforced, ...]] | None) -> None:
+    def measure_by(self, measure: Callable[[str], tuple[Enforced, ...]] | None) -> None:
         """How to ask for the manifest while it runs; ``None`` before there is nothing to ask."""
         with self._lock:
             self._measure = measure
 
-    def measured(self) -> tuple[Enforced, ...]:
+    def measured(self, note: str) -> tuple[Enforced, ...]:
         with self._lock:
-            return () if self._measure is None else self._measure() + self.rows(None)
+            return () if self._measure is None else self._measure(note) + self.rows(None, note)
 
-    def rows(self, stop: Stop | None) -> tuple[Enforced, ...]:
+    def rows(self, stop: Stop | None, note: str = "") -> tuple[Enforced, ...]:
         """The limits that only a kept tool has, for the manifest."""
         return (
             Enforced(
                 limit="idle_ms",
                 requested=str(int(self.idle_s * 1000)),
-                mechanism="host deadline, begun anew with every message",
+                mechanism="host deadline, begun anew with every message" + note,
                 enforced=True,
                 tripped=stop is Stop.IDLE,
             ),
             Enforced(
                 limit="message_bytes",
                 requested=str(self.message_bytes),
-                mechanism="bounded line, then SIGTERM and SIGKILL of the pid namespace",
+                mechanism="bounded line, then SIGTERM and SIGKILL of the pid namespace" + note,
                 enforced=True,
                 peak=self._longest,
                 tripped=stop is Stop.MESSAGE,
@@ -306,8 +307,11 @@ class LocalChannel:
         redaction = self._duplex.redaction
         return content if redaction is None else redaction.whole(content)
 
-    def enforcement(self) -> tuple[Enforced, ...]:
-        return self._duplex.measured() if self._capture is None else self._capture.enforcement
+    def enforcement(self, note: str = "") -> tuple[Enforced, ...]:
+        if self._capture is None:
+            return self._duplex.measured(note)
+        rows = self._capture.enforcement
+        return tuple(replace(row, mechanism=row.mechanism + note) for row in rows)
 
     @property
     def redaction(self) -> Redaction | None:

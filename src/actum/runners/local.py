@@ -264,13 +264,14 @@ class LocalRunner:
             )
             if duplex is not None:
                 duplex.measure_by(
-                    lambda: manifest.measured(
+                    lambda note: manifest.measured(
                         foreseen,
                         plan.policy,
                         SO_FAR,
                         cgroup.usage(),
                         lifecycle.elapsed_ms(),
                         outside,
+                        note,
                     )
                 )
                 duplex.started.set()

@@ -13,7 +13,6 @@ from actum.runners.outside import Outside
 from actum.sandbox.become import FILE_BYTES
 from actum.sandbox.cgroup import Usage
 from actum.sandbox.probe import Host
-from actum.value import replace
 
 _MECHANISMS = {
     "timeout_ms": "host deadline: SIGTERM, then SIGKILL of the pid namespace",
@@ -122,6 +121,7 @@ def measured(
     usage: Usage,
     duration_ms: int,
     outside: Outside,
+    note: str = "",
 ) -> tuple[Enforced, ...]:
     fork_denied = any(kind == "fork" for kind, _target, _ms in attended.denials)
     memory, tasks = usage.memory_peak_bytes, usage.tasks_peak
@@ -149,8 +149,17 @@ def measured(
     result = []
     for row in rows:
         peak, tripped = found.get(row.limit, (None, False))
-        # As foreseen, a row has neither.
+        if peak is None and not tripped and not note:
+            result.append(row)  # as foreseen
+            continue
         result.append(
-            replace(row, peak=peak, tripped=tripped) if peak is not None or tripped else row
+            Enforced(
+                limit=row.limit,
+                requested=row.requested,
+                mechanism=row.mechanism + note,
+                enforced=row.enforced,
+                peak=peak,
+                tripped=tripped,
+            )
         )
     return tuple(result)

@@ -141,7 +141,7 @@ class FakeChannel:
     def until(self) -> float:
         return math.inf
 
-    def enforcement(self) -> tuple[Enforced, ...]:
+    def enforcement(self, note: str = "") -> tuple[Enforced, ...]:  # noqa: ARG002
         return ()
 
     def redacted(self, content: bytes) -> bytes:

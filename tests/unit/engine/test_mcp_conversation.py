@@ -30,7 +30,7 @@ class Lines:
     def over(self) -> str:
         return "" if self._coming else "it has ended"
 
-    def enforcement(self) -> tuple[Enforced, ...]:
+    def enforcement(self, note: str = "") -> tuple[Enforced, ...]:
         return ()
 
     def redacted(self, content: bytes) -> bytes:

@@ -13,12 +13,15 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from actum.errors import ActumError
+from actum.value import replace
 
 if TYPE_CHECKING:
+    from actum.contract.call import EffectivePolicy
     from actum.engine.mcp.pins import ServerPins
     from actum.engine.mcp.talk import Talk
 
 _LOOK_S = 1.0
+_POLICIES = 16  #: whose digests are remembered
 
 
 class KeptServer:
@@ -49,10 +52,20 @@ class KeptServers:
         self.pins = pins
         self.websocket = websocket
         self._kept: dict[str, KeptServer] = {}
+        self._timeless: tuple[tuple[EffectivePolicy, str], ...] = ()
         self._guard = threading.Lock()
         self._woken = threading.Event()
         self._sealer: threading.Thread | None = None
         self._closed = False
+
+    def timeless(self, policy: EffectivePolicy) -> str:
+        """Digest of a policy but for its time. The latest are known by identity: none changes."""
+        for known, digest in self._timeless:
+            if known is policy:
+                return digest
+        digest = replace(policy, limits=replace(policy.limits, timeout_ms=0)).sha256
+        self._timeless = ((policy, digest), *self._timeless[: _POLICIES - 1])
+        return digest
 
     @contextmanager
     def turn(self, key: str, deadline: float) -> Iterator[KeptServer | None]:

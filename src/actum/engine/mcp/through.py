@@ -157,13 +157,12 @@ class ThroughServer:
 
     def _key(self, plan: Plan) -> str:
         """What may share a server: all that decides what the server is and may do, but the time."""
-        policy = replace(plan.policy, limits=replace(plan.policy.limits, timeout_ms=0))
         return sha256_json(
             {
                 "session": self._account.intent.session,
                 "by": self._contract.metadata.requested_by,
                 "tool": [plan.tool.pin, plan.adapter.sha256, plan.proof.executable.sha256],
-                "policy": policy.sha256,
+                "policy": self._rooms.servers.timeless(plan.policy),
                 "environment": dict(plan.environment),
                 "secrets": dict(self._contract.inputs.secrets),
                 "working_directory": plan.working_directory,
@@ -274,10 +273,8 @@ class ThroughServer:
             mine = not self._spec.stateful
             return call.capture(of_server, _own_time(of_server.enforcement, call), whole=mine)
         kept = call.talk.server
-        rows = _own_time(
-            kept.channel.enforcement(), call, f"; server kept open: {kept.execution_id}"
-        )
-        return call.capture(None, rows)
+        rows = kept.channel.enforcement(f"; server kept open: {kept.execution_id}")
+        return call.capture(None, _own_time(rows, call))
 
 
 class _Call:
@@ -369,9 +366,8 @@ def _how(ending: Ending) -> str:
             return type(ending).__name__.lower()
 
 
-def _own_time(rows: tuple[Enforced, ...], call: _Call, note: str = "") -> tuple[Enforced, ...]:
-    """The call has a deadline of its own, kept by whoever waits for the answer; for all the rest it
-    is held by what holds the server, and `note` says so."""
+def _own_time(rows: tuple[Enforced, ...], call: _Call) -> tuple[Enforced, ...]:
+    """The call has a deadline of its own, kept by whoever waits for the answer."""
     mine = Enforced(
         limit="timeout_ms",
         requested=str(call.plan.policy.limits.timeout_ms),
@@ -380,7 +376,4 @@ def _own_time(rows: tuple[Enforced, ...], call: _Call, note: str = "") -> tuple[
         peak=call.elapsed_ms,
         tripped=isinstance(call.failure, conversation.Late),
     )
-    of_server = [row for row in rows if row.limit != "timeout_ms"]
-    if note:
-        of_server = [replace(row, mechanism=row.mechanism + note) for row in of_server]
-    return (mine, *of_server)
+    return (mine, *(row for row in rows if row.limit != "timeout_ms"))
