@@ -11,14 +11,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from actum.agents.workshop import Workshop
 from actum.contract.model import Json
 from actum.engine.work.attempt import is_conflict
 from actum.engine.work.dag import needs_of, resolve_dependencies
-from actum.engine.work.model import RunResult, Status, WorkItem
+from actum.engine.work.model import Rehearsed, RunResult, Status, WorkItem
+from actum.engine.work.process import Hear
 from actum.value import value
+
+T = TypeVar("T", bound=RunResult | Rehearsed)
 
 #: Told of everything that happens: ``{"at": ..., "item": ..., ...}``.
 OnEvent = Callable[[Mapping[str, Json]], None]
@@ -49,6 +52,36 @@ class WorkDone:
         }
 
 
+@value
+class Rehearsal:
+    """What would come of a graph."""
+
+    results: Mapping[str, Rehearsed]
+    blocked: Mapping[str, tuple[str, ...]]
+    again: tuple[str, ...]
+
+    def document(self) -> dict[str, Json]:
+        return {
+            "dry_run": True,
+            "items": {name: result.document() for name, result in self.results.items()},
+            "blocked": {name: list(needs) for name, needs in self.blocked.items()},
+            "again": list(self.again),
+        }
+
+
+class _Graph(Generic[T]):
+    """One way through a graph: what came of each item, what waits for what, what was done twice."""
+
+    def __init__(
+        self, levels: Sequence[Sequence[WorkItem]], do: Callable[[WorkItem, Hear], T]
+    ) -> None:
+        self.levels = levels
+        self.do = do
+        self.results: dict[str, T] = {}
+        self.blocked: dict[str, tuple[str, ...]] = {}
+        self.again: list[str] = []
+
+
 class Foreman:
     def __init__(self, workshop: Workshop, on_event: OnEvent, *, at_once: int) -> None:
         self._workshop = workshop
@@ -58,47 +91,61 @@ class Foreman:
 
     def carry_out(self, items: Sequence[WorkItem]) -> WorkDone:
         """Everything that can be done. Raises before the first item if the graph is no graph."""
+        workshop = self._workshop
+        graph = _Graph(self._levels(items), lambda item, hear: workshop.run(item, hear=hear))
+        self._go_through(graph)
+        return WorkDone(
+            levels=tuple(tuple(item.id for item in level) for level in graph.levels),
+            results=graph.results,
+            blocked=graph.blocked,
+            again=tuple(graph.again),
+        )
+
+    def rehearse(self, items: Sequence[WorkItem]) -> Rehearsal:
+        """The same on a copy of the project: what each item would change. Commits nothing."""
+        workshop, levels = self._workshop, self._levels(items)
+        with workshop.copied() as base:
+            graph = _Graph(levels, lambda item, hear: workshop.rehearse(item, base, hear=hear))
+            self._go_through(graph)
+        return Rehearsal(results=graph.results, blocked=graph.blocked, again=tuple(graph.again))
+
+    def _levels(self, items: Sequence[WorkItem]) -> tuple[tuple[WorkItem, ...], ...]:
         levels = resolve_dependencies(items)
         for item in items:
             self._workshop.agent(item.agent_id)  # unknown to the last level is unknown now
-        results: dict[str, RunResult] = {}
-        blocked: dict[str, tuple[str, ...]] = {}
-        again: list[str] = []
-        for number, level in enumerate(levels):
+        return levels
+
+    def _go_through(self, graph: _Graph[T]) -> None:
+        items = [item for level in graph.levels for item in level]
+        for number, level in enumerate(graph.levels):
             ready = []
             for item in level:
                 missing = tuple(
                     name
                     for name in needs_of(item, items)
-                    if name not in results or results[name].status is not Status.SUCCESS
+                    if name not in graph.results or graph.results[name].status is not Status.SUCCESS
                 )
                 if missing:
-                    blocked[item.id] = missing
+                    graph.blocked[item.id] = missing
                     self._tell({"at": "blocked", "item": item.id, "waits_for": list(missing)})
                 else:
                     ready.append(item)
             if ready:
                 names: list[Json] = [item.id for item in ready]
                 self._tell({"at": "level", "level": number, "items": names})
-                results |= self._level(ready)
-                again += self._conflicts(ready, results)
-        return WorkDone(
-            levels=tuple(tuple(item.id for item in level) for level in levels),
-            results=results,
-            blocked=blocked,
-            again=tuple(again),
-        )
+                self._side_by_side(ready, graph)
+                self._conflicts(ready, graph)
 
-    def _level(self, items: Sequence[WorkItem]) -> dict[str, RunResult]:
+    def _side_by_side(self, items: Sequence[WorkItem], graph: _Graph[T]) -> None:
         turns = _Turns([item.id for item in items], self._at_once)
 
-        def run(item: WorkItem) -> RunResult:
+        def run(item: WorkItem) -> T:
             def hear(said: Mapping[str, Any]) -> None:
                 turns.hear(item.id, said["at"])
                 self._tell(said)
 
             try:
-                result = self._workshop.run(item, hear=hear)
+                result = graph.do(item, hear)
             finally:
                 turns.over(item.id)
             self._told(item, result)
@@ -106,29 +153,25 @@ class Foreman:
 
         # A thread for each: the kernel ties the life of an item's process to who started it.
         with ThreadPoolExecutor(max_workers=len(items)) as threads:
-            return dict(zip((item.id for item in items), threads.map(run, items), strict=True))
+            graph.results |= zip((item.id for item in items), threads.map(run, items), strict=True)
 
-    def _conflicts(self, items: Sequence[WorkItem], results: dict[str, RunResult]) -> list[str]:
+    def _conflicts(self, items: Sequence[WorkItem], graph: _Graph[T]) -> None:
         """Carry out again, one by one, what met another item's changes."""
-        met = [item for item in items if is_conflict(results[item.id].error)]
-        for item in met:
-            self._tell({"at": "conflict", "item": item.id, "why": results[item.id].error})
-            results[item.id] = self._workshop.run(item, hear=self._tell)
-            self._told(item, results[item.id])
-        return [item.id for item in met]
+        for item in items:
+            reason = graph.results[item.id].reason
+            if is_conflict(reason):
+                graph.again.append(item.id)
+                self._tell({"at": "conflict", "item": item.id, "why": reason})
+                graph.results[item.id] = graph.do(item, self._tell)
+                self._told(item, graph.results[item.id])
 
-    def _told(self, item: WorkItem, result: RunResult) -> None:
-        self._tell(
-            {
-                "at": "ended",
-                "item": item.id,
-                "status": result.status.value,
-                "files": result.metrics.files_touched,
-                "elapsed_ms": result.metrics.execution_time_ms,
-                "reason": result.error or result.denial_reason,
-                "receipt_id": result.receipt_id,
-            }
-        )
+    def _told(self, item: WorkItem, result: RunResult | Rehearsed) -> None:
+        told: dict[str, Json] = {"at": "ended", "item": item.id, "status": result.status.value}
+        if isinstance(result, RunResult):
+            told["files"] = result.metrics.files_touched
+            told["elapsed_ms"] = result.metrics.execution_time_ms
+            told["receipt_id"] = result.receipt_id
+        self._tell({**told, "reason": result.reason})
 
     def _tell(self, event: Mapping[str, Json]) -> None:
         with self._telling:

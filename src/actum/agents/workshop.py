@@ -11,7 +11,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from actum.engine.rooms import Rooms
 from actum.engine.work import process
 from actum.engine.work.carry import execute_again, execute_trial, execute_work_item
 from actum.engine.work.hands import Agent
-from actum.engine.work.model import RunResult, WorkItem
+from actum.engine.work.model import Rehearsed, RunResult, WorkItem
 from actum.engine.work.records import KeptRun, WorkRecords
 from actum.engine.work.recover import recover_work
 from actum.engine.work.run import Shop
@@ -99,7 +99,9 @@ class Workshop:
         item = WorkItem.parse(order["item"])
         agent = self.agent(item.agent_id)
         if order["do"] == "trial":
-            return execute_trial(item, agent, self._shop(Path(order["base"]), order["engine"]))
+            shop = self._shop(Path(order["base"]), order["engine"])
+            shop = replace(shop, rehearsal=True, tell=tell)
+            return execute_trial(item, agent, shop).document()
         if order["do"] == "again":
             base = Path(order["base"])
             return {"state": execute_again(item, agent, self._shop(base, order["engine"]))}
@@ -168,8 +170,9 @@ class Workshop:
             )
         return kept
 
-    def rehearse(self, items: Sequence[WorkItem]) -> Iterator[tuple[WorkItem, dict[str, Json]]]:
-        """Each item in turn on a copy of the project: what it would change. Commits nothing."""
+    @contextlib.contextmanager
+    def copied(self) -> Iterator[Path]:
+        """A copy of the project for rehearsals, and nothing of it afterwards."""
         with tempfile.TemporaryDirectory(prefix="actum-rehearsal-") as name:
             base = Path(name).resolve() / self.root.name
             space = Space(self.home, self.root)
@@ -178,22 +181,28 @@ class Workshop:
                 with _opened(base) as there:
                     copying.copy_tree(source, there, space.skip)
             try:
-                for item in items:
-                    order: dict[str, Json] = {
-                        **self._place(),
-                        "do": "trial",
-                        "item": item.document(),
-                        "base": str(base),
-                        "engine": "auto",
-                    }
-                    yield item, process.ask(order)
-            except process.Died as death:
-                raise WorkLost(
-                    f"The rehearsal's process ended without an answer ({death}).",
-                    remedy="Run it again; the project was not touched.",
-                ) from death
+                yield base
             finally:
                 shutil.rmtree(Space(self.home, base).folder, ignore_errors=True)
+
+    def rehearse(
+        self, item: WorkItem, base: Path, *, hear: process.Hear | None = None
+    ) -> Rehearsed:
+        """What would come of an item: carried out on `base`, a copy. Nothing is on record."""
+        order: dict[str, Json] = {
+            **self._place(),
+            "do": "trial",
+            "item": item.document(),
+            "base": str(base),
+            "engine": "auto",
+        }
+        try:
+            return Rehearsed.read(process.ask(order, hear))
+        except process.Died as death:
+            raise WorkLost(
+                f"The rehearsal's process ended without an answer ({death}).",
+                remedy="Run it again; the project was not touched.",
+            ) from death
 
     def undo(self, name: str) -> RunResult:
         """Take back the run of a receipt, or of a run's own id."""

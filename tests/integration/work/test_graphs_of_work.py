@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from actum import Runtime
-from actum.agents.foreman import Foreman, WorkDone
+from actum.agents.foreman import Foreman, Rehearsal, WorkDone
 from actum.engine.work.dag import read_work
 from actum.engine.work.model import RunResult
 from actum.errors import Refused, VerificationFailed
@@ -28,6 +28,11 @@ def _carry_out(
     events: list[dict[str, Any]] = []
     foreman = Foreman(rt.workshop, lambda event: events.append(dict(event)), at_once=at_once)
     return foreman.carry_out(read_work({"items": list(items)})), events
+
+
+def _rehearse(rt: Runtime, *items: dict[str, Any]) -> Rehearsal:
+    foreman = Foreman(rt.workshop, lambda _event: None, at_once=4)
+    return foreman.rehearse(read_work({"items": list(items)}))
 
 
 @pytest.mark.req("002-74", "002-75", "002-76", "002-87")
@@ -232,18 +237,14 @@ def test_a_rehearsal_shows_every_change_and_makes_none(tmp_path: Path) -> None:
     add_agent(project, "echo new > a.txt; echo more > b.txt", number=1)
     add_agent(project, "cat b.txt >> a.txt; rm b.txt", number=2)
     add_agent(project, "for i in 1 2 3; do echo > f$i; done", number=3)
-    items = read_work(
-        {
-            "items": [
-                item(id="a"),
-                item(id="b", agent_id="agent-2", dependencies=["a"]),
-                item(id="c", agent_id="agent-3", constraints={"max_files": 2}),
-            ]
-        }
+    items = (
+        item(id="a"),
+        item(id="b", agent_id="agent-2", dependencies=["a"]),
+        item(id="c", agent_id="agent-3", constraints={"max_files": 2}),
     )
     with opened(project) as rt:
         before = rt.state_hash()
-        told = {each.id: answer for each, answer in rt.workshop.rehearse(items)}
+        told = _rehearse(rt, *items).document()["items"]
         assert rt.state_hash() == before
         rows = rt.database.rows("SELECT count(*) FROM work_runs")
     assert rows == [(0,)]
@@ -255,6 +256,39 @@ def test_a_rehearsal_shows_every_change_and_makes_none(tmp_path: Path) -> None:
     assert [change["path"] for change in told["b"]["changes"]] == ["a.txt", "b.txt"]
     assert told["c"]["status"] == "denied"
     assert "Exceeded max files: 3 > 2" in told["c"]["reason"]
+
+
+def test_a_rehearsal_goes_like_the_work_itself(tmp_path: Path) -> None:
+    """Side by side on one base, by turns, again after a conflict; blocked where work would be."""
+    project = make_project(tmp_path / "p", {"log": "start\n"})
+    add_agent(project, "ls > seen-by-a; echo a >> log", number=1)
+    add_agent(project, "ls > seen-by-b; echo b > b.txt", number=2)
+    add_agent(project, "echo c >> log", number=3)
+    add_agent(project, "exit 1", number=4)
+    add_agent(project, "cat log b.txt > all", number=5)
+    items = [
+        item(id="a"),
+        item(id="b", agent_id="agent-2", test_command="test ! -e seen-by-a || grep a log"),
+        item(id="c", agent_id="agent-3"),
+        item(id="d", agent_id="agent-4"),
+        item(id="e", agent_id="agent-5", dependencies=["a", "b", "c"]),
+        item(id="f", agent_id="agent-5", dependencies=["d"]),
+    ]
+    with opened(project) as rt:
+        before = rt.state_hash()
+        would = _rehearse(rt, *items)
+        assert rt.state_hash() == before
+        assert len(list((project / ".actum" / "work").iterdir())) == 1
+        done, _events = _carry_out(rt, *items)
+    ends = {name: result.status for name, result in done.results.items()}
+    assert {name: result.status for name, result in would.results.items()} == ends
+    assert set(ends) == {"a", "b", "c", "d", "e"}
+    assert (would.again, would.blocked) == (done.again, done.blocked) == (("c",), {"f": ("d",)})
+    diff = {change["path"]: change["diff"] for change in would.results["e"].changes}
+    assert [line[1:] for line in str(diff["all"]).splitlines() if line[0] == "+"][1:] == (
+        (project / "all").read_text().splitlines()
+    )
+    assert "seen-by-a" not in (project / "seen-by-b").read_text()
 
 
 def test_undo_brings_back_what_was_there_and_refuses_what_newer_work_rests_on(

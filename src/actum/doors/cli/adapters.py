@@ -35,6 +35,7 @@ def list_adapters(*, everything: bool, refresh: bool) -> int:
 @click.option(
     "--level",
     type=click.IntRange(0, 3),
+    metavar="N",
     default=2,
     show_default=True,
     help="0 to list, 1 to choose, 2 to execute, 3 with schema and examples.",

@@ -21,7 +21,9 @@ def command() -> None:
 
 @command.command("list")
 @click.option("--all", "everything", is_flag=True, help="Also what is decided, used or expired.")
-@click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="How many.")
+@click.option(
+    "--limit", type=click.IntRange(1), metavar="N", default=100, show_default=True, help="How many."
+)
 def list_approvals(*, everything: bool, limit: int) -> int:
     """Requests and escalations, newest first."""
     with words.open_runtime() as runtime:

@@ -20,6 +20,7 @@ def command() -> None:
 @click.option(
     "--pid",
     type=click.IntRange(min=1),
+    metavar="PID",
     help="A process of that user to move into the subtree, with all it starts from then on."
     " Version 2 of the cgroups needs it; in a shell it is `--pid $$`.",
 )

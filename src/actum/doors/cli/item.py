@@ -33,7 +33,7 @@ def command() -> None:
     type=click.Choice(["auto", "overlay", "copy"]),
     default="auto",
     show_default=True,
-    help="How its changes are kept apart.",
+    help="How its changes are kept apart; auto takes a copy where an overlay cannot be had.",
 )
 def run_item(file: Path, engine: str) -> int:
     """Carry out a work item, and say what came of it."""
@@ -65,7 +65,10 @@ def hash_state(folder: Path | None) -> int:
 @click.argument("run_id", metavar="RUN")
 @click.argument("folder", metavar="DIR", type=_FOLDER)
 def restore_state(run_id: str, folder: Path) -> int:
-    """Put the state from before a run into a folder, and compare its hash with the record."""
+    """Put the state from before a run into a folder, and compare its hash with the record.
+
+    RUN is the `run_id` of its receipt. Replay scripts call this first.
+    """
     with words.open_runtime() as runtime:
         runtime.workshop.find(run_id)
         found = runtime.workshop.restore(run_id, folder.resolve())
@@ -80,7 +83,10 @@ def restore_state(run_id: str, folder: Path) -> int:
 @click.argument("run_id", metavar="RUN")
 @click.argument("folder", metavar="DIR", type=_FOLDER)
 def do_again(run_id: str, folder: Path) -> int:
-    """Do a run's work once more on a restored state. Neither admitted nor recorded as a run."""
+    """Do a run's work once more on a restored state. Neither admitted nor recorded as a run.
+
+    RUN is the `run_id` of its receipt. Replay scripts call this second.
+    """
     with words.open_runtime() as runtime:
         found = runtime.workshop.again(run_id, folder.resolve())
     if words.wants_json():

@@ -22,7 +22,9 @@ def command() -> None:
 
 
 @command.command("list")
-@click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="How many.")
+@click.option(
+    "--limit", type=click.IntRange(1), metavar="N", default=20, show_default=True, help="How many."
+)
 def list_receipts(limit: int) -> int:
     """The newest receipts, newest first."""
     with words.open_runtime() as runtime:

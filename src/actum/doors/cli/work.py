@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +13,7 @@ from actum.doors.cli import say, words
 from actum.doors.cli.item import CODES
 
 if TYPE_CHECKING:
-    from actum.agents.foreman import WorkDone
-    from actum.wiring import Runtime
+    from actum.agents.foreman import Rehearsal, WorkDone
 
 _MARKS = {"success": "✅", "failure": "❌", "denied": "⛔", "timeout": "⏱"}
 #: Of several ends, the one that the exit code tells.
@@ -46,16 +45,17 @@ def command(file: Path, dry_run: bool, at_once: int | None) -> int:
 
     with words.open_runtime() as runtime:
         items = read_work(file)
-        if dry_run:
-            return _rehearse(runtime, items)
-        told = (lambda _event: None) if words.wants_json() else _tell
+        quiet = dry_run or words.wants_json()
+        told = (lambda _event: None) if quiet else _tell
         foreman = Foreman(runtime.workshop, told, at_once=at_once or 2 * (os.cpu_count() or 1))
+        if dry_run:
+            return _show_rehearsal(foreman.rehearse(items))
         done = foreman.carry_out(items)
     if words.wants_json():
         say.document(done.document())
     else:
         _sum_up(done)
-    return _code(done)
+    return _code(result.status.value for result in done.results.values())
 
 
 def _tell(event: Mapping[str, Any]) -> None:
@@ -83,29 +83,22 @@ def _sum_up(done: WorkDone) -> None:
     say.line(f"{committed} of {total} work items committed, {len(done.blocked)} blocked.")
 
 
-def _code(done: WorkDone) -> int:
-    found = {result.status.value for result in done.results.values()}
-    worst = next((status for status in _WORST if status in found), "failure")
-    return CODES[worst]
+def _code(ends: Iterable[str]) -> int:
+    found = set(ends)
+    return CODES[next((status for status in _WORST if status in found), "failure")]
 
 
-def _rehearse(runtime: Runtime, items: tuple[Any, ...]) -> int:
-    from actum.engine.work.dag import resolve_dependencies
-
-    ordered = [item for level in resolve_dependencies(items) for item in level]
-    told = {}
-    for item, answer in runtime.workshop.rehearse(ordered):
-        told[item.id] = answer
-        if not words.wants_json():
-            reason = f": {answer['reason']}" if answer["reason"] else ""
-            say.line(
-                f"{_MARKS[answer['status']]} {item.id} would end as {answer['status']}{reason}"
-            )
-            for change in answer["changes"]:
-                say.line(f"  {change['action']} {change['path']}")
-                for line in change["diff"].splitlines():
-                    say.line(f"    {line}")
+def _show_rehearsal(rehearsal: Rehearsal) -> int:
     if words.wants_json():
-        say.document({"dry_run": True, "items": told})
-    found = {answer["status"] for answer in told.values()}
-    return CODES[next((status for status in _WORST if status in found), "success")]
+        say.document(rehearsal.document())
+    else:
+        for name, result in rehearsal.results.items():
+            reason = f": {result.reason}" if result.reason else ""
+            say.line(f"{_MARKS[result.status.value]} {name} would end as {result.status}{reason}")
+            for change in result.changes:
+                say.line(f"  {change['action']} {change['path']}")
+                for line in str(change["diff"]).splitlines():
+                    say.line(f"    {line}")
+        for name, needs in rehearsal.blocked.items():
+            say.line(f"{name} would wait for {', '.join(needs)}")
+    return _code(result.status.value for result in rehearsal.results.values())

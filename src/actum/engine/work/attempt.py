@@ -77,7 +77,7 @@ def retest(run: Run, shop: Shop) -> None:
 def require_mergeable(run: Run, index: Index, shop: Shop, now: str) -> None:
     """Others were committed since. What this run saw of the paths it changed must still be so."""
     last = shop.records.last_success(shop.space.base)
-    if last is None or last[0] != now:
+    if not shop.rehearsal and (last is None or last[0] != now):
         raise Ended(Status.FAILURE, MOVED)
     met = in_the_way(run.delta, index)
     if met is not None:

@@ -10,16 +10,19 @@ freeze and tests is in `attempt`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from actum.contract.ids import new_id
 from actum.contract.model import Json
 from actum.engine.work import diff, replay
 from actum.engine.work.attempt import MOVED, require_mergeable, retest, work
 from actum.engine.work.hands import Agent, Ended
-from actum.engine.work.model import RunResult, Status, WorkItem
+from actum.engine.work.model import Rehearsed, RunResult, Status, WorkItem
 from actum.engine.work.receipt import FILE_NAME, After, folder_of, make_receipt
 from actum.engine.work.records import nothing_done
 from actum.engine.work.run import Run, Shop, begun, seen, tell
 from actum.workspace import commit
+from actum.workspace.index import Index
 
 
 def execute_work_item(item: WorkItem, agent: Agent, shop: Shop, run_id: str) -> RunResult:
@@ -46,32 +49,54 @@ def execute_again(item: WorkItem, agent: Agent, shop: Shop) -> str:
     """
     run = begun(item, agent, shop, new_id())
     work(run, agent, shop, judged=False)
-    return _apply(run, shop)
+    with shop.space.held(alone=True), shop.space.index() as index:
+        return _apply(run, shop, index)
 
 
-def execute_trial(item: WorkItem, agent: Agent, shop: Shop) -> dict[str, Json]:
+def execute_trial(item: WorkItem, agent: Agent, shop: Shop) -> Rehearsed:
     """Carry out an item on a copy of the workspace: all rules and tests, and no record of a run."""
     run = begun(item, agent, shop, new_id())
     try:
         work(run, agent, shop)
+        run.wait()
+        tell(run, shop, "ready")
+        while (changes := _tried(run, shop)) is None:
+            retest(run, shop)
     except Ended as end:
         shop.space.drop(run.room)
-        return {"status": end.status.value, "reason": end.reason, "changes": []}
-    changes: list[Json] = [
-        change.document() for change in diff.changes(run.delta, shop.space.base, run.room / "new")
-    ]
-    _apply(run, shop)
-    return {"status": Status.SUCCESS.value, "reason": None, "changes": changes}
+        return Rehearsed(status=end.status, reason=end.reason)
+    except Exception as error:  # noqa: BLE001 -- as for a run that is no rehearsal
+        shop.space.drop(run.room)
+        return Rehearsed(status=Status.FAILURE, reason=str(error) or type(error).__name__)
+    return Rehearsed(status=Status.SUCCESS, reason=None, changes=changes)
 
 
-def _apply(run: Run, shop: Shop) -> str:
+def _tried(run: Run, shop: Shop) -> tuple[Mapping[str, Json], ...] | None:
+    """What it changes, brought into the copy for those who come after it."""
+    space = shop.space
+    with space.held(alone=True), space.index() as index:
+        if not _fits(run, shop, index, index.scan(space.base, space.skip).state.hash):
+            return None
+        shown = diff.changes(run.delta, space.base, run.room / "new")
+        changes = tuple(change.document() for change in shown)
+        _apply(run, shop, index)
+    return changes
+
+
+def _apply(run: Run, shop: Shop, index: Index) -> str:
     """Bring a staged delta into a folder that is nobody's project; the hash it leads to."""
-    with shop.space.held(alone=True), shop.space.index() as index:
-        after = index.preview(run.delta)
-        staged = commit.keep(run.delta, shop.space.base, run.room)
-        shop.space.change(run.room, staged, {}, lambda _record: None)
-        index.accept(after)
+    after = index.preview(run.delta)
+    staged = commit.keep(run.delta, shop.space.base, run.room)
+    shop.space.change(run.room, staged, {}, lambda _record: None)
+    index.accept(after)
     return after.state.hash
+
+
+def _fits(run: Run, shop: Shop, index: Index, now: str) -> bool:
+    """Whether it may be brought into the state `now`; false if its tests have not seen that."""
+    if now != run.state:
+        require_mergeable(run, index, shop, now)
+    return run.item.test_command is None or now == run.tested_on
 
 
 def _decided(run: Run, shop: Shop) -> bool:
@@ -97,9 +122,7 @@ def _committed(run: Run, shop: Shop) -> RunResult | None:
         paths = [change.path for change in run.delta]
         scanned = space.seen(index, last[0] if last else None, paths)
         now, run.looked = scanned.state.hash, run.looked and scanned.looked
-        if now != run.state:
-            require_mergeable(run, index, shop, now)
-        if run.item.test_command is not None and now != run.tested_on:
+        if not _fits(run, shop, index, now):
             return None
         if records.in_history(run.run_hash):
             raise Ended(Status.DENIED, f"Duplicate run (already in history): {run.run_hash}")

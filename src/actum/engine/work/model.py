@@ -175,6 +175,11 @@ class RunResult:
     error: str | None = None
     denial_reason: str | None = None
 
+    @property
+    def reason(self) -> str | None:
+        """Why it did not succeed."""
+        return self.error or self.denial_reason
+
     def document(self) -> dict[str, Json]:
         """The contract's own shape: optional fields that are not set are not there."""
         written = as_dict(self)
@@ -195,6 +200,30 @@ class RunResult:
         fields["metrics"] = Metrics(**fields["metrics"])
         fields |= {name: tuple(fields[name]) for name in _LISTS}
         return cls(**fields)
+
+
+@value
+class Rehearsed:
+    """What would come of a work item."""
+
+    status: Status
+    reason: str | None
+    changes: tuple[Mapping[str, Json], ...] = ()  #: action, path and, for texts, the lines
+
+    def document(self) -> dict[str, Json]:
+        return {
+            "status": self.status.value,
+            "reason": self.reason,
+            "changes": [dict(change) for change in self.changes],
+        }
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> Rehearsed:
+        return cls(
+            status=Status(document["status"]),
+            reason=document["reason"],
+            changes=tuple(document["changes"]),
+        )
 
 
 _LISTS = ("modified_files", "created_files", "deleted_files")

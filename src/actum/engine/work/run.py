@@ -41,6 +41,7 @@ class Shop:
     engine: str = "auto"  #: or ``overlay``, or ``copy``
     test_tool: str = "TL-010"
     asked_ns: int | None = None  #: when the run was asked for (CLOCK_BOOTTIME)
+    rehearsal: bool = False  #: on a copy, which nobody but other rehearsals changes
     tell: Hear | None = None  #: told how far a run has come, and may make it wait
 
 
