@@ -7,13 +7,15 @@
     finish:  the records; then the intent goes
 
 Without an intent nothing was touched. With one, whoever comes next carries it through: forward,
-never back. People who read the workspace meanwhile may see some files new and some old.
+never back, and never over what people have written in between without keeping it. People who read
+the workspace meanwhile may see some files new and some old.
 Proved by tests/crash/test_work_moments.py.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import shutil
@@ -172,6 +174,8 @@ def _keep(path: bytes, source: int, name: bytes, target: int) -> None:
     folder = files.open_folder(parent_of(path), source)
     try:
         os.link(name_of(path), name, src_dir_fd=folder, dst_dir_fd=target, follow_symlinks=False)
+    except FileExistsError:
+        raise
     except OSError:
         look = os.stat(name_of(path), dir_fd=folder, follow_symlinks=False)
         copy_name(name_of(path), look, folder, name, target)
@@ -255,6 +259,40 @@ def apply(steps: Iterable[Step], base: int, staged: Path) -> None:
         os.close(stage_folder)
 
 
+def left_to_do(
+    steps: Iterable[Step], before: Iterable[Step], base: int, room: Path
+) -> tuple[Step, ...]:
+    """After a crash, perhaps much later: the steps without those that would undo what people have
+    done since. What they wrote and a step must replace is kept as `met` in the room."""
+    was = {step.path: step.digest for step in before}
+    return tuple(step for step in steps if not _overtaken(step, was.get(step.path, ""), base, room))
+
+
+def _overtaken(step: Step, was: str, base: int, room: Path) -> bool:
+    if step.kind is Kind.FOLDER:
+        return False
+    if step.staged and not os.path.lexists(room / "new" / step.staged):
+        return True  # it was put there; what is there now came later
+    with _parent(step.path, base) as folder:
+        name = name_of(step.path)
+        look = None if folder is None else files.look(name, folder)
+        if folder is None or look is None or files.kind_of(look.st_mode) is Kind.FOLDER:
+            return False
+        if files.read_digest(name, folder, look).hex() in (was, step.digest):
+            return False
+        if step.kind is None:
+            return True
+        met = room / "met"
+        met.mkdir(mode=0o700, exist_ok=True)
+        target = os.open(met, files.FOLDER_FLAGS)
+        try:
+            with contextlib.suppress(FileExistsError):  # kept by whoever came before us
+                _keep(step.path, base, step.staged.encode(), target)
+        finally:
+            os.close(target)
+        return False
+
+
 def _clear(step: Step, base: int) -> None:
     """Take away what is of another kind than what is to be there."""
     if not step.path:
@@ -315,14 +353,14 @@ def _put(step: Step, base: int, staged: int) -> None:
         name, source = name_of(step.path), step.staged.encode()
         look = files.look(source, staged)
         if look is None:
-            # Moved by whoever came before us; then it is there.
-            there = files.look(name, folder)
-            if there is None or files.read_digest(name, folder, there).hex() != step.digest:
-                raise _cannot(step)
-            return
+            return  # put there by whoever came before us: nobody else takes from the stage
         try:
             os.rename(source, name, src_dir_fd=staged, dst_dir_fd=folder)
-        except OSError:
+        except OSError as error:
+            if error.errno in (errno.EISDIR, errno.ENOTEMPTY, errno.EEXIST):
+                raise _cannot(step) from error
+            if error.errno != errno.EXDEV:
+                raise
             _copy_over(source, look, staged, name, folder)
 
 
@@ -358,8 +396,15 @@ def _parent(path: bytes, base: int) -> Iterator[int | None]:
     except (FileNotFoundError, NotADirectoryError):
         yield None
         return
+    mode = stat.S_IMODE(os.fstat(folder).st_mode)
+    # Its owner may have closed it to themselves, and the run may have changed it all the same.
+    closed = os.geteuid() != 0 and mode & 0o300 != 0o300
     try:
+        if closed:
+            os.fchmod(folder, mode | 0o300)
         yield folder
+        if closed:
+            os.fchmod(folder, mode)
     finally:
         os.close(folder)
 

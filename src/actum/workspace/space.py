@@ -144,7 +144,7 @@ class Space:
         """Carry through what was decided; only while the lock is held alone. True if there was."""
         body = commit.pending_intent(self.folder)
         if body is not None:
-            self._carry_through(body, finish)
+            self._carry_through(body, finish, again=True)
         for room in (self.folder / "rooms").iterdir():
             if not _in_use(room):
                 self.drop(room)
@@ -155,15 +155,17 @@ class Space:
         commit.write_intent(self.folder, room, staged, record)
         body = commit.pending_intent(self.folder)
         if body is not None:
-            self._carry_through(body, finish)
+            self._carry_through(body, finish, again=False)
 
-    def _carry_through(self, body: Mapping[str, Any], finish: Finish) -> None:
+    def _carry_through(self, body: Mapping[str, Any], finish: Finish, *, again: bool) -> None:
         room = self.folder / "rooms" / body["room"]
         kept = self.folder / "kept" / body["room"]
-        steps = [Step.read(step) for step in body["steps"]]
+        steps: Iterable[Step] = [Step.read(step) for step in body["steps"]]
         if room.exists():  # else it was applied and kept already, and the intent outlived a crash
             base = os.open(self.base, files.FOLDER_FLAGS)
             try:
+                if again:
+                    steps = commit.left_to_do(steps, commit.backward_steps(room), base, room)
                 commit.apply(steps, base, room / "new")
             finally:
                 os.close(base)
