@@ -86,6 +86,16 @@ def misbehave(how: str, request: dict) -> None:
     elif how == "no id":
         say({"jsonrpc": "2.0", "id": None, "result": text("nobody's")})
         time.sleep(3600)
+    elif how in ("half", "half and die"):
+        whole = json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": text("not all of it")})
+        sys.stdout.write(whole[: len(whole) // 2])
+        sys.stdout.flush()
+        if how == "half and die":
+            os._exit(3)
+        time.sleep(3600)
+    elif how == "twice":
+        answer(request, text("once"))
+        answer(request, text("and again"))
     elif how == "ask":
         say({"jsonrpc": "2.0", "id": "s1", "method": "sampling/createMessage", "params": {}})
         say({"jsonrpc": "2.0", "id": "s2", "method": "roots/list"})

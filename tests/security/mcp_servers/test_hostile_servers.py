@@ -31,6 +31,8 @@ ENDINGS = {
     "batch": (Outcome.TOOL_ERROR, "no JSON-RPC"),
     "wrong id": (Outcome.TOOL_ERROR, "nobody asked"),
     "no id": (Outcome.TOOL_ERROR, "nobody asked"),
+    "half": (Outcome.TIMED_OUT, "timeout_ms"),
+    "half and die": (Outcome.TOOL_ERROR, "exit code 3"),
     "notify": (Outcome.RESOURCE_KILLED, "messages"),
     "drip": (Outcome.TIMED_OUT, "timeout_ms"),
     "schema": (Outcome.TOOL_ERROR, "broke the protocol"),
@@ -73,6 +75,20 @@ def test_a_server_that_does(rt: Runtime, how: str) -> None:
     assert alive(rt) == [], "a server that misbehaved is still there"
     after = rt.exec("small:count", cwd=rt.settings.root / "work")
     assert after.ok, "the next call gets another server"
+
+
+def test_an_answer_that_comes_twice_is_found_before_the_next_question(rt: Runtime) -> None:
+    first = ask(rt, "twice")
+    assert first.outcome is Outcome.SUCCEEDED
+    if "server kept open" not in first.enforcement[1].mechanism:
+        return
+    work = rt.settings.root / "work"
+    second = rt.exec("small:count", cwd=work)
+    assert second.outcome is Outcome.TOOL_ERROR
+    assert second.result is not None
+    assert "nobody asked" in (second.result.error_reason or "")
+    assert alive(rt) == []
+    assert rt.exec("small:count", cwd=work).ok, "another server answers"
 
 
 def test_complaints_are_drained_and_counted(rt: Runtime) -> None:
