@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import stat
 from pathlib import Path
 
@@ -42,8 +41,7 @@ def test_a_write_to_one_name_of_a_file_is_a_change_of_that_name_only(tmp_path: P
 def test_a_pipe_or_socket_that_is_there_stays_there(tmp_path: Path, engine: str) -> None:
     project = make_project(tmp_path / "p")
     os.mkfifo(project / "pipe")
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(project / "socket"))
+    os.mknod(project / "socket", stat.S_IFSOCK | 0o644)  # `bind` takes no path as long as this
     add_agent(project, "printf x > file")
     add_agent(project, "rm -f pipe; printf y > pipe", number=2)
     with opened(project) as rt:
