@@ -15,6 +15,7 @@ import os
 import signal
 import struct
 import sys
+import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -86,7 +87,13 @@ def main() -> None:
         sys.setprofile(moments)
 
     with Runtime.open(project, pool=False) as runtime:
-        order = {"do": "run", "item": ITEM, "run_id": "run-1", "engine": "auto"}
+        order = {
+            "do": "run",
+            "item": ITEM,
+            "run_id": "run-1",
+            "engine": "auto",
+            "asked_ns": time.clock_gettime_ns(time.CLOCK_BOOTTIME),
+        }
         if phase == "commit":
             original = carry._committed
 
