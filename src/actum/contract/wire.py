@@ -55,21 +55,26 @@ def identity_sha256(contract: Contract) -> str:
     return digests(contract)[1]
 
 
+#: Filled in for nearly every contract; what is left to say about it then is always the same.
+_USUALLY_FILLED = frozenset(
+    {"execution_id", "metadata.requested_by", "metadata.requested_at", "metadata.purpose"}
+)
+
+
 def digests(contract: Contract) -> tuple[str, str, str]:
     """(contract, identity, inputs as asked for)."""
     body, filled = _body(contract), contract.filled
     execution_id = canonical(contract.execution_id)
     metadata = _metadata(contract.metadata)
-    whole = {**body.whole, "execution_id": execution_id, "metadata": canonical(metadata)}
-    written = {
-        **body.written,
-        "metadata": canonical(
-            {name: told for name, told in metadata.items() if f"metadata.{name}" not in filled}
-        ),
-    }
-    if "execution_id" not in filled:
-        written["execution_id"] = execution_id
-    return sha256_bytes(_object(whole)), sha256_bytes(_object(written)), body.asked
+    whole = _object({**body.whole, "execution_id": execution_id, "metadata": canonical(metadata)})
+    identity = body.identity
+    if contract.metadata.evidence_ref is not None or not filled >= _USUALLY_FILLED:
+        written = {
+            name: told for name, told in metadata.items() if f"metadata.{name}" not in filled
+        }
+        given = {} if "execution_id" in filled else {"execution_id": execution_id}
+        identity = sha256_bytes(_object({**body.written, **given, "metadata": canonical(written)}))
+    return sha256_bytes(whole), identity, body.asked
 
 
 @value
@@ -78,6 +83,7 @@ class _Body:
 
     whole: Mapping[str, bytes]
     written: Mapping[str, bytes]  #: without what was filled in
+    identity: str  #: if nothing of who asks, when and what for was written
     asked: str
 
 
@@ -107,7 +113,12 @@ def _made_body(contract: Contract) -> _Body:
         section, _, key = name.rpartition(".")
         (document.get(section, {}) if section else document).pop(key, None)
     written = {name: canonical(section) for name, section in document.items()}
-    return _Body(whole=whole, written=written, asked=sha256_json(asked_document(contract)))
+    return _Body(
+        whole=whole,
+        written=written,
+        identity=sha256_bytes(_object({**written, "metadata": b"{}"})),
+        asked=sha256_json(asked_document(contract)),
+    )
 
 
 def _object(sections: Mapping[str, bytes]) -> bytes:
@@ -121,7 +132,7 @@ def _object(sections: Mapping[str, bytes]) -> bytes:
 _MOST_BYTES = 16_384
 
 
-def request_key(contract: Contract) -> Hashable | None:
+def request_key(contract: Contract, *, with_stdin: bool = True) -> Hashable | None:
     """What equal requests have in common: all but id, time, who asks and what for. By value, and
     by type where values of several types are equal (1, 1.0, true). ``None``: it is too large, or
     holds something that is no plain data."""
@@ -133,7 +144,8 @@ def request_key(contract: Contract) -> Hashable | None:
             given = marshal.dumps(mappings, 2)  # types and all
         except ValueError:
             return None
-    if len(given) + len(inputs.stdin or b"") + sum(map(len, inputs.arguments)) > _MOST_BYTES:
+    stdin = inputs.stdin if with_stdin else None
+    if len(given) + len(stdin or b"") + sum(map(len, inputs.arguments)) > _MOST_BYTES:
         return None
     return (
         contract.tool_id,
@@ -143,7 +155,7 @@ def request_key(contract: Contract) -> Hashable | None:
         given,
         inputs.working_directory,
         inputs.input_files,
-        inputs.stdin,
+        stdin,
         # Said in one word if it is nothing: to compare sections takes longer than all the rest.
         None if contract.sandbox is NOTHING_ASKED else contract.sandbox,
         None if contract.outputs is NOTHING_EXPECTED else contract.outputs,
@@ -261,9 +273,11 @@ def _outputs(outputs: ExpectedOutputs) -> dict[str, Json]:
 
 
 def _metadata(metadata: Metadata) -> dict[str, Json]:
-    return {
+    document = {
         "requested_by": metadata.requested_by,
         "requested_at": metadata.requested_at.isoformat(),
         "purpose": metadata.purpose,
-        **_given(evidence_ref=metadata.evidence_ref),
     }
+    if metadata.evidence_ref is not None:
+        document["evidence_ref"] = metadata.evidence_ref
+    return document

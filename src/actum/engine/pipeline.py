@@ -162,8 +162,10 @@ def prepare(
         judged.require_permissible()
         input_digest = planning.input_digest(contract, judged.checked.call)
     else:
-        judged, input_digest = known.judged, known.input_digest
-        account.know(policy=judged.policy, checks=judged.checks)
+        plan, input_digest = planning.as_asked_by(
+            contract, entry, known.plan, known.input_digest, account.trace_context
+        )
+        account.know(policy=plan.policy, checks=plan.proof.checks)
     account.know(input_digest=input_digest)
     tool, adapter = entry.tool_ref, entry.adapter_ref
     account.golden = expected_of(contract.outputs, rooms.golden, tool, adapter, input_digest)
@@ -178,15 +180,12 @@ def prepare(
         known = Precedent(
             entry=entry,
             settings=rooms.policy,
-            judged=judged,
             input_digest=input_digest,
             plan=plan,
             operation=call.operation,
             looks=looks,
         )
         rooms.precedents.keep(key, known)
-    else:
-        plan = planning.as_asked_by(contract, known.plan, account.trace_context)
     account.know(plan=plan, proof=plan.proof)
     rooms.secrets.require(plan.secrets)
     runner = rooms.runner(plan.policy.runner)

@@ -164,11 +164,19 @@ def make_plan(
     )
 
 
-def as_asked_by(contract: Contract, plan: Plan, trace: TraceContext) -> Plan:
-    """`plan`, which was made for an equal request, for this one."""
-    return replace(
+def as_asked_by(
+    contract: Contract, entry: Entry, plan: Plan, input_digest: str, trace: TraceContext
+) -> tuple[Plan, str]:
+    """`plan` and the digest of its inputs, made for an equal request, for this one."""
+    plan = replace(
         plan, trace=trace, label=contract.metadata.purpose, environment=dict(plan.environment)
     )
+    stdin = contract.inputs.stdin or b""
+    if entry.adapter.cli is None or stdin == plan.stdin:
+        return plan, input_digest
+    plan = replace(plan, stdin=stdin)
+    proof = replace(plan.proof, call_sha256=plan.call_sha256)
+    return replace(plan, proof=proof), _digest(contract, [])
 
 
 def again(plan: Plan, attempt: int, timeout_ms: int) -> Plan:
@@ -209,7 +217,10 @@ def approval_binding(contract: Contract, judged: Judged, input_digest: str) -> s
 def input_digest(contract: Contract, call: Call) -> str:
     """Digest of the inputs as asked for, with the content of the input files, once they may be
     read; equal inputs give equal digests on every machine."""
-    files = [_file(path) for path in call.input_files]
+    return _digest(contract, [_file(path) for path in call.input_files])
+
+
+def _digest(contract: Contract, files: list[str]) -> str:
     return sha256_json({**asked_document(contract), "files": files})
 
 

@@ -13,6 +13,9 @@ the file system answers, and of nothing else. So a judgement is used again if
 What is live in another way is no part of it and is asked each time, before and after: the lock and
 the tool's status, approvals, golden outputs, the content of input files, secrets, budgets, the
 runner's own limits. Only what nothing stood against is kept, and nothing that rests on an approval.
+
+What a cli adapter is given on stdin is judged by its size alone and passed on as it is, so requests
+that differ in nothing else have a precedent in common; each gets a proof of its own.
 """
 
 from __future__ import annotations
@@ -20,13 +23,15 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 from actum.contract.call import Plan
+from actum.contract.limits import STDIN_BYTES
 from actum.contract.model import Contract, Determinism
 from actum.contract.wire import request_key
-from actum.engine.plan import Judged
 from actum.policy.settings import PolicySettings
 from actum.registry.looks import Looks
 from actum.registry.model import Entry
 from actum.value import value
+
+_MOST_STDIN = 65_536  #: one that was given more waits for the next that is given less
 
 
 @value
@@ -35,8 +40,7 @@ class Precedent:
 
     entry: Entry
     settings: PolicySettings
-    judged: Judged
-    plan: Plan  #: its trace and label are of the request that was judged
+    plan: Plan  #: its trace and label are of the request that was judged, and perhaps its stdin
     operation: str
     input_digest: str
     looks: Looks
@@ -54,7 +58,7 @@ class Precedents:
         return found if found is not None and found.looks.hold() else None
 
     def keep(self, key: Hashable | None, precedent: Precedent) -> None:
-        if key is None or not precedent.looks.lasting:
+        if key is None or not precedent.looks.lasting or len(precedent.plan.stdin) > _MOST_STDIN:
             return
         if len(self.kept) >= self._most:
             self.kept.clear()
@@ -69,5 +73,8 @@ def key_of(contract: Contract, entry: Entry, settings: PolicySettings) -> Hashab
         or contract.determinism is Determinism.D2  # and so is the program
     ):
         return None
-    request = request_key(contract)
+    passed_on = entry.adapter.cli is not None
+    if passed_on and len(contract.inputs.stdin or b"") > STDIN_BYTES:
+        return None
+    request = request_key(contract, with_stdin=not passed_on)
     return None if request is None else (id(entry), id(settings), request)
