@@ -46,6 +46,10 @@ ENDED = {
         """,
         ("timeout", "longer than its 5000 ms"),
     ),
+    "kills its carrier": (
+        "os.kill(CARRIER, signal.SIGKILL); time.sleep(600)",
+        ("failure", "it ended early: killed by SIGKILL"),
+    ),
     "says 100 MB without an end": (
         """
         with open(f"/proc/{CARRIER}/fd/1", "wb", buffering=0) as way:
@@ -185,6 +189,22 @@ def test_whoever_does_not_read_its_answers_waits_alone(tmp_path: Path) -> None:
         told["said"] = call("shell", stdin="echo heard").stdout
         """,
     )
+    assert told["said"] == "heard\n"
+
+
+def test_a_line_without_an_end_closes_its_own_connection_only(tmp_path: Path) -> None:
+    told = _told(
+        make_project(tmp_path / "p"),
+        """
+        endless = connect()
+        told["sent"] = 0
+        try:
+            for _ in range(100): told["sent"] += endless.send(b"x" * 1_000_000)
+        except OSError: pass
+        told["said"] = call("shell", stdin="echo heard").stdout
+        """,
+    )
+    assert told["sent"] < 100_000_000
     assert told["said"] == "heard\n"
 
 
