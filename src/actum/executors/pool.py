@@ -20,6 +20,7 @@ import sys
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from enum import StrEnum
 
 from actum.errors import Fault, SandboxUnavailable
@@ -84,12 +85,21 @@ class Child:
         """Let it unpack the code. Not a line of it is run before the rest has come."""
         self._prepared = os.write(self._data, code)  # what does not fit is sent with the rest
 
-    def call(self, request: frames.Request, *, timeout_s: float, max_reply_bytes: int) -> Reply:
+    def call(
+        self,
+        request: frames.Request,
+        *,
+        timeout_s: float,
+        max_reply_bytes: int,
+        meanwhile: Callable[[], None] | None = None,
+    ) -> Reply:
         """Send the request and read the answer. Whoever calls this retires or finishes the child:
         one that has answered may go on computing."""
         deadline = time.monotonic() + timeout_s
         try:
             self._send(b"".join(request)[self._prepared :], deadline)
+            if meanwhile is not None:
+                meanwhile()
             reply = self._receive(deadline, max_reply_bytes)
         except TimeoutError:
             self.end()
@@ -115,10 +125,12 @@ class Child:
                 _wait(self._data, select.POLLOUT, deadline)
 
     def _receive(self, deadline: float, max_reply_bytes: int) -> Reply | None:
-        received = bytearray()
+        received, in_time = bytearray(), True
         kind, wanted = -1, frames.REPLY.size
         while len(received) < wanted:
-            _wait(self._data, select.POLLIN, deadline)
+            if not in_time:
+                raise TimeoutError  # who sends byte by byte gains no time by it
+            in_time = _wait(self._data, select.POLLIN, deadline)
             part = os.read(self._data, _PART_BYTES)
             if not part:
                 return None
@@ -181,13 +193,14 @@ class Child:
             return os.read(self._control, _CONTROL_BYTES)
 
 
-def _wait(descriptor: int, events: int, deadline: float) -> None:
+def _wait(descriptor: int, events: int, deadline: float) -> bool:
+    """Whether there is time left when it can be used; raises if there is none and it cannot."""
     poll = select.poll()  # select() knows no descriptor beyond 1023
     poll.register(descriptor, events)
-    left_s = deadline - time.monotonic()
-    # Also when there is something to read: who sends byte by byte gains no time by it.
-    if left_s <= 0 or not poll.poll(left_s * 1000):
+    left_s = max(deadline - time.monotonic(), 0.0)
+    if not poll.poll(left_s * 1000):
         raise TimeoutError
+    return left_s > 0
 
 
 def _ended(status: int) -> Reply:
@@ -221,7 +234,8 @@ class Pool:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._server: socket.socket | None = None
-        self._ordered = 0  # children that nobody has taken yet
+        self._ordered = 0  # children that have not arrived yet
+        self._stock: deque[Child] = deque()
         self._dying: deque[Child] = deque()
         self._walls: tuple[str, ...] = ()
 
@@ -243,7 +257,12 @@ class Pool:
         """One call in a fresh child. The caller finishes or retires the child."""
         child = prepared or self._take()
         try:
-            return child, child.call(request, timeout_s=timeout_s, max_reply_bytes=max_reply_bytes)
+            return child, child.call(
+                request,
+                timeout_s=timeout_s,
+                max_reply_bytes=max_reply_bytes,
+                meanwhile=self._tidy,
+            )
         except BaseException:
             child.discard()
             raise
@@ -253,18 +272,11 @@ class Pool:
 
         Whoever asks calls it or discards it.
         """
-        if not self._arrivals.acquire(blocking=False):
-            return None  # others wait for one
-        try:
-            with self._lock:
-                if self._server is None or not self._ordered:
-                    return None
-                child = self._arrived(self._server, socket.MSG_DONTWAIT)
-                self._ordered -= 1
-        except (BlockingIOError, _Gone):
-            return None
-        finally:
-            self._arrivals.release()
+        self._fetch()
+        with self._lock:
+            if not self._stock:
+                return None
+            child = self._stock.popleft()
         try:
             child.prepare(code)
         except (BrokenPipeError, ConnectionResetError):
@@ -286,12 +298,10 @@ class Pool:
         something is wrong and the oldest is waited for.
         """
         with self._lock:
-            while self._dying and self._dying[0].is_gone():
-                self._dying.popleft()
             if child.server is not self._server:
                 child.discard()  # its zygote is gone, and another has its numbers
                 return
-            if self._ordered < self._wanted:
+            if self._coming < self._wanted:
                 self._order(child.server, child.number)
             else:
                 child.end()
@@ -303,28 +313,52 @@ class Pool:
     def refill(self) -> None:
         """Order what is missing; returns at once. Best called when a call is over, not during."""
         with self._lock:
-            while self._server is not None and self._ordered < self._wanted:
+            while self._server is not None and self._coming < self._wanted:
                 if not self._order(self._server):
                     return  # whoever calls next starts anew, and is told if that fails
+
+    def _tidy(self) -> None:
+        """What need not be done while anybody waits: the child of the call has just been asked."""
+        with self._lock:
+            while self._dying and self._dying[0].is_gone():
+                self._dying.popleft()
+        self._fetch()
+
+    def _fetch(self) -> None:
+        """Have one child in stock, if one has arrived; never waits."""
+        if self._stock or not self._arrivals.acquire(blocking=False):
+            return  # or others wait for one
+        try:
+            with self._lock, contextlib.suppress(BlockingIOError, _Gone):
+                if self._server is not None and self._ordered:
+                    self._stock.append(self._arrived(self._server, socket.MSG_DONTWAIT))
+                    self._ordered -= 1
+        finally:
+            self._arrivals.release()
+
+    @property
+    def _coming(self) -> int:
+        return self._ordered + len(self._stock)
 
     def _take(self) -> Child:
         with self._arrivals:
             try:
-                return self._arrived(self._awaited())
+                return self._next()
             except (_Gone, BlockingIOError):
                 # The zygote died after the child was ordered. Nothing was sent: another serves.
                 with self._lock:
                     self._discard()
-                return self._arrived(self._awaited())
+                return self._next()
 
-    def _awaited(self) -> socket.socket:
-        """Where the next child will come from; it is ordered, and counted as taken."""
+    def _next(self) -> Child:
         with self._lock:
             server = self._ensure_started()
+            if self._stock:
+                return self._stock.popleft()
             if not self._ordered and not self._order(server):
                 raise _Gone
             self._ordered -= 1
-        return server
+        return self._arrived(server)
 
     def _arrived(self, server: socket.socket, flags: int = 0) -> Child:
         rights = array.array("i")
@@ -389,11 +423,12 @@ class Pool:
         return self._process is not None and self._process.poll() is None
 
     def _discard(self) -> None:
-        while self._dying:
-            self._dying.popleft().discard()
+        for children in (self._stock, self._dying):
+            while children:
+                children.popleft().discard()
         self._ordered = 0
         if self._server is not None:
-            self._server.close()  # with it go all children that nobody has taken
+            self._server.close()  # with it go all children that have not arrived
             self._server = None
         if self._process is not None:
             self._process.wait()

@@ -89,9 +89,11 @@ def test_nothing_runs_when_its_pending_record_cannot_be_written(
     assert pool.calls == 0  # not even the code was looked at
     assert _count(house) == before
     descriptors = len(os.listdir("/proc/self/fd"))
-    assert house.act("noop").reason_codes == ("AUDIT_LOG_FAILED",)  # its code is known by now
+    for _ in range(5):
+        assert house.act("noop").reason_codes == ("AUDIT_LOG_FAILED",)  # its code is known by now
     assert pool.calls == 0
-    assert len(os.listdir("/proc/self/fd")) == descriptors  # the child that waited is let go
+    # Each child that waited is let go; one more may be in stock now, with two descriptors.
+    assert len(os.listdir("/proc/self/fd")) <= descriptors + 2
 
 
 @pytest.mark.req("001-51")

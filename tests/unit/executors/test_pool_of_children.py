@@ -271,6 +271,8 @@ def test_a_child_whose_zygote_is_gone_is_replaced_before_anything_is_sent() -> N
     assert _run(pool, "return 1").output is not None
     assert pool._server is not None
     pool._server.shutdown(socket.SHUT_WR)  # it ends, and the child that it owes never comes
+    while pool._stock:
+        pool._stock.popleft().discard()
     pool._ordered = 0
     while pool._server.recv(64):
         pass
