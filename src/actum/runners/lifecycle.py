@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from actum.capture.model import (
     Cancelled,
@@ -16,10 +17,15 @@ from actum.capture.model import (
     PolicyBroken,
 )
 from actum.capture.streams import StreamKeeper
+from actum.capture.suspicions import suspicions
 from actum.contract.call import Plan
 from actum.contract.model import Json, RunnerKind
 from actum.contract.outcome import TraceOutcome
 from actum.evidence.trace import LIFECYCLE, Emit, EventType, TraceEvent
+from actum.value import as_dict
+
+if TYPE_CHECKING:
+    from actum.capture.redaction import Redaction
 
 
 class Lifecycle:
@@ -55,6 +61,44 @@ class Lifecycle:
         while self._due:
             last = self._due[0] is EventType.TOOL_RUN_END
             self._send(self._due[0], {"aborted": True}, TraceOutcome.ERROR if last else None)
+
+    def conclude(
+        self, capture: Capture, denials: int, redaction: Redaction | None = None
+    ) -> Capture:
+        """What there is to say of what came back, and the last two steps. Returns what may be
+        kept of it."""
+        if redaction is not None:
+            capture = redaction.capture(capture)
+            self.note(EventType.REDACTION, {"secrets": dict(redaction.found)})
+        if suspected := suspicions(capture):
+            self.note(EventType.SECRET_SUSPECTED, suspected)
+        for connection in capture.connections:
+            self.note(EventType.EGRESS, as_dict(connection))
+        self.end(capture, denials)
+        return capture
+
+    def end(self, capture: Capture, denials: int) -> None:
+        """The last two steps."""
+        self.reached(
+            EventType.TOOL_RUN_OUTPUT_CAPTURED,
+            {
+                "stdout_bytes": capture.stdout.total_bytes,
+                "stderr_bytes": capture.stderr.total_bytes,
+                "files": len(capture.collected),
+                "not_collected": len(capture.not_collected),
+            },
+        )
+        self._end(capture.ending, denials)
+
+    def end_unstarted(self, ending: Ending) -> None:
+        self._end(ending, 0)
+
+    def _end(self, ending: Ending, denials: int) -> None:
+        self.reached(
+            EventType.TOOL_RUN_END,
+            {"ending": type(ending).__name__, "denials": denials},
+            trace_outcome(ending),
+        )
 
     def _send(
         self, step: EventType, data: Mapping[str, Json], outcome: TraceOutcome | None
@@ -105,11 +149,7 @@ def never_started(
     lifecycle.reached(EventType.TOOL_RUN_START, {"attempt": plan.trace.attempt})
     nothing = StreamKeeper(0).finish()
     ending = Cancelled(0)
-    lifecycle.reached(
-        EventType.TOOL_RUN_END,
-        {"ending": type(ending).__name__, "denials": 0},
-        trace_outcome(ending),
-    )
+    lifecycle.end_unstarted(ending)
     return Capture(
         ending=ending,
         stdout=nothing,

@@ -29,7 +29,6 @@ from actum.capture.model import (
     Stream,
 )
 from actum.capture.streams import keeper
-from actum.capture.suspicions import suspicions
 from actum.contract.call import EffectivePolicy, Plan
 from actum.contract.canonical import blake3_bytes, sha256_bytes
 from actum.contract.limits import IDLE_S, MESSAGE_BYTES, STDERR_BYTES, STDOUT_BYTES
@@ -44,7 +43,7 @@ from actum.runners.base import (
     Runner,
     require_proof,
 )
-from actum.runners.lifecycle import Lifecycle, never_started, trace_outcome
+from actum.runners.lifecycle import Lifecycle, never_started
 from actum.value import replace
 
 if TYPE_CHECKING:
@@ -123,27 +122,7 @@ class SessionRunner:
             lifecycle.abort()
             raise
         self.failed += ending != Exited(0)
-        redaction = self._channel.redaction
-        if redaction is not None:
-            capture = redaction.capture(capture)
-            lifecycle.note(EventType.REDACTION, {"secrets": dict(redaction.found)})
-        if suspected := suspicions(capture):
-            lifecycle.note(EventType.SECRET_SUSPECTED, suspected)
-        lifecycle.reached(
-            EventType.TOOL_RUN_OUTPUT_CAPTURED,
-            {
-                "stdout_bytes": capture.stdout.total_bytes,
-                "stderr_bytes": capture.stderr.total_bytes,
-                "files": len(capture.collected),
-                "not_collected": 0,
-            },
-        )
-        lifecycle.reached(
-            EventType.TOOL_RUN_END,
-            {"ending": type(ending).__name__, "denials": 0},
-            trace_outcome(ending),
-        )
-        return capture
+        return lifecycle.conclude(capture, 0, self._channel.redaction)
 
     def open(
         self,

@@ -48,7 +48,7 @@ from actum.runners.base import (
     Runner,
     require_proof,
 )
-from actum.runners.lifecycle import Lifecycle, trace_outcome
+from actum.runners.lifecycle import Lifecycle
 from actum.value import replace
 
 _SILENT = whole_stream(b"", 0)
@@ -134,20 +134,7 @@ class ThroughServer:
                 raise
         if on_output is not None and capture.stdout.kept:
             on_output("stdout", capture.stdout.kept)
-        lifecycle.reached(
-            EventType.TOOL_RUN_OUTPUT_CAPTURED,
-            {
-                "stdout_bytes": capture.stdout.total_bytes,
-                "stderr_bytes": capture.stderr.total_bytes,
-                "files": 0,
-                "not_collected": 0,
-            },
-        )
-        lifecycle.reached(
-            EventType.TOOL_RUN_END,
-            {"ending": type(capture.ending).__name__, "denials": len(capture.denials)},
-            trace_outcome(capture.ending),
-        )
+        lifecycle.end(capture, len(capture.denials))
         return capture
 
     def _place(self, plan: Plan, deadline: float) -> AbstractContextManager[KeptServer | None]:
