@@ -54,6 +54,8 @@ PROVIDED = "/run/actum"
 SNIPPET = "/etc/actum/snippet.py"
 #: What the tool's process is until it may start.
 WAITER = "/etc/actum/waiter-x86_64"
+#: In the member's own root, while nothing of a tool is there.
+_REHEARSAL = "/run/rehearsal"
 SCRATCH_INODES = 16_384
 ARTIFACT_INODES = 1_024
 _READ_ONLY = kernel.MOUNT_ATTR_RDONLY | kernel.MOUNT_ATTR_NOSUID | kernel.MOUNT_ATTR_NODEV
@@ -243,6 +245,20 @@ class Root:
             self._hide(path)
         _make_read_only("/")
         return own_etc
+
+    def rehearse(self) -> None:
+        """Go the way of a request once, with nothing, and leave no trace. What is written for the
+        first time after a fork is copied first; that is done by now when a request comes."""
+        place = f"{_REHEARSAL}/place"
+        tree = kernel.clone_tree(self._nothing)
+        _make_mount_point(place, tree)
+        _attach_inside(place, tree)
+        _protect(place)
+        self._hide(place)
+        for _ in range(3):
+            kernel.umount_detach(place)
+        os.rmdir(place)
+        os.rmdir(_REHEARSAL)
 
     def _hide(self, path: str) -> None:
         """Cover `path` with an empty thing of the same kind that nobody may open."""

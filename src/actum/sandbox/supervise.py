@@ -58,6 +58,7 @@ class Supervisor:
         for descriptor in (control.fileno(), self._woken):
             self._poll.register(descriptor, select.POLLIN)
         self._artifacts = os.open(ARTIFACTS, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        json.dumps(self._report())  # rehearsed, as in `root`
 
     def supervise(self, tasks: Tasks, tool: int, listener: int) -> NoReturn:
         """From the moment that the tool's process waits for its start."""
@@ -162,23 +163,23 @@ class Supervisor:
                 os.waitpid(-1, 0)
         except (ProcessLookupError, ChildProcessError):
             pass  # nobody left
-        self.measure()
-        send(
-            self._control,
-            {
-                "kind": "ended",
-                "wait_status": self.wait_status or 0,
-                "violation": self.violation,
-                "denials": self.denials,
-                "denials_total": self.denials_total,
-                "scratch_bytes": self.used["scratch_bytes"],
-                "artifacts_bytes": self.used["artifacts_bytes"],
-                "full": sorted(self.full),
-                "usage": self._group.usage(),
-            },
-        )
+        send(self._control, self._report())
         self._control.recv(1)  # until the host has read it and hangs up
         os._exit(0)
+
+    def _report(self) -> Report:
+        self.measure()
+        return {
+            "kind": "ended",
+            "wait_status": self.wait_status or 0,
+            "violation": self.violation,
+            "denials": self.denials,
+            "denials_total": self.denials_total,
+            "scratch_bytes": self.used["scratch_bytes"],
+            "artifacts_bytes": self.used["artifacts_bytes"],
+            "full": sorted(self.full),
+            "usage": self._group.usage(),
+        }
 
 
 def _obey(control: socket.socket) -> None:
