@@ -73,6 +73,8 @@ def collect_tree(
     deadline: float,
 ) -> Collection:
     """Take every regular file below `root_fd`; `deadline` is a value of `time.monotonic`."""
+    if _is_empty(root_fd):
+        return (), ()
     listing = _Listing(
         root_fd,
         kind,
@@ -88,6 +90,18 @@ def collect_tree(
         for path in files[max_files:]
     )
     return taken, tuple(sorted((*listing.refused, *not_taken, *beyond), key=lambda it: it.path))
+
+
+def _is_empty(root_fd: int) -> bool:
+    try:
+        top = os.open(b".", _OPEN_DIRECTORY, dir_fd=root_fd)
+    except OSError:
+        return False  # whoever lists it says why it cannot be
+    try:
+        with os.scandir(top) as entries:
+            return next(entries, None) is None
+    finally:
+        os.close(top)
 
 
 def shown(path: bytes) -> str:

@@ -62,7 +62,9 @@ class StreamKeeper:
         self._digest.update(data)
 
     def read_from(self, fd: int) -> memoryview:
-        """One read into the keeper's own buffer; the view is good until the next read."""
+        """One read, of much into the keeper's own buffer; the view is good until the next read."""
+        if self._total < _READ_BYTES:  # most tools say little: no buffer is cleared for them
+            return memoryview(os.read(fd, _READ_BYTES))
         if self._read_buffer is None:
             self._read_buffer = memoryview(bytearray(_READ_BYTES))
         count = os.readv(fd, [self._read_buffer])

@@ -14,7 +14,7 @@ from actum.contract.limits import STDERR_BYTES, STDOUT_BYTES, TERM_GRACE_S
 from actum.errors import Refused, SandboxUnavailable
 from actum.runners.base import Cancel, OnOutput
 from actum.sandbox.cgroup import Cgroup
-from actum.sandbox.host import Sandbox
+from actum.sandbox.handle import Sandbox
 from actum.value import value
 
 if TYPE_CHECKING:

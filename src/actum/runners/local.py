@@ -7,70 +7,56 @@ choice, no change of permissions, no memory of earlier plans.
 
 from __future__ import annotations
 
-import os
 import threading
-import time
-from base64 import b64encode
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from actum.capture import collect
-from actum.capture.model import (
-    Cancelled,
-    Capture,
-    Closed,
-    Collected,
-    Connection,
-    DeadlinePassed,
-    Denial,
-    Ending,
-    Enforced,
-    Exited,
-    LimitKilled,
-    NotCollected,
-    PolicyBroken,
-    Signalled,
-)
-from actum.capture.suspicions import suspicions
-from actum.contract.call import PROVIDED, TOKEN_FILE, EffectivePolicy, Plan
-from actum.contract.levels import is_within
-from actum.contract.limits import (
-    ARTIFACTS_BYTES,
-    IDLE_S,
-    MESSAGE_BYTES,
-    OUTPUT_FILES_BYTES,
-)
+from actum.capture.model import Capture, Enforced
+from actum.contract.call import EffectivePolicy, Plan
+from actum.contract.limits import IDLE_S, MESSAGE_BYTES
 from actum.contract.model import RunnerKind
 from actum.errors import Refused
 from actum.evidence.trace import Emit, EventType
-from actum.kernel import open_exact
 from actum.runners import manifest, passable
-from actum.runners.attend import SO_FAR, Attended, Stop, attend
+from actum.runners.afterwards import collect_outputs, denials_of, ending_of, without_token
+from actum.runners.attend import SO_FAR, attend
 from actum.runners.base import Cancel, Capability, Channel, OnOutput, Permit, require_proof
-from actum.runners.lifecycle import Lifecycle, never_started, trace_outcome
+from actum.runners.lifecycle import Lifecycle, never_started
 from actum.runners.outside import Outside
 from actum.runners.places import Places
+from actum.runners.request import request_of, with_secrets
 from actum.runners.warm import WarmInterpreters, shape_of
 from actum.sandbox import probe
-from actum.sandbox.cgroup import Cgroup, Usage
-from actum.sandbox.host import Sandbox, Spawner
+from actum.sandbox.cgroup import Cgroup
+from actum.sandbox.handle import Sandbox
+from actum.sandbox.host import Spawner
 from actum.secrets.given import Given, Secrets
-from actum.value import as_dict
+from actum.value import value
 
 if TYPE_CHECKING:
     from actum.capture.redaction import Redaction
     from actum.runners.channel import Duplex
     from actum.sandbox.egress.relay import Relay
-    from actum.sandbox.wire import Grant, Request
+    from actum.sandbox.wire import Request
 
-#: Room for folders beside the files themselves; over the limit is refused on collection.
-_ARTIFACTS_TMPFS_BYTES = 2 * ARTIFACTS_BYTES
 #: Prepared sandboxes a long-lived runner keeps at most.
 _POOL_SIZE = 8
 #: Tools kept running at once. They wait most of the time, so they take no place of those who run.
 _MAX_KEPT = 32
-_NEVER_GRANTED = ("/proc", "/sys", "/dev")
-_CONTROL_FILES = frozenset({"actum.toml", "tools", "tools.lock", "rules"})
+
+
+@value
+class _Order:
+    """One plan, judged and looked up: all that is needed to carry it out."""
+
+    plan: Plan
+    foreseen: tuple[Enforced, ...]
+    request: Request  #: without the values of secrets, so that it can be kept
+    owner: tuple[int, int]
+    outside: Outside
+    secrets: Given
+    redaction: Redaction | None
 
 
 class LocalRunner:
@@ -99,6 +85,8 @@ class LocalRunner:
         self._spawner = spawner or Spawner(pool_size=_POOL_SIZE if pool else 0)
         self._warm = WarmInterpreters() if pool else None
         self._host: probe.Host | None = None
+        #: By the policy, which is frozen; the host is looked at once in a runner's life.
+        self._foresee = lru_cache(maxsize=64)(self._foreseen)
         self._equipped = False
         self._guard = threading.Lock()
 
@@ -124,6 +112,9 @@ class LocalRunner:
         return manifest.capabilities(self.host)
 
     def foresee(self, policy: EffectivePolicy) -> tuple[Enforced, ...]:
+        return self._foresee(policy)
+
+    def _foreseen(self, policy: EffectivePolicy) -> tuple[Enforced, ...]:
         for what, (problem, remedy) in self.host.problems.items():
             raise Refused(
                 "LIMIT_NOT_ENFORCEABLE",
@@ -140,35 +131,33 @@ class LocalRunner:
         cancel: Cancel | None = None,
         permit: Permit | None = None,
     ) -> Capture:
-        require_proof(plan)
-        # Refusals come before the first event: an invocation that cannot be held is not received.
-        foreseen = self.foresee(plan.policy)
-        request, owner = _request(plan)
-        outside = Outside.of(plan.policy, self._ca_file)
-        outside.describe(request)
-        secrets = self._secrets.give(plan.secrets, _holder(plan))
-        order = _with_secrets(request, secrets)
-        redaction = _redaction(secrets)
+        order = self._order(plan, _holder(plan))
         if cancel is not None and cancel.requested:
             if permit is not None:
                 permit()  # an invocation that was received and cancelled is on record too
-            return never_started(plan, self.kind, emit, foreseen)
+            return never_started(plan, self.kind, emit, order.foreseen)
         try:
-            return self._carry_out(
-                plan,
-                emit,
-                on_output,
-                cancel,
-                permit,
-                foreseen,
-                order,
-                owner,
-                outside,
-                redaction,
-                keep_token=secrets.keep_token,
-            )
+            return self._carry_out(order, emit, on_output, cancel, permit)
         finally:
-            self._refill(plan, request, owner)
+            self._refill(order)
+
+    def _order(self, plan: Plan, holder: str = "") -> _Order:
+        """Refusals come before the first event: what cannot be held is not received."""
+        require_proof(plan)
+        foreseen = self.foresee(plan.policy)
+        request, owner = request_of(plan)
+        outside = Outside.of(plan.policy, self._ca_file)
+        outside.describe(request)
+        secrets = self._secrets.give(plan.secrets, holder)
+        return _Order(
+            plan=plan,
+            foreseen=foreseen,
+            request=request,
+            owner=owner,
+            outside=outside,
+            secrets=secrets,
+            redaction=_redaction(secrets),
+        )
 
     def open(
         self,
@@ -182,43 +171,24 @@ class LocalRunner:
     ) -> Channel:
         from actum.runners.channel import Duplex, LocalChannel
 
-        require_proof(plan)
         if plan.stdin:
             raise Refused(
                 "CHANNEL_STDIN",
                 "inputs.stdin: a tool that is spoken with gets its input line by line.",
                 remedy="Leave stdin out, and send what it holds.",
             )
-        foreseen = self.foresee(plan.policy)
-        request, owner = _request(plan)
-        outside = Outside.of(plan.policy, self._ca_file)
-        outside.describe(request)
-        secrets = self._secrets.give(plan.secrets)
-        order = _with_secrets(request, secrets)
-        redaction = _redaction(secrets)
+        order = self._order(plan)
         if not self._kept.try_take():
             raise Refused(
                 "SESSIONS_FULL",
                 f"{self._kept.count} tools are kept running already; nothing ran.",
                 remedy="Close one of them, or raise limits.max_sessions in actum.toml.",
             )
-        duplex = Duplex(idle_s=idle_s, message_bytes=message_bytes, redaction=redaction)
+        duplex = Duplex(idle_s=idle_s, message_bytes=message_bytes, redaction=order.redaction)
 
         def carry_out() -> Capture:
             try:
-                return self._carry_out(
-                    plan,
-                    emit,
-                    None,
-                    cancel,
-                    permit,
-                    foreseen,
-                    order,
-                    owner,
-                    outside,
-                    redaction,
-                    duplex,
-                )
+                return self._carry_out(order, emit, None, cancel, permit, duplex)
             finally:
                 self._kept.give_back()
 
@@ -226,34 +196,30 @@ class LocalRunner:
 
     def _carry_out(
         self,
-        plan: Plan,
+        order: _Order,
         emit: Emit,
         on_output: OnOutput | None,
         cancel: Cancel | None,
         permit: Permit | None,
-        foreseen: tuple[Enforced, ...],
-        request: Request,
-        owner: tuple[int, int],
-        outside: Outside,
-        redaction: Redaction | None,
         duplex: Duplex | None = None,
-        keep_token: Callable[[bytes], None] | None = None,
     ) -> Capture:
+        plan, foreseen, outside = order.plan, order.foreseen, order.outside
         limits = plan.policy.limits
-        modes = passable.remember(plan.policy)
+        request = with_secrets(order.request, order.secrets)
         if duplex is None:
-            sandbox, cgroup, release = self._sandbox(plan, request, owner)
+            sandbox, cgroup, release = self._sandbox(plan, request, order.owner)
         else:
-            sandbox, cgroup = self._launch(request, owner, duplex.stdin)
+            sandbox, cgroup = self._launch(request, order.owner, duplex.stdin)
             release = sandbox.go
         # The sandbox is being built while the start is put on record; it waits for our word.
-        if permit is not None:
-            try:
+        try:
+            modes = passable.remember(plan.policy)
+            if permit is not None:
                 permit()
-            except BaseException:
-                sandbox.discard()
-                cgroup.remove()
-                raise
+        except BaseException:
+            sandbox.discard()
+            cgroup.remove()
+            raise
         lifecycle = Lifecycle(plan, self.kind, emit)
         lifecycle.reached(EventType.TOOL_RUN_START, {"attempt": plan.trace.attempt})
 
@@ -292,7 +258,7 @@ class LocalRunner:
                             on_ready=ready,
                             on_doors=outside.on_doors,
                             duplex=duplex,
-                            redaction=redaction,
+                            redaction=order.redaction,
                         )
                     finally:
                         passable.reopen(modes)
@@ -300,10 +266,10 @@ class LocalRunner:
                             duplex.measure_by(None)
                     usage = cgroup.usage(attended.usage)
                     duration_ms = lifecycle.elapsed_ms()
-                    collected, not_collected = _collect(plan, sandbox)
-                    if keep_token is not None and any(use.token for use in plan.secrets):
-                        collected, not_collected = _without_token(
-                            collected, not_collected, keep_token
+                    collected, not_collected = collect_outputs(plan, sandbox)
+                    if duplex is None and any(use.token for use in plan.secrets):
+                        collected, not_collected = without_token(
+                            collected, not_collected, order.secrets.keep_token
                         )
                 finally:
                     connections = outside.end()
@@ -319,39 +285,18 @@ class LocalRunner:
         if duplex is not None:
             enforcement += duplex.rows(attended.stop)
         capture = Capture(
-            ending=_ending(attended, usage),
+            ending=ending_of(attended, usage),
             stdout=attended.stdout,
             stderr=attended.stderr,
             collected=collected,
             not_collected=not_collected,
             enforcement=enforcement,
-            denials=_denials(attended, connections),
+            denials=denials_of(attended, connections),
             connections=connections,
             duration_ms=duration_ms,
             leftovers=leftovers,
         )
-        if redaction is not None:
-            capture = redaction.capture(capture)
-            lifecycle.note(EventType.REDACTION, {"secrets": dict(redaction.found)})
-        if suspected := suspicions(capture):
-            lifecycle.note(EventType.SECRET_SUSPECTED, suspected)
-        for connection in capture.connections:
-            lifecycle.note(EventType.EGRESS, as_dict(connection))
-        lifecycle.reached(
-            EventType.TOOL_RUN_OUTPUT_CAPTURED,
-            {
-                "stdout_bytes": capture.stdout.total_bytes,
-                "stderr_bytes": capture.stderr.total_bytes,
-                "files": len(collected),
-                "not_collected": len(not_collected),
-            },
-        )
-        lifecycle.reached(
-            EventType.TOOL_RUN_END,
-            {"ending": type(capture.ending).__name__, "denials": attended.denials_total},
-            trace_outcome(capture.ending),
-        )
-        return capture
+        return lifecycle.conclude(capture, attended.denials_total, order.redaction)
 
     def _sandbox(
         self, plan: Plan, request: Request, owner: tuple[int, int]
@@ -364,9 +309,10 @@ class LocalRunner:
         sandbox, cgroup = self._launch(request, owner, plan.stdin)
         return sandbox, cgroup, sandbox.go
 
-    def _refill(self, plan: Plan, request: Request, owner: tuple[int, int]) -> None:
+    def _refill(self, order: _Order) -> None:
         self._spawner.refill()
-        shape = shape_of(plan, request) if self._warm is not None else None
+        request, owner = order.request, order.owner
+        shape = shape_of(order.plan, request) if self._warm is not None else None
         if self._warm is not None and shape is not None:
             self._spawner.teach()
             self._warm.refill(shape, lambda stdin: self._launch_ahead(request, owner, stdin))
@@ -410,40 +356,6 @@ def _redaction(secrets: Given) -> Redaction | None:
     return Redaction(secrets.values)
 
 
-def _with_secrets(request: Request, secrets: Given) -> Request:
-    """In this copy alone, which becomes a sealed memory file and is forgotten: what others keep of
-    a request (the shape of warm interpreters) never holds a value."""
-    return {
-        **request,
-        "environment": {**request["environment"], **secrets.environment},
-        "secrets": [os.fsdecode(value) for value in secrets.descriptors],
-    }
-
-
-def _holder(plan: Plan) -> str:
-    """For whom a token is kept: one approval of a tool, and one adapter of it, as it stands."""
-    return f"{plan.tool.tool_id} {plan.tool.pin} {plan.adapter.sha256}"
-
-
-def _without_token(
-    collected: tuple[Collected, ...],
-    not_collected: tuple[NotCollected, ...],
-    keep: Callable[[bytes], None],
-) -> tuple[tuple[Collected, ...], tuple[NotCollected, ...]]:
-    """What the tool has left behind but for its token, which nobody else is shown."""
-    for item in collected:
-        if _is_token(item):
-            keep(item.content)
-    return (
-        tuple(item for item in collected if not _is_token(item)),
-        tuple(item for item in not_collected if not _is_token(item)),
-    )
-
-
-def _is_token(item: Collected | NotCollected) -> bool:
-    return item.kind == "artifact" and item.path == TOKEN_FILE
-
-
 def _remove(cgroup: Cgroup) -> tuple[str, ...]:
     """What cannot be removed. That it goes is the proof: the kernel keeps a group that holds a
     process."""
@@ -454,189 +366,6 @@ def _remove(cgroup: Cgroup) -> tuple[str, ...]:
     return ()
 
 
-def _request(plan: Plan) -> tuple[Request, tuple[int, int]]:
-    """The plan in the words of the init, and whose files the tool works on."""
-    policy = plan.policy
-    writable = [path for path in policy.write if not _covered(path, policy.write)]
-    readable = [
-        path
-        for path in policy.read
-        if not _covered(path, policy.read) and not any(is_within(path, w) for w in writable)
-    ]
-    grants = [
-        *(_grant(path, write=True) for path in writable),
-        *(_grant(path, write=False) for path in readable),
-    ]
-    executable = plan.proof.executable
-    request: Request = {
-        "argv": list(plan.argv),
-        "environment": dict(plan.environment),
-        "executable": executable.path,
-        "executable_device": executable.device,
-        "executable_inode": executable.inode,
-        "working_directory": plan.working_directory,
-        # Parents before children, for whoever mounts them.
-        "grants": sorted(grants, key=lambda grant: grant["path"].count("/")),
-        "protect": _protected(policy),
-        "deny": [path for path in policy.deny if os.path.lexists(path)],
-        "memory_bytes": policy.limits.memory_bytes,
-        "cpu_cores": policy.limits.cpu_cores,
-        "scratch_bytes": manifest.scratch_bytes(policy.limits),
-        "artifacts_bytes": _ARTIFACTS_TMPFS_BYTES,
-        "max_children": policy.limits.children,
-        "etc": {},
-        "addresses": [],
-        "listen": [],
-        "resolver": "",
-        "provided": _provided(plan, grants),
-        "steady": plan.steady,
-        "secrets": [],
-    }
-    return request, _owner(grants)
-
-
-def _provided(plan: Plan, grants: list[Grant]) -> dict[str, str]:
-    """What the adapter brings along, where no granted path can cover it."""
-    if not plan.provided:
-        return {}
-    for grant in grants:
-        if is_within(PROVIDED, grant["path"]) or is_within(grant["path"], PROVIDED):
-            raise Refused(
-                "PATH_NOT_GRANTABLE",
-                f"{grant['path']} would cover {PROVIDED}, where this adapter's driver lies.",
-                remedy="Grant a directory beside it.",
-            )
-    return {name: b64encode(content).decode() for name, content in plan.provided.items()}
-
-
-def _owner(grants: list[Grant]) -> tuple[int, int]:
-    """The caller; or, when root works in someone's directory, that someone."""
-    uid, gid = os.geteuid(), os.getegid()
-    if uid == 0 and grants:
-        found = os.stat(grants[0]["path"])
-        return found.st_uid, found.st_gid
-    return uid, gid
-
-
-def _covered(path: str, paths: tuple[str, ...]) -> bool:
-    return any(other != path and is_within(path, other) for other in paths)
-
-
-def _grant(path: str, *, write: bool) -> Grant:
-    if path == "/" or any(is_within(path, system) for system in _NEVER_GRANTED):
-        raise Refused(
-            "PATH_NOT_GRANTABLE",
-            f"{path} is never given to a tool.",
-            remedy="Put the project below a directory of its own.",
-        )
-    try:
-        found = os.stat(path, follow_symlinks=False)
-    except OSError as error:
-        field = "write" if write else "read"
-        raise Refused(
-            "PATH_MISSING",
-            f"sandbox.filesystem.{field}: {path}: {error.strerror}.",
-            remedy="Create it, or leave it out of the list.",
-        ) from error
-    return {"path": path, "write": write, "device": found.st_dev, "inode": found.st_ino}
-
-
-def _protected(policy: EffectivePolicy) -> list[str]:
-    """What stays read-only inside writable paths. A name that does not exist cannot be covered."""
-    result: list[str] = []
-    for path in dict.fromkeys(_whole_git(path) for path in policy.protect):
-        if os.path.realpath(path) != path:
-            raise Refused(
-                "CONTROL_FILE_LINKED",
-                f"{path} is reached through a symbolic link, which the tool could lead elsewhere.",
-                remedy="Put the file itself there, or work in a subdirectory.",
-            )
-        if os.path.lexists(path):
-            result.append(path)
-        elif os.path.basename(path) in _CONTROL_FILES:
-            raise Refused(
-                "CONTROL_FILE_MISSING",
-                f"{path} does not exist, so the tool could create it and govern itself.",
-                remedy="Run `actum init` again (it only adds what is missing), or work in a"
-                " subdirectory.",
-            )
-    return result
-
-
-def _whole_git(path: str) -> str:
-    """A .git is closed as a whole, and as a file too: a renamed .git, a `commondir` beside the
-    configuration, or another gitdir would each make git on the host obey the tool."""
-    holder = os.path.dirname(path)
-    return holder if os.path.basename(holder) == ".git" else path
-
-
-def _ending(attended: Attended, usage: Usage) -> Ending:
-    exited = os.WIFEXITED(attended.wait_status)
-    signal = 0 if exited else os.WTERMSIG(attended.wait_status)
-    if attended.violation:
-        return PolicyBroken(attended.violation)
-    if usage.oom_kills:
-        return LimitKilled("memory_mb", usage.oom_proof)
-    if attended.stop is Stop.DEADLINE:
-        return DeadlinePassed(signal)
-    if attended.stop is Stop.CANCEL:
-        return Cancelled(signal)
-    if attended.stop is Stop.MESSAGE:
-        return LimitKilled("message_bytes", "one message was longer")
-    if attended.stop in (Stop.CLOSED, Stop.IDLE):
-        return Closed(signal)
-    return Exited(os.WEXITSTATUS(attended.wait_status)) if exited else Signalled(signal)
-
-
-def _denials(attended: Attended, connections: tuple[Connection, ...]) -> tuple[Denial, ...]:
-    found = [
-        Denial(kind=kind, target=target, time_ms=time_ms)
-        for kind, target, time_ms in attended.denials
-    ]
-    found += [
-        Denial(
-            kind="network",
-            target=f"{item.host}:{item.port} ({item.refused})",
-            time_ms=item.time_ms,
-        )
-        for item in connections
-        if item.refused
-    ]
-    return tuple(found)
-
-
-def _collect(
-    plan: Plan, sandbox: Sandbox
-) -> tuple[tuple[Collected, ...], tuple[NotCollected, ...]]:
-    """After the last process is gone, so that nothing can be swapped under our hands."""
-    collected: tuple[Collected, ...] = ()
-    missed: tuple[NotCollected, ...] = ()
-    grants = sorted({*plan.policy.write, *plan.policy.read}, key=len, reverse=True)
-    left = OUTPUT_FILES_BYTES
-    for path in plan.output_files:
-        anchor = next((grant for grant in grants if is_within(path, grant)), None)
-        if anchor is None:
-            missed += (NotCollected(path=path, kind="output_file", reason="outside every grant"),)
-            continue
-        try:
-            root = open_exact(anchor, os.O_PATH)
-        except OSError as error:  # moved away meanwhile, by another tool or the caller
-            reason = f"its directory: {error.strerror}"
-            missed += (NotCollected(path=path, kind="output_file", reason=reason),)
-            continue
-        relative = os.path.relpath(path, anchor)
-        taken, lost = collect.collect_files(root, (relative,), "output_file", left)
-        os.close(root)
-        left -= sum(item.size for item in taken)
-        collected += taken
-        missed += lost
-    if sandbox.artifacts >= 0:
-        taken, lost = collect.collect_tree(
-            sandbox.artifacts,
-            "artifact",
-            limit_bytes=ARTIFACTS_BYTES,
-            deadline=time.monotonic() + 5,
-        )
-        collected += taken
-        missed += lost
-    return collected, missed
+def _holder(plan: Plan) -> str:
+    """For whom a token is kept: one approval of a tool, and one adapter of it, as it stands."""
+    return f"{plan.tool.tool_id} {plan.tool.pin} {plan.adapter.sha256}"

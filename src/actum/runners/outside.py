@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from actum.capture.model import Connection
@@ -14,9 +15,11 @@ from actum.value import field, value
 if TYPE_CHECKING:
     from actum.sandbox.egress.relay import Relay
     from actum.sandbox.egress.session import Session
-    from actum.sandbox.host import Sandbox
+    from actum.sandbox.handle import Sandbox
     from actum.sandbox.wire import Report, Request
 
+#: A pure function of a frozen value.
+_planned = lru_cache(maxsize=64)(plan_egress)
 _SYSTEM_BUNDLE = "/etc/ssl/certs/ca-certificates.crt"
 
 
@@ -31,7 +34,7 @@ class Outside:
 
     @classmethod
     def of(cls, policy: EffectivePolicy, ca_file: str | None) -> Outside:
-        plan = plan_egress(policy.network)
+        plan = _planned(policy.network)
         empty = not plan.endpoints and not plan.patterns
         return cls(None if empty else Doors(plan), ca_file)
 

@@ -8,7 +8,9 @@ hands. Only the owner's own bits are given back; nothing else that a tool did is
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Mapping
+from functools import lru_cache
 
 from actum.contract.call import EffectivePolicy
 from actum.contract.levels import is_within
@@ -18,17 +20,26 @@ _OWNER = 0o700
 
 def remember(policy: EffectivePolicy) -> Mapping[str, int]:
     """The writable folders above what is closed to the tool, parents first, and their modes."""
+    modes = {}
+    for folder in _folders(policy):
+        try:
+            mode = os.stat(folder).st_mode
+        except OSError:
+            continue  # not there, so it leads nowhere
+        if stat.S_ISDIR(mode):
+            modes[folder] = mode
+    return modes
+
+
+@lru_cache(maxsize=64)
+def _folders(policy: EffectivePolicy) -> tuple[str, ...]:
     found = set()
     for path in (*policy.deny, *policy.protect):
         folder = os.path.dirname(path)
         while any(is_within(folder, writable) for writable in policy.write):
             found.add(folder)
             folder = os.path.dirname(folder)
-    return {
-        folder: os.stat(folder).st_mode
-        for folder in sorted(found, key=len)
-        if os.path.isdir(folder)
-    }
+    return tuple(sorted(found, key=len))
 
 
 def reopen(modes: Mapping[str, int]) -> None:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 from actum.contract.call import PROVIDED, WAITING_DRIVER
 from actum.errors import ActumError
 from actum.sandbox.cgroup import Cgroup
-from actum.sandbox.host import Sandbox
+from actum.sandbox.handle import Sandbox
 from actum.sandbox.root import SNIPPET
 from actum.value import value
 

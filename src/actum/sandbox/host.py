@@ -1,13 +1,11 @@
-"""The host's side of the jail: starts the spawner, keeps members ready, holds their handles."""
+"""The host's side of the jail: starts the spawner, keeps members ready, hands them out."""
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import select
-import signal
 import socket
 import subprocess
 import sys
@@ -17,15 +15,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 from actum.errors import SandboxUnavailable
 from actum.sandbox import wire
+from actum.sandbox.handle import Sandbox
 from actum.sandbox.talk import pass_document, receive
-from actum.value import field, value
+from actum.value import value
 
 if TYPE_CHECKING:
     from actum.sandbox.cgroup import Cgroup, Cgroups
-    from actum.sandbox.wire import Grant, Limits, Make, Report, Request, Trees
+    from actum.sandbox.wire import Grant, Limits, Make, Request, Trees
 
-#: More than a namespace takes to vanish; one that does not is stuck in the kernel.
-_DEATH_MS = 10_000
 #: One that waits asks so often, if what comes is dead each time.
 _MOST_ASKED = 5
 _SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -33,7 +30,6 @@ _BOOT = (
     "import sys; sys.path.insert(0, sys.argv[1]); from actum.sandbox.spawner import main; "
     "main(int(sys.argv[2]), int(sys.argv[3]))"
 )
-_SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
 #: What the first member is prepared for, before anything was asked.
 _MIB = 1 << 20
 _GUESS: Limits = {
@@ -48,119 +44,6 @@ _DIGITS = 9  # of a number in the name of a group
 Kind = tuple[bool, bool]
 #: So many executions without one that had to wait, and fewer members are kept.
 _CALM = 200
-
-
-@value(frozen=False, kw_only=False)
-class Sandbox:
-    """A handle on one sandbox. Whoever holds it closes it."""
-
-    control: socket.socket
-    stdin: int
-    stdout: int
-    stderr: int
-    pidfd: int
-    start: int  #: where the tool's process hears the word
-    artifacts: int = -1
-    early: list[tuple[Report, list[int]]] = field(default_factory=list)  #: read, not yet taken
-
-    def still_waiting(self, wait_ms: int = 0) -> bool:
-        """Take in what was reported so far, or until then if nothing was; false once the tool has
-        ended or never started."""
-        poll = select.poll()  # select() knows no descriptor beyond 1023
-        poll.register(self.control, select.POLLIN)
-        while poll.poll(0 if self.early else wait_ms):
-            received = self._receive()
-            if received is None:
-                return False
-            self.early.append(received)
-        return not any(report["kind"] in ("ended", "failed") for report, _ in self.early)
-
-    def receive(self) -> tuple[Report, list[int]] | None:
-        """The next report and the descriptors that came along; ``None`` once the init is gone."""
-        return self.early.pop(0) if self.early else self._receive()
-
-    def _receive(self) -> tuple[Report, list[int]] | None:
-        try:
-            packet, descriptors = receive(self.control)
-        except ConnectionResetError:
-            # It left without reading all of our words. The kernel says so once; what it had said
-            # before is still there.
-            packet, descriptors = receive(self.control)
-        if not packet:
-            return None
-        report = cast("Report", json.loads(packet))
-        if report["kind"] == "ready":
-            self.artifacts = descriptors.pop()
-        return report, descriptors
-
-    def give(self, request: Request, stdin: bytes | int) -> None:
-        """The one request it waits for; the tool starts when it is told to go."""
-        passed = []
-        if isinstance(stdin, int):
-            passed.append(stdin)
-        else:
-            written = 0
-            while written < len(stdin):
-                written += os.pwrite(self.stdin, memoryview(stdin)[written:], written)
-            fcntl.fcntl(self.stdin, fcntl.F_ADD_SEALS, _SEALS)
-        os.close(self.stdin)
-        self.stdin = -1
-        # If it could not be built, its last report, still to be read, says why.
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            pass_document(self.control, json.dumps(request).encode(), passed)
-
-    def ask_listeners(self, address: str, ports: tuple[int, ...]) -> None:
-        """More sockets in the sandbox's network; they arrive as a `listening` report."""
-        order = json.dumps({"address": address, "ports": list(ports)}).encode()
-        try:
-            self.control.send(order)
-        except (BrokenPipeError, ConnectionResetError):
-            return  # already gone
-
-    def go(self) -> None:
-        """Let the tool start; until now everything was preparation."""
-        # If it could not be built, its last report, still to be read, says why.
-        with contextlib.suppress(BrokenPipeError):
-            os.write(self.start, wire.GO)
-
-    def terminate(self) -> None:
-        """SIGTERM to every process inside."""
-        try:
-            self.control.send(wire.TERMINATE)
-        except (BrokenPipeError, ConnectionResetError):
-            return  # already gone
-
-    def kill(self) -> None:
-        """SIGKILL to the init, and so to the whole namespace."""
-        try:
-            signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
-        except ProcessLookupError:
-            return  # already gone
-
-    def await_end(self) -> None:
-        """Until a killed init is gone, and with it everything inside."""
-        poll = select.poll()
-        poll.register(self.pidfd, select.POLLIN)
-        poll.poll(_DEATH_MS)
-
-    def is_alive(self) -> bool:
-        poll = select.poll()
-        poll.register(self.pidfd, select.POLLIN)
-        return not poll.poll(0)
-
-    def discard(self) -> None:
-        """End one that is not wanted any more, and wait until nothing of it is alive."""
-        self.kill()
-        self.await_end()
-        self.close()
-
-    def close(self) -> None:
-        self.control.close()
-        held = (self.stdin, self.stdout, self.stderr, self.pidfd, self.start, self.artifacts)
-        for descriptor in held:
-            if descriptor >= 0:
-                os.close(descriptor)
-        self.stdin = self.stdout = self.stderr = self.pidfd = self.start = self.artifacts = -1
 
 
 @value(frozen=False, kw_only=False)
