@@ -43,7 +43,7 @@ class Lines:
         self.said.append(json.loads(message))
         return True
 
-    def receive(self, deadline: float) -> bytes | None:
+    def receive(self, deadline: float, stop: int = -1) -> bytes | None:
         return self._coming.popleft() if self._coming else None
 
     def close(self) -> Capture:

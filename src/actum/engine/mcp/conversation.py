@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import re
-import select
 import time
 from collections.abc import Coroutine, Mapping
 from typing import Any, TypeVar
@@ -199,22 +198,17 @@ class Conversation:
 
     def _line(self, until: float) -> bytes | None:
         channel, cancel = self._channel, self.cancel
+        stop = -1 if cancel is None else cancel.fileno()
         while True:
-            line = channel.receive(until if cancel is None else 0.0)
+            if cancel is not None and cancel.requested:
+                raise Stopped
+            line = channel.receive(until, stop)
             if line is not None and line.strip():
                 return line
             if channel.over:
                 raise Gone(channel.over)
-            left = until - time.monotonic()
-            if left <= 0:
+            if time.monotonic() >= until:
                 return None
-            if line is None and cancel is not None:
-                poll = select.poll()
-                poll.register(channel.fileno(), select.POLLIN)
-                poll.register(cancel.fileno(), select.POLLIN)
-                poll.poll(left * 1000)
-                if cancel.requested:
-                    raise Stopped
 
 
 def drive(coroutine: Coroutine[Any, Any, T]) -> T:
