@@ -96,6 +96,40 @@ def _bars(results: Mapping[str, Any]) -> list[tuple[str, str, str, object]]:
         rows.append(("pure executor call, p50", "≤ 2 ms", "≤ 1 ms", f"{call} ms"))
     if "ratio" in results.get("egress", {}):
         rows.append(("relay ÷ direct loopback, 1 GiB", "≥ 0.3", "", results["egress"]["ratio"]))
+    if "100000" in results.get("workspace", {}):
+        rows += _workspace_bars(results["workspace"])
+    return rows
+
+
+def _workspace_bars(sizes: Mapping[str, Mapping[str, float]]) -> list[tuple[str, str, str, object]]:
+    """10 changed files in 100,000; whole items at every size, which must not matter."""
+    found = sizes["100000"]
+    names = ("freeze, owned", "delta and hash", "commit")
+    git = ("git freeze (add, write-tree), warm", "git commit after")
+    rows: list[tuple[str, str, str, object]] = [
+        (
+            "freeze / delta and hash / commit, 10 changed of 100,000 files",
+            "1 / 3 / 8 ms",
+            "0.5 / 2 / 6 ms",
+            " / ".join(str(found[name]) for name in names) + " ms",
+        ),
+        (
+            "the same by git: freeze / commit",
+            "",
+            "",
+            " / ".join(str(found[n]) for n in git) + " ms",
+        ),
+        (
+            "looking through 100,000 files that others may edit",
+            "",
+            "",
+            f"{found['scan, shared']} ms",
+        ),
+    ]
+    for name in ("work item, owned", "work item, shared"):
+        if name in found:
+            each = " / ".join(str(round(sizes[size][name])) for size in ("100", "10000", "100000"))
+            rows.append((f"{name}, of 100 / 10,000 / 100,000 files", "", "", f"{each} ms"))
     return rows
 
 
