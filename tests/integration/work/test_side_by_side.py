@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -9,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from actum import Runtime
+from actum.evidence.encoding import encoded
+from actum.evidence.receipt import sign_receipt
 from actum.evidence.work_findings import read_work_receipt
 
 from .shop import add_agent, item, make_project, opened
@@ -91,3 +95,33 @@ def test_a_work_receipt_that_was_touched_is_named(tmp_path: Path) -> None:
     found = broken()
     assert (f"work receipt {receipt}", "stored bytes") in found
     assert (f"work receipt {receipt}", "signature") in found
+
+
+def test_a_receipt_whose_tests_saw_another_state_is_named(tmp_path: Path) -> None:
+    """Signed by the right key, and still no proof that what was committed was tested."""
+    project = make_project(tmp_path / "p", {"a": "1"})
+    add_agent(project, "echo 2 > a")
+    with opened(project) as rt:
+        receipt = rt.work(item(test_command="grep 2 a")).receipt_id
+        subject = f"work receipt {receipt}"
+        found = _checks(rt, subject)
+        assert found["tests"] is True
+        envelope = rt.workshop.records.envelope(receipt)
+        assert envelope is not None
+        statement = json.loads(base64.b64decode(str(envelope["payload"])))
+        statement["predicate"]["tests"]["base_hash"] = "0" * 64
+        forged = sign_receipt(encoded(statement), receipt, rt.keyring.signer)
+        database = sqlite3.connect(project / ".actum/actum.db")
+        with database:
+            database.execute("DROP TRIGGER work_receipts_are_never_changed")
+            database.execute(
+                "UPDATE work_receipts SET envelope = ?, sha256 = ?",
+                (forged.encoded.decode(), forged.sha256),
+            )
+        database.close()
+        found = _checks(rt, subject)
+        assert (found["signature"], found["tests"]) == (True, False)
+
+
+def _checks(rt: Runtime, subject: str) -> dict[str, bool]:
+    return {each.check: each.passed for each in rt.verifier.verify_all() if each.subject == subject}
