@@ -101,7 +101,9 @@ class Runtime:
             registry=Registry(
                 settings.root,
                 self.keyring.trusted,
-                kept=Kept(home / "cache", lambda: clock().timestamp()),
+                kept=Kept(
+                    home / "cache", time.time if clock is now else lambda: clock().timestamp()
+                ),
             ),
             policy=PolicySettings(
                 repo_root=str(settings.root),

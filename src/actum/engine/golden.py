@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from actum.capture.model import Capture, Exited, Stream
 from actum.contract.call import AdapterRef, ToolRef
 from actum.contract.canonical import sha256_bytes, sha256_json
-from actum.contract.model import ExpectedOutputs, StreamMode
+from actum.contract.model import NOTHING_EXPECTED, ExpectedOutputs, StreamMode
 from actum.errors import Refused, Violation
 from actum.store.golden import Golden, GoldenOutputs
 
@@ -30,6 +30,8 @@ def expected_of(
     input_digest: str,
 ) -> Golden | None:
     """What to compare with; ``None`` if nothing is to be compared. Raises if there is nothing."""
+    if outputs is NOTHING_EXPECTED:
+        return None
     fields = [f"outputs.{name}" for name in compared(outputs)]
     if not fields:
         return None

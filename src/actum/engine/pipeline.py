@@ -187,7 +187,8 @@ def prepare(
         )
         rooms.precedents.keep(key, known)
     account.know(plan=plan, proof=plan.proof)
-    rooms.secrets.require(plan.secrets)
+    if plan.secrets:
+        rooms.secrets.require(plan.secrets)
     runner = rooms.runner(plan.policy.runner)
     account.know(foreseen=runner.foresee(plan.policy))
     if entry.adapter.kind is AdapterKind.MCP and build is build_call:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,15 @@ class _Found:
     at: float
 
 
+@value(kw_only=False)
+class _LockRead:
+    """`tools.lock` as it was read."""
+
+    content: bytes | None
+    lock: Lock
+    stamp: tuple[int, ...] | None  #: of the file, if looking at it tells whether it has changed
+
+
 class Registry:
     """The tools below `root`/tools and the pins of `root`/tools.lock. Safe to share by threads.
 
@@ -73,10 +82,9 @@ class Registry:
         self._trusted = trusted
         self._snapshots = SnapshotCache()
         self._loaded: dict[Path, tuple[Snapshot, Loaded]] = {}
-        self._lock_read: tuple[bytes | None, Lock] | None = None
-        self._lock_stamp: tuple[int, ...] | None = None  #: of the file that was read
+        self._lock_read: _LockRead | None = None  #: replaced as a whole, so it needs no guard
         self._paths: dict[str, Path] = {}
-        self._entries: dict[tuple[str, str | None, Task], _Found] = {}
+        self._entries: dict[Hashable, _Found] = {}
         self._recalled: dict[tuple[str, str | None, str], tuple[Lock, float, Recalled]] = {}
         self._guard = threading.Lock()
         self._executables = Executables(digests)
@@ -167,21 +175,19 @@ class Registry:
 
     def lock(self) -> Lock:
         """The pins in force; refused unless a trusted key signed them."""
+        read = self._lock_read
+        if read is not None and read.stamp is not None and read.stamp == lock_stamp(self.root):
+            return read.lock
         # The clock comes first: a later change is stamped no earlier than this.
         tick = file_clock_ns()
         stamp = lock_stamp(self.root)
-        with self._guard:
-            stamped, read = self._lock_stamp, self._lock_read
-        if read is not None and stamp is not None and stamp == stamped:
-            return read[1]
         content = lock_bytes(self.root)
-        if read is None or read[0] != content:
-            read = (content, parse_lock(content, self._trusted))
+        same = read is not None and read.content == content
+        lock = read.lock if read is not None and same else parse_lock(content, self._trusted)
         # Changed in this very tick, it could change again and keep its times.
         settled = stamp is not None and stamp[-1] < tick and lock_stamp(self.root) == stamp
-        with self._guard:
-            self._lock_read, self._lock_stamp = read, stamp if settled else None
-        return read[1]
+        self._lock_read = _LockRead(content, lock, stamp if settled else None)
+        return lock
 
     def entry(self, tool: str, adapter_id: str | None, *, task: Task = _ANYTHING) -> Entry:
         """The tool and adapter that may be used; raises `Refused` with the first reason why not.
@@ -189,7 +195,7 @@ class Registry:
         Without `adapter_id` it is the only active adapter; of several, the only one that serves
         `task`. Experimental and deprecated adapters are used only by explicit id.
         """
-        known = self._entries.get((tool, adapter_id, task))
+        known = self._entries.get((tool, adapter_id, task.operation, task.parameters))
         if known is not None and self._stands(tool, known):
             return known.entry
         pin, folder = self._pinned(tool)
@@ -218,7 +224,8 @@ class Registry:
         entry = Entry(tool=spec, adapter=adapter, pin=pin)
         if len(self._entries) >= _MOST_ENTRIES:
             self._entries.clear()
-        self._entries[tool, adapter_id, task] = _Found(entry, snapshot, self.kept.now())
+        key = (tool, adapter_id, task.operation, task.parameters)
+        self._entries[key] = _Found(entry, snapshot, self.kept.now())
         return entry
 
     def _stands(self, tool: str, known: _Found) -> bool:
