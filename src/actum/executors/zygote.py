@@ -86,10 +86,16 @@ def main(descriptor: int, *, fixed_layout: bool) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the host's to handle
     _close_clock_and_entropy()
     address_space = _mapped_bytes() + MEMORY_BYTES
-    if _enter_namespaces(server):
+    namespaces = _enter_namespaces(server)
+    if namespaces:
         _lose_the_file_system()
         walls += ["namespaces", "empty root"]
     _lose_privileges()
+    if namespaces:
+        # After that: the kernel forgets this wish whenever a process changes who it is. Without a
+        # process of ours between, it would mean the end of the host's *thread* that started us;
+        # there the host's hanging up is enough.
+        kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
     # After the mounts: Landlock forbids making any.
     if abi := kernel.landlock_abi():
         landlock.restrict_self(landlock.ruleset(abi))
@@ -172,8 +178,6 @@ def _lose_privileges() -> None:
     kernel.syscall(_SYS_CAPSET, "capset", header, nothing)
     kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
     kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
-    # Last: the kernel forgets this wish whenever a process changes who it is.
-    kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _forget_the_surroundings() -> None:

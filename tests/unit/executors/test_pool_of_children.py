@@ -352,7 +352,7 @@ def test_surroundings_differ_only_where_the_review_gate_asks_for_it() -> None:
 
 
 AS_USER = """
-import json, sys
+import json, sys, threading
 sys.path[:0] = json.loads(sys.argv[1])
 from pathlib import Path
 from pure_house import PureHouse, wrapped
@@ -362,10 +362,15 @@ with PureHouse(Path(sys.argv[2])) as house:
         name = "hostile_" + file.stem
         house.put(name, wrapped(name, file.read_text()))
     house.reopen()
+    starter = threading.Thread(target=lambda: house.plane.pool.walls)
+    starter.start()
+    starter.join()
+    zygote = house.plane.pool._process.pid
     said["walls"] = list(house.plane.pool.walls)
     for file in sorted(Path(sys.argv[3]).glob("*.py")):
         result = house.act("hostile_" + file.stem, {"text": "t", "password": "pass-word-pass"})
         said[file.stem] = " ".join([result.status.value, *result.reason_codes])
+    said["outlived its starter"] = house.plane.pool._process.pid == zygote
 print(json.dumps(said))
 """
 
@@ -416,6 +421,7 @@ def test_an_ordinary_user_gets_the_same_walls(tmp_path: Path, user_namespaces: b
     finally:
         shutil.rmtree(folder)
     said = json.loads(ended.stdout)
+    assert said.pop("outlived its starter")  # a thread's end is not its process's end
     walls = set(said.pop("walls"))
     assert {"seccomp", "rlimits", "landlock"} <= walls
     assert ("namespaces" in walls) == user_namespaces
