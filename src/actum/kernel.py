@@ -7,6 +7,7 @@ the local runner refuses to start where they do not.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import os
@@ -309,6 +310,32 @@ def unshare(flags: int) -> None:
 
 def setns(descriptor: int, kind: int) -> None:
     _checked(_libc.setns(descriptor, kind), "setns")
+
+
+def mapping_namespace(uid_map: str, gid_map: str) -> int:
+    """A user namespace for idmapped mounts, with these maps; it lives as long as its descriptor."""
+    ready_read, ready_write = os.pipe()
+    hold_read, hold_write = os.pipe()
+    helper = os.fork()
+    if helper == 0:
+        unshare(CLONE_NEWUSER)
+        os.write(ready_write, b"1")
+        os.close(hold_write)
+        os.read(hold_read, 1)
+        os._exit(0)
+    os.close(ready_write)
+    os.close(hold_read)
+    try:
+        os.read(ready_read, 1)
+        for name, lines in (("uid_map", uid_map), ("gid_map", gid_map)):
+            with open(f"/proc/{helper}/{name}", "w") as file:
+                file.write(lines)
+        return os.open(f"/proc/{helper}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
+    finally:
+        os.close(hold_write)
+        os.close(ready_read)
+        with contextlib.suppress(ChildProcessError):  # where SIGCHLD is ignored, the kernel reaps
+            os.waitpid(helper, 0)
 
 
 def sethostname(name: str) -> None:

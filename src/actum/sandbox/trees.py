@@ -111,23 +111,6 @@ def _tree(grant: Grant, idmap: int) -> int:
 
 
 def _idmap(owner: tuple[int, int], tool: tuple[int, int]) -> int:
-    """A user namespace for idmapped mounts; it lives as long as its descriptor."""
-    ready_read, ready_write = os.pipe()
-    hold_read, hold_write = os.pipe()
-    helper = os.fork()
-    if helper == 0:
-        kernel.unshare(kernel.CLONE_NEWUSER)
-        os.write(ready_write, b"1")
-        os.close(hold_write)
-        os.read(hold_read, 1)
-        os._exit(0)
-    os.close(ready_write)
-    os.close(hold_read)
-    os.read(ready_read, 1)
-    for name, theirs, ours in zip(("uid_map", "gid_map"), owner, tool, strict=True):
-        with open(f"/proc/{helper}/{name}", "w") as file:
-            file.write(f"{theirs} {ours} 1")
-    namespace = os.open(f"/proc/{helper}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
-    os.close(hold_write)
-    os.close(ready_read)
-    return namespace
+    """A user namespace in which the owner's files are the tool's."""
+    uids, gids = (f"{theirs} {ours} 1" for theirs, ours in zip(owner, tool, strict=True))
+    return kernel.mapping_namespace(uids, gids)

@@ -41,27 +41,11 @@ def tool_view(uid: int, gid: int) -> int:
     root and needs an id of its own on the upper, or it could not even make its work folder.
     Made once per process, which keeps it.
     """
-    ready_read, ready_write = os.pipe()
-    hold_read, hold_write = os.pipe()
-    helper = os.fork()
-    if helper == 0:
-        kernel.unshare(kernel.CLONE_NEWUSER)
-        os.write(ready_write, b"1")
-        os.close(hold_write)
-        os.read(hold_read, 1)
-        os._exit(0)
-    os.close(ready_write)
-    os.close(hold_read)
-    try:
-        os.read(ready_read, 1)
-        for name, owner in (("uid_map", uid), ("gid_map", gid)):
-            lines = "".join(f"{disk} {seen} {count}\n" for disk, seen, count in _swap(owner))
-            _write(f"/proc/{helper}/{name}", lines)
-        return os.open(f"/proc/{helper}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
-    finally:
-        os.close(hold_write)
-        os.close(ready_read)
-        os.waitpid(helper, 0)
+    uids, gids = (
+        "".join(f"{disk} {seen} {count}\n" for disk, seen, count in _swap(owner))
+        for owner in (uid, gid)
+    )
+    return kernel.mapping_namespace(uids, gids)
 
 
 def _swap(owner: int) -> Iterator[tuple[int, int, int]]:
