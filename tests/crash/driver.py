@@ -94,6 +94,7 @@ class House:
             rows = connection.execute(
                 "SELECT e.execution_id, e.state, e.outcome, r.envelope FROM executions e"
                 " LEFT JOIN receipts r ON r.receipt_id = e.receipt_id"
+                " UNION ALL SELECT execution_id, state, outcome, envelope FROM unfiled"
             )
             return {row[0]: [row[1], row[2], _reasons(row[3])] for row in rows}
 

@@ -118,11 +118,15 @@ def require_startable(cursor: sqlite3.Cursor, intent: Intent) -> None:
     """Of two that start one id at once, the second is refused here."""
     found = _found(cursor, intent.execution_id)
     if found and found.may_have_run:
-        raise Refused(
-            "EXECUTION_ID_REUSED",
-            f"execution_id: {intent.execution_id} has been started already.",
-            remedy="Ask for its result, or use a new execution_id.",
-        )
+        raise started_already(intent)
+
+
+def started_already(intent: Intent) -> Refused:
+    return Refused(
+        "EXECUTION_ID_REUSED",
+        f"execution_id: {intent.execution_id} has been started already.",
+        remedy="Ask for its result, or use a new execution_id.",
+    )
 
 
 def require_open(cursor: sqlite3.Cursor, intent: Intent) -> None:
@@ -221,6 +225,20 @@ ON CONFLICT (execution_id) DO UPDATE SET identity_sha256 = excluded.identity_sha
 """
 
 
+def started_columns(intent: Intent) -> dict[str, str | None]:
+    """What a row says of the start, by column."""
+    return {
+        "execution_id": intent.execution_id,
+        "identity_sha256": intent.identity_sha256,
+        "contract_sha256": intent.contract_sha256,
+        "trace_id": intent.trace_id,
+        "session": intent.session,
+        # As in the receipt, which will be held against this row.
+        "tool_id": intent.tool.tool_id if intent.tool else closed(intent.contract.tool_id),
+        "started_at": rfc3339(intent.started_at),
+    }
+
+
 def _found(cursor: sqlite3.Cursor, execution_id: str) -> _Found | None:
     row = cursor.execute(
         "SELECT outcome FROM executions WHERE execution_id = ?", (execution_id,)
@@ -246,18 +264,11 @@ def _write(
     cursor.execute(
         _UPSERT,
         {
-            "execution_id": intent.execution_id,
-            "identity_sha256": intent.identity_sha256,
-            "contract_sha256": intent.contract_sha256,
-            "trace_id": intent.trace_id,
-            "session": intent.session,
-            # As in the receipt, which will be held against this row.
-            "tool_id": intent.tool.tool_id if intent.tool else closed(intent.contract.tool_id),
+            **started_columns(intent),
             "state": state,
             "outcome": outcome,
             "result_json": result_json,
             "receipt_id": receipt_id,
-            "started_at": rfc3339(intent.started_at),
             "ended_at": ended_at,
             "owner": owner,
             "opening": opening,

@@ -14,6 +14,7 @@ from datetime import datetime
 
 from actum.contract.canonical import sha256_bytes
 from actum.contract.model import Json
+from actum.errors import EvidenceUnavailable
 from actum.evidence import recovery
 from actum.evidence.audit import allowed, denied, final, malformed, pending
 from actum.evidence.draft import Draft, draft
@@ -24,8 +25,10 @@ from actum.evidence.executions import (
     open_row,
     require_open,
     require_startable,
+    started_already,
 )
 from actum.evidence.facts import ExecutionFacts, Intent, Opened
+from actum.evidence.laid import complete, is_laid, lay_down
 from actum.evidence.log import Log, Page
 from actum.evidence.receipt import Receipt, encode_statement, joined, sign_receipt
 from actum.evidence.receipts import insert_receipt
@@ -33,6 +36,7 @@ from actum.evidence.record import Redact, ended, insert_record
 from actum.evidence.traces import insert_events
 from actum.store.blobs import BlobStore, insert_small
 from actum.store.database import Database
+from actum.store.filing import MANY, file_away
 from actum.store.keys import Signer
 from actum.value import fields
 
@@ -44,6 +48,7 @@ class Ledger:
         self._database = database
         self._blobs = blobs
         self._redact = redact
+        self._laid = 0  #: how many lie unfiled, as far as this process knows
         self.log = Log(database, signer)
         self.log.adopt()
 
@@ -61,12 +66,24 @@ class Ledger:
         self._blobs.prepare()
         begun = draft(intent)
         opening = recovery.opening(begun)
-        with self.log.page() as page:
+        if self._laid >= MANY:
+            self._laid = 0
+            self._file()
+        with self.log.page(filed=also is not None) as page:
             require_startable(page.cursor, intent)
+            page.append(allowed(intent))
             if also is not None:
                 also(page.cursor)
-            page.append(allowed(intent))
-            return _opened(page, begun, opening)
+                return _opened(page, begun, opening)
+            if is_laid(page.cursor, intent.execution_id):
+                raise started_already(intent)
+            seq = page.append(pending(intent, opening.sha256))
+            self._laid = lay_down(page.cursor, intent, opening, seq)
+            return Opened(pending_seq=seq, draft=begun, laid=self._laid)
+
+    def _file(self) -> None:
+        with self._database.transaction():
+            pass  # every transaction begins with filing
 
     def another_attempt(
         self, intent: Intent, also: Callable[[sqlite3.Cursor], None] | None = None
@@ -86,23 +103,45 @@ class Ledger:
         small = self._blobs.small(files)
         # Large files first: once the commit says that they are there, they are.
         stored = self._blobs.put_large(files) | set(small)
+        if any(kept.event.execution_id != facts.execution_id for kept in facts.events):
+            raise EvidenceUnavailable(
+                f"The trace of {facts.execution_id} holds an event of another execution.",
+                remedy="The runner is at fault; report it with `actum trace`.",
+            )
         begun = _begun(facts)
         record = joined(begun.record, encoded(ended(facts, stored, self._redact, begun.pre)))
+        events = encoded([kept.document() for kept in facts.events])
         answer = None if result is None else encoded(result)
         statement = encode_statement(
             facts,
             sha256_bytes(record),
             None if answer is None else sha256_bytes(answer),
-            begun.predicate,
+            events=events,
+            predicate=begun.predicate,
         )
-        with self.log.page() as page:
+        told = None if answer is None else answer.decode()
+        laid = facts.opened.laid if facts.opened else None
+        with self.log.page(filed=laid is None) as page:
             cursor = page.cursor
             # Signed in here: only now is it certain whose turn it is to sign.
             receipt = sign_receipt(statement, facts.receipt_id, page.signer)
-            close_row(cursor, facts, None if answer is None else answer.decode())
             if facts.refused_at is not None and facts.opened is None:
                 page.append(denied(facts))
             final_seq = page.append(final(facts, receipt.sha256))
+            insert_small(cursor, small)
+            if laid is not None and complete(
+                cursor,
+                laid,
+                facts,
+                receipt,
+                final_seq=final_seq,
+                result=told,
+                record=record,
+                events=events,
+            ):
+                return receipt
+            file_away(cursor)
+            close_row(cursor, facts, told)
             insert_receipt(
                 cursor,
                 receipt,
@@ -118,7 +157,6 @@ class Ledger:
                 evidence_ref=facts.evidence_ref,
             )
             insert_events(cursor, receipt.receipt_id, facts.events)
-            insert_small(cursor, small)
         return receipt
 
     def close_interrupted(self, execution_id: str) -> Receipt:

@@ -81,10 +81,13 @@ class Log:
         self._lock = threading.RLock()
 
     @contextmanager
-    def page(self) -> Iterator[Page]:
-        """A transaction that adds at least one record, and the checkpoint over all of them."""
+    def page(self, *, filed: bool = True) -> Iterator[Page]:
+        """A transaction that adds at least one record, and the checkpoint over all of them.
+
+        `filed` is as for `Database.transaction`.
+        """
         with self._lock:
-            with self._database.transaction() as cursor:
+            with self._database.transaction(filed=filed) as cursor:
                 page = self._open(cursor)
                 yield page
                 head, signer = page.sign()

@@ -69,11 +69,13 @@ def encode_statement(
     facts: ExecutionFacts,
     record_sha256: str,
     result_sha256: str | None,
+    *,
+    events: bytes,
     predicate: bytes | None = None,
 ) -> bytes:
     """The statement about `facts`; the digests are of the evidence record and the result.
 
-    `predicate` is what `asked` said of the same intent.
+    `events` are those of `facts`, encoded. `predicate` is what `asked` said of the same intent.
     """
     files = facts.capture.collected[:MAX_FILES] if facts.capture else ()
     subjects = [{"name": MANIFEST, "digest": {"sha256": record_sha256}}]
@@ -82,7 +84,7 @@ def encode_statement(
     ]
     own = encoded(
         {
-            **_ended(facts),
+            **_ended(facts, events),
             "evidence": {"evidence_id": facts.evidence_id, "sha256": record_sha256},
             "result_sha256": result_sha256,
         }
@@ -158,7 +160,7 @@ def _allowed(policy: EffectivePolicy | None, proof: ValidationProof | None) -> b
     return encoded(document)
 
 
-def _ended(facts: ExecutionFacts) -> dict[str, Json]:
+def _ended(facts: ExecutionFacts, events: bytes) -> dict[str, Json]:
     capture = facts.capture
     return {
         "outcome": facts.outcome.value,
@@ -178,7 +180,7 @@ def _ended(facts: ExecutionFacts) -> dict[str, Json]:
         },
         "trace": {
             "count": len(facts.events),
-            "sha256": sha256_bytes(encoded([kept.document() for kept in facts.events])),
+            "sha256": sha256_bytes(events),
         },
         "time": {
             "started": rfc3339(facts.started_at),

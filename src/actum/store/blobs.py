@@ -111,6 +111,8 @@ class BlobStore:
 
 def insert_small(cursor: sqlite3.Cursor, contents: Mapping[str, bytes]) -> None:
     """Keep `contents` with the transaction of `cursor`. A damaged copy is replaced."""
+    if not contents:
+        return
     cursor.executemany(
         "INSERT INTO blobs (blake3, content) VALUES (?, ?) ON CONFLICT (blake3)"
         " DO UPDATE SET content = excluded.content WHERE content <> excluded.content",

@@ -12,12 +12,13 @@ import os
 import sqlite3
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from actum.errors import EvidenceUnavailable
+from actum.store.filing import file_away, is_unfiled
 from actum.store.migrations import MIGRATIONS, Part
 
 FILE_NAME = "actum.db"
@@ -46,6 +47,7 @@ class Database:
         self.path = path
         self._connection = connection
         self._commits = 0
+        self._closed = False
         self._lock = threading.RLock()
 
     @classmethod
@@ -82,12 +84,17 @@ class Database:
         return database
 
     @contextmanager
-    def transaction(self) -> Iterator[sqlite3.Cursor]:
-        """One atomic write: committed and synced when the block ends, undone when it raises."""
+    def transaction(self, *, filed: bool = True) -> Iterator[sqlite3.Cursor]:
+        """One atomic write: committed and synced when the block ends, undone when it raises.
+
+        One that is not `filed` first must not depend on any execution's row (see `store.filing`).
+        """
         with self._lock, self._mapped():
             cursor = self._connection.cursor()
             cursor.execute("BEGIN IMMEDIATE")
             try:
+                if filed:
+                    file_away(cursor)
                 yield cursor
                 self._commits += 1
                 if self._commits == _MANY_COMMITS:
@@ -104,17 +111,31 @@ class Database:
     def rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Read everything that `sql` selects."""
         with self._lock, self._mapped():
+            self._file()
             return self._connection.execute(sql, parameters).fetchall()
 
     def row(self, sql: str, parameters: Sequence[Any] = ()) -> tuple[Any, ...] | None:
         """Read the first row that `sql` selects, if there is one."""
         with self._lock, self._mapped():
+            self._file()
             found: tuple[Any, ...] | None = self._connection.execute(sql, parameters).fetchone()
             return found
 
     def close(self) -> None:
-        with self._lock, self._mapped():
-            self._connection.close()
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            # What cannot be filed any more is safe where it lies.
+            with suppress(EvidenceUnavailable), self._mapped():
+                self._file()
+            with self._mapped():
+                self._connection.close()
+
+    def _file(self) -> None:
+        if not self._connection.in_transaction and is_unfiled(self._connection):
+            with self.transaction():
+                pass
 
     def _prepare(self) -> None:
         with self._mapped():
@@ -145,7 +166,7 @@ class Database:
 
     def _migrate(self) -> None:
         for number, step in enumerate(MIGRATIONS, start=1):
-            with self.transaction() as cursor:
+            with self.transaction(filed=False) as cursor:
                 # Looked at again under the write lock: another process may have been faster.
                 if self._version() >= number:
                     continue

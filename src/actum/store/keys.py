@@ -102,6 +102,9 @@ def _plain_key(pem: bytes, kind: str, prefix: bytes) -> bytes | None:
         der = binascii.a2b_base64(pem[len(begin) : -len(end)], strict_mode=True)
     except binascii.Error:
         return None
+    # The last letter has bits to spare, in which a file could differ and the key not.
+    if binascii.b2a_base64(der, newline=False) != pem[len(begin) : -len(end)]:
+        return None
     key = der.removeprefix(prefix)
     return key if len(key) == 32 and len(der) == len(prefix) + 32 else None
 

@@ -264,6 +264,37 @@ CREATE TRIGGER server_tools_are_never_changed BEFORE UPDATE ON server_tools BEGI
 END;
 """
 
+_UNFILED = """
+CREATE TABLE unfiled (
+    seq             INTEGER PRIMARY KEY,
+    execution_id    TEXT NOT NULL,
+    identity_sha256 TEXT NOT NULL,
+    contract_sha256 TEXT NOT NULL,
+    trace_id        TEXT NOT NULL,
+    session         TEXT NOT NULL,
+    tool_id         TEXT NOT NULL,
+    started_at      TEXT NOT NULL,
+    state           TEXT NOT NULL CHECK (state IN ('PENDING', 'FINAL')),
+    outcome         TEXT,
+    receipt_id      TEXT,
+    ended_at        TEXT,
+    evidence_id     TEXT,
+    evidence_ref    TEXT,
+    final_seq       INTEGER REFERENCES audit (seq),
+    pending_seq     INTEGER REFERENCES audit (seq),
+    sha256          TEXT,
+    owner           TEXT,
+    opening         TEXT,
+    result_json     TEXT,
+    record          TEXT,
+    events          TEXT,
+    envelope        TEXT
+) STRICT;
+CREATE TRIGGER unfiled_is_closed_once BEFORE UPDATE ON unfiled WHEN OLD.state = 'FINAL' BEGIN
+    SELECT RAISE(ABORT, 'what is sealed is not changed');
+END;
+"""
+
 MIGRATIONS: tuple[tuple[Part, ...], ...] = (
     (_FIRST,),
     (_TREE, _CHECKPOINTS, _grow_tree, _TREE_GROWN),
@@ -271,4 +302,5 @@ MIGRATIONS: tuple[tuple[Part, ...], ...] = (
     (_APPROVALS,),
     (_WORK,),
     (_SERVER_TOOLS,),
+    (_UNFILED,),
 )

@@ -91,6 +91,7 @@ class House:
 
 def tamper(house: House, statement: str, *values: Any) -> None:
     """What someone with the file and a SQLite shell can do who then tidies up."""
+    house.database.rows("SELECT 1")  # whoever reads finds everything filed
     connection = house.database._connection
     triggers = connection.execute(
         "SELECT name, sql FROM sqlite_master WHERE type = 'trigger'"

@@ -54,7 +54,7 @@ def test_evidence_is_open_on_the_disk_before_anything_may_start(house: House) ->
     with sqlite3.connect(house.database.path) as other:  # another connection sees only commits
         record = other.execute("SELECT record FROM audit WHERE seq = ?", (opened.pending_seq,))
         pending = json.loads(record.fetchone()[0])
-        state = other.execute("SELECT state FROM executions").fetchall()
+        state = other.execute("SELECT state FROM unfiled").fetchall()
     other.close()
     assert (pending["kind"], pending["execution_id"]) == ("PENDING", intent.execution_id)
     assert state == [("PENDING",)]

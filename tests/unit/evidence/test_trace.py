@@ -80,5 +80,5 @@ def test_an_event_of_another_execution_cannot_be_sealed_with_this_one(house: Hou
     stranger = tuple(
         replace(kept, event=replace(kept.event, execution_id="nobody")) for kept in make_events("x")
     )
-    with pytest.raises(EvidenceUnavailable, match="FOREIGN KEY"):
+    with pytest.raises(EvidenceUnavailable, match="an event of another execution"):
         house.execute(events=stranger)

@@ -1,0 +1,64 @@
+"""Executions that are on record but not yet filed: one row each, until there is time.
+
+What is kept of an execution belongs into four tables with eight indexes, and putting it there costs
+more than anything else that is written at its end, while the caller waits. So it is laid into one
+row of `unfiled`, in the same durable commit as its audit record, and filed many at a time: before
+anything is read, before any other transaction, when many lie there, and when the store is closed.
+After a crash whoever opens the store next does it. Nobody reads `unfiled` itself, so there is no
+second way to tell a story.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+
+#: So many rows, and the next execution files them first: few enough to look through quickly, and
+#: seldom enough that hardly anyone waits for it.
+MANY = 48
+
+_EXECUTIONS = """
+INSERT INTO executions (execution_id, identity_sha256, contract_sha256, trace_id, session, tool_id,
+    state, outcome, result_json, receipt_id, started_at, ended_at, owner, opening, pending_seq)
+SELECT execution_id, identity_sha256, contract_sha256, trace_id, session, tool_id,
+    state, outcome, result_json, receipt_id, started_at, ended_at, owner, opening, pending_seq
+FROM unfiled WHERE true ORDER BY seq
+ON CONFLICT (execution_id) DO UPDATE SET identity_sha256 = excluded.identity_sha256,
+    contract_sha256 = excluded.contract_sha256, trace_id = excluded.trace_id,
+    session = excluded.session, tool_id = excluded.tool_id, state = excluded.state,
+    outcome = excluded.outcome, result_json = excluded.result_json,
+    receipt_id = excluded.receipt_id, started_at = excluded.started_at,
+    ended_at = excluded.ended_at, owner = excluded.owner, opening = excluded.opening,
+    pending_seq = excluded.pending_seq
+"""
+_RECEIPTS = """
+INSERT INTO receipts (receipt_id, execution_id, evidence_id, final_seq, envelope, sha256)
+SELECT receipt_id, execution_id, evidence_id, final_seq, envelope, sha256
+FROM unfiled WHERE state = 'FINAL' ORDER BY final_seq
+"""
+_RECORDS = """
+INSERT INTO evidence_records (evidence_id, execution_id, evidence_ref, document)
+SELECT evidence_id, execution_id, evidence_ref, record
+FROM unfiled WHERE state = 'FINAL' ORDER BY final_seq
+"""
+_EVENTS = """
+INSERT INTO trace_events (receipt_id, trace_id, execution_id, attempt, event_type, ts, tool_id,
+    runner_type, container_id, duration_ms, outcome, data)
+SELECT unfiled.receipt_id, event.value ->> 'trace_id', event.value ->> 'execution_id',
+    event.value ->> 'attempt', event.value ->> 'event_type', event.value ->> 'ts',
+    event.value ->> 'tool_id', event.value ->> 'runner_type', event.value ->> 'container_id',
+    event.value ->> 'duration_ms', event.value ->> 'outcome', event.value -> 'data'
+FROM unfiled, json_each(unfiled.events) AS event
+WHERE unfiled.state = 'FINAL' ORDER BY unfiled.final_seq, event.key
+"""
+_STEPS = (_EXECUTIONS, _RECEIPTS, _RECORDS, _EVENTS, "DELETE FROM unfiled")
+
+
+def is_unfiled(source: sqlite3.Connection | sqlite3.Cursor) -> bool:
+    return source.execute("SELECT 1 FROM unfiled LIMIT 1").fetchone() is not None
+
+
+def file_away(cursor: sqlite3.Cursor) -> None:
+    """Put everything where it belongs, inside the transaction of `cursor`."""
+    if is_unfiled(cursor):
+        for step in _STEPS:
+            cursor.execute(step)

@@ -1,0 +1,121 @@
+"""Sealed executions lie in one row until somebody wants to read: nobody ever sees less for it."""
+
+from __future__ import annotations
+
+import sqlite3
+
+import pytest
+
+from actum.errors import EvidenceUnavailable, Refused
+from actum.store.filing import MANY
+
+from .factories import RESULT, House, bad, make_contract, make_facts, make_intent, tamper
+
+
+def _lying(house: House) -> int:
+    """Asked of SQLite itself: every other way of reading files first."""
+    count: int = house.database._connection.execute("SELECT count(*) FROM unfiled").fetchone()[0]
+    return count
+
+
+def test_a_sealed_execution_is_one_row_until_it_is_read(house: House) -> None:
+    facts = house.execute()
+    assert _lying(house) == 1
+    tables = ("executions", "receipts", "evidence_records", "trace_events")
+    found = [
+        house.database._connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
+        for table in tables
+    ]
+    assert found == [0, 0, 0, 0]
+    known = house.executions.get(facts.execution_id)
+    assert known is not None
+    assert (known.outcome, known.receipt_id) == (facts.outcome, facts.receipt_id)
+    assert _lying(house) == 0
+    assert bad(house.verifier.verify_all()) == []
+    assert len(house.records.of_execution(facts.execution_id)) == 1
+    events = house.database.row("SELECT count(*) FROM trace_events")
+    assert events == (len(facts.events),)
+
+
+def test_what_lies_there_does_not_grow_without_end(house: House) -> None:
+    for _ in range(MANY + 2):
+        house.execute()
+        assert _lying(house) <= MANY
+    assert _lying(house) == 2
+    assert len(house.receipts.latest(10 * MANY)) == MANY + 2
+    assert bad(house.verifier.verify_all()) == []
+
+
+def test_receipts_keep_the_order_in_which_they_were_signed(house: House) -> None:
+    first, second = make_intent(), make_intent()
+    opened_first = house.ledger.write_ahead(first)
+    opened_second = house.ledger.write_ahead(second)
+    house.ledger.seal(make_facts(second, opened=opened_second), RESULT)
+    house.ledger.seal(make_facts(first, opened=opened_first), RESULT)
+    newest_first = [kept.execution_id for kept in house.receipts.latest(2)]
+    assert newest_first == [first.execution_id, second.execution_id]
+
+
+def test_one_that_was_filed_while_it_ran_is_sealed_all_the_same(house: House) -> None:
+    intent = make_intent()
+    opened = house.ledger.write_ahead(intent)
+    (found,) = house.executions.open_executions()  # whoever looks files it, still PENDING
+    assert (found.execution_id, found.alive) == (intent.execution_id, True)
+    other = house.execute()  # and another one may have taken its place there
+    house.ledger.seal(make_facts(intent, opened=opened), RESULT)
+    for execution_id in (intent.execution_id, other.execution_id):
+        assert len(house.receipts.of_execution(execution_id)) == 1
+    assert house.executions.open_executions() == ()
+    assert bad(house.verifier.verify_all()) == []
+    with pytest.raises(EvidenceUnavailable, match="not open"):
+        house.ledger.seal(make_facts(intent, opened=opened), RESULT)
+
+
+def test_an_id_that_lies_unfiled_starts_nothing_else(house: House) -> None:
+    contract = make_contract()
+    house.ledger.write_ahead(make_intent(contract))
+    second = House.open(house.home)
+    with pytest.raises(Refused, match="has been started already"):
+        second.ledger.write_ahead(make_intent(contract))
+    second.database.close()
+    assert [each.execution_id for each in house.executions.open_executions()] == [
+        contract.execution_id
+    ]
+
+
+def test_whoever_closes_files_and_whoever_opens_sees(house: House) -> None:
+    facts = house.execute()
+    house.database.close()
+    connection = sqlite3.connect(house.database.path)
+    assert connection.execute("SELECT count(*) FROM unfiled").fetchone() == (0,)
+    assert connection.execute("SELECT receipt_id FROM receipts").fetchall() == [(facts.receipt_id,)]
+    connection.close()
+
+
+def test_what_is_sealed_cannot_be_changed_where_it_lies(house: House) -> None:
+    house.execute()
+    with pytest.raises(sqlite3.IntegrityError, match="not changed"):
+        house.database._connection.execute("UPDATE unfiled SET outcome = 'FAILED'")
+
+
+@pytest.mark.parametrize(
+    "change", ["outcome = 'TOOL_ERROR'", "record = '{}'", "events = '[]'", "session = 'other'"]
+)
+def test_a_change_made_before_filing_is_found_after_it(house: House, change: str) -> None:
+    house.execute()
+    connection = house.database._connection
+    connection.execute("DROP TRIGGER unfiled_is_closed_once")
+    connection.execute(f"UPDATE unfiled SET {change}")
+    assert bad(house.verifier.verify_all())
+
+
+def test_a_row_taken_away_before_filing_is_missed(house: House) -> None:
+    house.execute()
+    house.database._connection.execute("DELETE FROM unfiled")
+    assert ("audit record 3", "receipt") in bad(house.verifier.verify_all())
+
+
+def test_tampering_in_the_tables_is_found_as_ever(house: House) -> None:
+    house.execute()
+    tamper(house, "UPDATE receipts SET envelope = replace(envelope, 'a', 'b')")
+    assert bad(house.verifier.verify_all())
