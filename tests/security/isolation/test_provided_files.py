@@ -29,7 +29,7 @@ cat driver
 
 
 @pytest.fixture
-def provide(monkeypatch: pytest.MonkeyPatch) -> Provide:
+def provide(jail: Jail, monkeypatch: pytest.MonkeyPatch) -> Provide:
     """Every call of a cli adapter brings these files along."""
     build = kinds._BUILDERS[AdapterKind.CLI]
 
@@ -38,6 +38,8 @@ def provide(monkeypatch: pytest.MonkeyPatch) -> Provide:
             return replace(build(contract, entry), provided=files)
 
         monkeypatch.setitem(kinds._BUILDERS, AdapterKind.CLI, built)  # type: ignore[misc]
+        # What an adapter brings follows from its entry. Here the same entry brings something else.
+        jail.runtime.rooms.precedents.kept.clear()
 
     return with_files
 
