@@ -4,8 +4,8 @@
 record. `bare, fresh process` gives every call its own process, which is the isolation that we give,
 and still nothing else; its caller is a process of its own, because a fork write-protects the memory
 of whoever forks, and all others in that process would pay for it. `pydantic-monty` runs the same
-text operation in its own interpreter, one fresh session per call, without records; it is measured
-when `pip install pydantic-monty` was done.
+text operation in its own interpreter, one fresh session per call, without records, in a process of
+its own too.
 
 Run alone with `python bench/executors.py`.
 """
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import subprocess
 import threading
 import time
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from contextlib import ExitStack
 from typing import Any, cast
 
 from measured import interleaved, ratios
+from peers import with_package
 from project import project
 
 from actum import Runtime
@@ -105,17 +107,38 @@ def measure(rounds: int = 300) -> dict[str, Any]:
         }
 
 
-def _monty(stack: ExitStack) -> Callable[[], object] | None:
-    try:
-        import pydantic_monty
-    except ImportError:
-        return None
-    host = stack.enter_context(pydantic_monty.Monty())
-
-    def call() -> None:
+_MONTY = """
+import sys, time, pydantic_monty
+with pydantic_monty.Monty() as host:
+    for line in sys.stdin:
+        began = time.perf_counter()
         with host.checkout() as session:
-            if session.feed_run("text.upper()", inputs={"text": _TEXT}) != _TEXT.upper():
-                raise RuntimeError
+            said = session.feed_run("text.upper()", inputs={"text": line.strip()})
+        print((time.perf_counter() - began) * 1000, said, flush=True)
+"""
+
+
+def _monty(stack: ExitStack) -> Callable[[], float] | None:
+    """The peer in a process of its own, which says how long each call took."""
+    try:
+        words = [with_package("pydantic-monty"), "-c", _MONTY]
+    except (OSError, subprocess.SubprocessError):
+        return None  # no such package for this machine
+    caller = stack.enter_context(
+        subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
+    )
+    assert caller.stdin is not None
+    assert caller.stdout is not None
+    ask, answers, turn = caller.stdin, caller.stdout, threading.Lock()
+    stack.callback(ask.close)
+
+    def call() -> float:
+        with turn:
+            ask.write(f"{_TEXT}\n")
+            took, _, said = answers.readline().strip().partition(" ")
+        if said != _TEXT.upper():
+            raise RuntimeError(said)
+        return float(took)
 
     return call
 

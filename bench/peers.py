@@ -110,12 +110,7 @@ class Peers:
         return ""
 
     def _package(self, name: str) -> None:
-        python = _ENVIRONMENT / "bin" / "python"
-        if not python.exists():
-            _run(sys.executable, "-m", "venv", str(_ENVIRONMENT))()
-        if _refused(str(python), "-m", "pip", "show", "-q", name):
-            _run(str(python), "-m", "pip", "install", "-q", "--no-input", name, wait_s=120)()
-        words = [str(python), "-c", _PROGRAMS[name] + _LOOP]
+        words = [with_package(name), "-c", _PROGRAMS[name] + _LOOP]
         process, offered = self._helper(words)
         if "true" in offered:
             self.true[name] = _asking(process, "true")
@@ -241,6 +236,16 @@ def peers() -> Iterator[Peers]:
             if line.split()[1].startswith(str(folder)):
                 _refused("umount", "-l", line.split()[1])
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def with_package(name: str) -> str:
+    """A Python that has this package, in an environment of the peers' own; installs it first."""
+    python = _ENVIRONMENT / "bin" / "python"
+    if not python.exists():
+        _run(sys.executable, "-m", "venv", str(_ENVIRONMENT))()
+    if _refused(str(python), "-m", "pip", "show", "-q", name):
+        _run(str(python), "-m", "pip", "install", "-q", "--no-input", name, wait_s=120)()
+    return str(python)
 
 
 def _install_debian() -> None:
