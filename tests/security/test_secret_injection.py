@@ -10,6 +10,7 @@ from secret_project import NAME, make, open_project
 
 from actum import Outcome, Result, Runtime
 from actum.contract.model import RunnerKind
+from actum.policy.secrets import _MOST
 from actum.testing import FakeRunner, captured
 
 VALUE = "correct horse battery/staple+0815"
@@ -54,6 +55,29 @@ def test_or_by_a_descriptor_that_is_read_once(runtime: Runtime) -> None:
     result = ask(runtime, f"{BY_DESCRIPTOR}; {BY_DESCRIPTOR}; env | grep -c horse", "fd")
     nothing = hashlib.sha256(b"").hexdigest()
     assert said(result).split() == [DIGEST, nothing, "0"]
+
+
+@pytest.mark.sandbox
+def test_as_many_as_one_call_may_have_come_in_by_descriptors(tmp_path: Path) -> None:
+    """Whatever the tool's process held at their numbers until then."""
+    names = [f"NUMBER_{number}" for number in range(_MOST)]
+    sources = {}
+    for name in names:
+        (tmp_path / name).write_text(f"the value of {name}")
+        (tmp_path / name).chmod(0o600)
+        sources[name] = f'{{ file = "{tmp_path / name}" }}'
+    look = f"""
+import hashlib, os
+for name in {names}:
+    value = os.read(int(os.environ["ACTUM_FD_" + name]), 99)
+    print(hashlib.sha256(value).hexdigest())
+"""
+    root = make(tmp_path, sources, tuple(names))
+    with open_project(root) as opened:
+        asked = {"inputs.secrets": dict.fromkeys(names, "fd")}
+        result = opened.exec("python", stdin=look, cwd=root, set=asked)  # a shell counts to 9
+    values = (f"the value of {name}" for name in names)
+    assert said(result).split() == [hashlib.sha256(value.encode()).hexdigest() for value in values]
 
 
 @pytest.mark.sandbox

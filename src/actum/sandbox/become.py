@@ -28,7 +28,10 @@ if TYPE_CHECKING:
 
 _EXEC_FAILED_DENIED = 126
 _OPEN_FILES = 1_024
-#: Where the word to start is heard, by the waiter too: beyond every secret's descriptor.
+#: What is needed until the last exec is held from here on, beyond the descriptors that the tool may
+#: read its secrets from.
+_BEYOND_SECRETS = 64
+#: Where the word to start is heard, by the waiter too: beyond those as well.
 _GO = 100
 #: 0 forbids files only: where the host pipes cores to a program, that program, as root and outside
 #: of every namespace, would still be handed the memory of the tool. At 1 the kernel starts nothing.
@@ -60,7 +63,9 @@ class Template:
         self.uid = uid
         self.gid = gid
         self._spawner = os.pidfd_open(os.getpid())
-        self.waiter = os.open(WAITER, os.O_PATH | os.O_CLOEXEC)
+        waiter = os.open(WAITER, os.O_PATH | os.O_CLOEXEC)
+        self.waiter = fcntl.fcntl(waiter, fcntl.F_DUPFD_CLOEXEC, _BEYOND_SECRETS)
+        os.close(waiter)
         own = os.stat("/proc/self/exe")
         self.interpreter = (own.st_dev, own.st_ino)  #: the file that all of this runs from
 
@@ -134,8 +139,9 @@ def _become_tool(
     template: Template, make: Make, kit: Kit, rules: int, report: socket.socket
 ) -> NoReturn:
     """Between fork and exec. The order matters; each line says why it stands where it stands."""
-    # Out of the way of the descriptors that the tool may read its secrets from.
-    report = socket.socket(fileno=fcntl.fcntl(report.detach(), fcntl.F_DUPFD_CLOEXEC, 64))
+    report = socket.socket(
+        fileno=fcntl.fcntl(report.detach(), fcntl.F_DUPFD_CLOEXEC, _BEYOND_SECRETS)
+    )
     step = "join"
     try:
         # Before anything of the tool exists: a child forked first would escape the limit. "0" in
@@ -225,6 +231,6 @@ def _pass_secrets(values: list[str]) -> None:
         # A pipe holds 64 KiB, twice the longest secret, so this never waits.
         os.write(writer, os.fsencode(value))
         os.close(writer)
-        readers.append(fcntl.fcntl(reader, fcntl.F_DUPFD_CLOEXEC, 64))
+        readers.append(fcntl.fcntl(reader, fcntl.F_DUPFD_CLOEXEC, _BEYOND_SECRETS))
     for number, reader in enumerate(readers, start=3):
         os.dup2(reader, number, inheritable=True)
