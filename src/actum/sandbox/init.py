@@ -116,8 +116,10 @@ class _Member:
         for grant in request["grants"]:
             rights = landlock.WRITE if grant["write"] else landlock.READ
             landlock.permit(self.rules, grant["path"], rights, self._abi)
-        self.ahead.confine()
+        # Before the tool's process takes its last step: the host may have said go already, and a
+        # tool that is faster than we are would find a door closed, or take its place.
         open_doors(kit.control, request)
+        self.ahead.confine()
         self.ahead.await_ready()
 
 

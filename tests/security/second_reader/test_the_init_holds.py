@@ -7,6 +7,7 @@ import select
 import signal
 import subprocess
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,6 +16,9 @@ from actum.runners.local import LocalRunner
 from actum.sandbox.host import _GUESS, Spawner
 from actum.sandbox.probe import examine
 from hostile.jail import Jail, own_cgroups, until
+
+if TYPE_CHECKING:
+    from actum.sandbox.wire import Request
 
 pytestmark = pytest.mark.sandbox
 
@@ -88,6 +92,60 @@ def test_a_host_that_gives_up_at_once_does_not_end_the_spawner(jail: Jail) -> No
     finally:
         spawner.close()
     assert jail.said(jail.sh("echo next")) == "next"
+
+
+@pytest.mark.parametrize(("listen", "code"), [([("127.0.0.1", 7777)], 0), ([], 1)])
+def test_a_tool_starts_after_its_doors_are_open_however_early_the_host_says_go(
+    listen: list[tuple[str, int]], code: int
+) -> None:
+    """Else it would find them closed; or bind one itself, and be told of as never started."""
+    found = examine()
+    assert found.cgroups is not None
+    bash = os.stat("/usr/bin/bash")
+    request: Request = {
+        "argv": ["bash", "-c", "exec 3<>/dev/tcp/127.0.0.1/7777"],
+        "environment": {},
+        "executable": "/usr/bin/bash",
+        "executable_device": bash.st_dev,
+        "executable_inode": bash.st_ino,
+        "working_directory": "/tmp",
+        "grants": [],
+        "protect": [],
+        "deny": [],
+        "memory_bytes": _GUESS["memory_bytes"],
+        "cpu_cores": 1,
+        "scratch_bytes": _GUESS["scratch_bytes"],
+        "artifacts_bytes": 1 << 20,
+        "max_children": 0,
+        "etc": {},
+        # So many that putting them up takes longer than a shell does to start.
+        "addresses": [f"198.18.{high}.{low}/32" for high in range(10) for low in range(250)],
+        "listen": listen,
+        "provided": {},
+        "resolver": "",
+        "steady": False,
+        "secrets": [],
+    }
+    spawner = Spawner()
+    spawner.equip(found.cgroups)
+    try:
+        sandbox, cgroup = spawner.launch(request, (0, 0), b"")
+        sandbox.go()
+        reports, held = [], []
+        while not reports or reports[-1]["kind"] not in ("ended", "failed"):
+            received = sandbox.receive()
+            assert received is not None, reports
+            reports.append(received[0])
+            held += received[1]  # the doors: open until the tool is gone
+        for descriptor in held:
+            os.close(descriptor)
+        sandbox.discard()
+        cgroup.remove()
+    finally:
+        spawner.close()
+    expected = ["listening", "ready", "ended"] if listen else ["ready", "ended"]
+    assert [report["kind"] for report in reports] == expected
+    assert os.waitstatus_to_exitcode(reports[-1]["wait_status"]) == code
 
 
 def test_without_its_opener_a_spawner_is_replaced(own_jail: Jail) -> None:
