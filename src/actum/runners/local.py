@@ -302,7 +302,7 @@ class LocalRunner:
         self, plan: Plan, request: Request, owner: tuple[int, int]
     ) -> tuple[Sandbox, Cgroup, Callable[[], None]]:
         """A sandbox in its group, one that waits for just this or a new one; and what starts it."""
-        shape = shape_of(plan, request) if self._warm is not None else None
+        shape = shape_of(plan, request, owner) if self._warm is not None else None
         warm = self._warm.take(shape) if self._warm is not None and shape is not None else None
         if warm is not None:
             return warm.sandbox, warm.cgroup, lambda: warm.give(plan.stdin)
@@ -312,7 +312,7 @@ class LocalRunner:
     def _refill(self, order: _Order) -> None:
         self._spawner.refill()
         request, owner = order.request, order.owner
-        shape = shape_of(order.plan, request) if self._warm is not None else None
+        shape = shape_of(order.plan, request, owner) if self._warm is not None else None
         if self._warm is not None and shape is not None:
             self._spawner.teach()
             self._warm.refill(shape, lambda stdin: self._launch_ahead(request, owner, stdin))

@@ -80,14 +80,26 @@ class Warm:
 Launch = Callable[[int], tuple[Sandbox, Cgroup]]
 
 
-def shape_of(plan: Plan, request: Request) -> Shape | None:
+def shape_of(plan: Plan, request: Request, owner: tuple[int, int]) -> Shape | None:
     """``None`` for plans that are not of waiting interpreters, or that go outside."""
     if plan.secrets or request["listen"] or request["resolver"]:
         return None
     if SNIPPET not in plan.argv and not _imports_ahead(plan):
         return None
-    executable = plan.proof.executable
-    return marshal.dumps([request, plan.policy.sha256, executable.sha256], _PLAIN_MARSHAL)
+    covered = [_found(path) for path in (*request["protect"], *request["deny"])]
+    equal = [request, owner, covered, plan.policy.sha256, plan.proof.executable.sha256]
+    return marshal.dumps(equal, _PLAIN_MARSHAL)
+
+
+def _found(path: str) -> tuple[int, int, int] | None:
+    """Which file is there now. What covers a path inside covers that file: if another takes its
+    place, as an editor does when it saves, the kernel takes the cover away. The time too, because
+    the number of a file that is gone is given to the next one."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_ctime_ns
 
 
 def _imports_ahead(plan: Plan) -> bool:

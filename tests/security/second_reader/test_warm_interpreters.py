@@ -61,3 +61,39 @@ import math, os
     for _ in range(4):
         assert jail.runtime.python(plant).outcome == "SUCCEEDED"
         assert jail.runtime.python(look).output == [True, [], [], None, True]
+
+
+@pytest.mark.parametrize("replaced", [True, False])
+def test_a_file_that_is_saved_anew_stays_closed_to_those_who_wait_already(
+    own_jail: Jail, monkeypatch: pytest.MonkeyPatch, replaced: bool
+) -> None:
+    """Whatever is renamed over a file that is covered takes the cover away, wherever it is."""
+    closed = own_jail.work / "closed"
+    closed.write_text("of nobody's business")
+    served: list[bool] = []
+    take = warm.WarmInterpreters.take
+
+    def counted(waiting: warm.WarmInterpreters, shape: bytes) -> warm.Warm | None:
+        found = take(waiting, shape)
+        served.append(found is not None)
+        return found
+
+    monkeypatch.setattr(warm.WarmInterpreters, "take", counted)
+    name = f"module_{marker()}"
+    (own_jail.work / f"{name}.py").write_text("")
+    order = b'{"code": "print(open(\\"closed\\").read())", "params": {}, "files": {}}'
+
+    def ask(stdin: bytes) -> str:
+        denied = {"sandbox.filesystem.read": ["."], "sandbox.filesystem.deny": ["closed"]}
+        result = own_jail.runtime.exec("snippet", name, stdin=stdin, cwd=own_jail.work, set=denied)
+        assert result.result is not None, result.violations
+        return result.result.stdout + result.result.stderr
+
+    ask(_ORDER)
+    assert _within(10, lambda: len(alive(name)) >= 2), "no warm interpreter was started"
+    if replaced:
+        new = own_jail.work / "new"
+        new.write_text("of nobody's business, as saved by an editor")
+        new.rename(closed)
+    assert "Permission denied" in ask(order)
+    assert served == [False, not replaced]
