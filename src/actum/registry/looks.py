@@ -4,9 +4,10 @@ Whoever judges asks the file system through `Looks`. Each answer is noted as far
 depend on it, and `hold` asks every question again: it is true only if each answer is the same. Each
 question is asked once, so that one judgement sees one file system.
 
-Why an answer that is the same cannot hide a change: a link is known by device, inode and ctime, a
-file by these and by mode and size, and a ctime cannot be set back. What changed in the very clock
-tick in which it was looked at could change again and keep its ctime; then `lasting` is false.
+Why an answer that is the same cannot hide a change: a link is known by device, inode and ctime and
+by where it leads, a file by the first three, mode and size, and a ctime cannot be set back. What
+changed in the very clock tick in which it was looked at could change again and keep its ctime; then
+`lasting` is false.
 """
 
 from __future__ import annotations
@@ -121,8 +122,9 @@ class Looks:
             for path, mode in self._plain.items():
                 if os.lstat(path).st_mode != mode:
                     return False
-            for path, (link, _) in self._links.items():
-                if _link(os.lstat(path)) != link:
+            for path, (link, target) in self._links.items():
+                # Those of /proc lead elsewhere and stay the same link: `/proc/self/cwd`.
+                if _link(os.lstat(path)) != link or os.readlink(path) != target:
                     return False
             for path, file in self._files.items():
                 if _file(os.stat(path)) != file:

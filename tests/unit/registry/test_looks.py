@@ -158,3 +158,21 @@ def test_what_cannot_be_looked_at_is_not_kept(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         looks.status(str(tmp_path / "absent"))
     assert not looks.lasting
+
+
+def test_a_link_that_leads_elsewhere_and_stays_the_same_link_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of /proc have no target of their own: the kernel tells it when it is asked."""
+    clock = module.file_clock_ns
+    monkeypatch.setattr(module, "file_clock_ns", lambda: clock() + 10**12)
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "one")
+    looks = Looks()
+    assert looks.real("/proc/self/cwd") == str(tmp_path / "one")
+    assert looks.lasting and looks.hold()
+    monkeypatch.chdir(tmp_path / "other")
+    assert not looks.hold()
+    monkeypatch.chdir(tmp_path / "one")
+    assert looks.hold()
