@@ -33,7 +33,7 @@ from actum.evidence.log import Log, Page
 from actum.evidence.receipt import Receipt, encode_statement, joined, sign_receipt
 from actum.evidence.receipts import insert_receipt
 from actum.evidence.record import Redact, ended, insert_record
-from actum.evidence.traces import insert_events
+from actum.evidence.traces import insert_events, require_fileable
 from actum.store.blobs import BlobStore, insert_small
 from actum.store.database import Database
 from actum.store.filing import MANY, file_away
@@ -108,6 +108,7 @@ class Ledger:
                 f"The trace of {facts.execution_id} holds an event of another execution.",
                 remedy="The runner is at fault; report it with `actum trace`.",
             )
+        require_fileable(facts.events)
         begun = _begun(facts)
         record = joined(begun.record, encoded(ended(facts, stored, self._redact, begun.pre)))
         events = encoded([kept.document() for kept in facts.events])

@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Iterable
 
 from actum.contract.model import Json
+from actum.errors import EvidenceUnavailable
 from actum.evidence.encoding import encoded
 from actum.evidence.trace import Recorded
 from actum.store.database import Database
@@ -48,6 +49,23 @@ class Traces:
         return tuple(
             {**dict(zip(_FIELDS, row, strict=True)), "data": json.loads(row[-1])} for row in rows
         )
+
+
+def require_fileable(events: Iterable[Recorded]) -> None:
+    """Refuse events that their table cannot hold. It is filled later, when all executions that lie
+    unfiled would have to wait for one that never can be."""
+    for kept in events:
+        event = kept.event
+        texts = (event.trace_id, event.tool_id, event.runner_type, event.container_id or "")
+        if not all(isinstance(text, str) for text in texts) or not (
+            type(event.attempt) is type(event.duration_ms) is int
+        ):
+            raise EvidenceUnavailable(
+                f"The event {event.event_type} of {event.execution_id} has a field of another type"
+                " than a trace event's.",
+                remedy="The runner is at fault: attempt and duration_ms are whole numbers, ids and"
+                " runner_type are text.",
+            )
 
 
 def insert_events(cursor: sqlite3.Cursor, receipt_id: str, events: Iterable[Recorded]) -> None:

@@ -40,13 +40,16 @@ INSERT INTO evidence_records (evidence_id, execution_id, evidence_ref, document)
 SELECT evidence_id, execution_id, evidence_ref, record
 FROM unfiled WHERE state = 'FINAL' ORDER BY final_seq
 """
+# Not `->>`: this Python's SQLite may be 3.37, the first that has STRICT tables.
 _EVENTS = """
 INSERT INTO trace_events (receipt_id, trace_id, execution_id, attempt, event_type, ts, tool_id,
     runner_type, container_id, duration_ms, outcome, data)
-SELECT unfiled.receipt_id, event.value ->> 'trace_id', event.value ->> 'execution_id',
-    event.value ->> 'attempt', event.value ->> 'event_type', event.value ->> 'ts',
-    event.value ->> 'tool_id', event.value ->> 'runner_type', event.value ->> 'container_id',
-    event.value ->> 'duration_ms', event.value ->> 'outcome', event.value -> 'data'
+SELECT unfiled.receipt_id, json_extract(event.value, '$.trace_id'),
+    json_extract(event.value, '$.execution_id'), json_extract(event.value, '$.attempt'),
+    json_extract(event.value, '$.event_type'), json_extract(event.value, '$.ts'),
+    json_extract(event.value, '$.tool_id'), json_extract(event.value, '$.runner_type'),
+    json_extract(event.value, '$.container_id'), json_extract(event.value, '$.duration_ms'),
+    json_extract(event.value, '$.outcome'), json_extract(event.value, '$.data')
 FROM unfiled, json_each(unfiled.events) AS event
 WHERE unfiled.state = 'FINAL' ORDER BY unfiled.final_seq, event.key
 """

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import sqlite3
+from typing import Any
 
 import pytest
 
 from actum.errors import EvidenceUnavailable, Refused
 from actum.store.filing import MANY
+from actum.value import replace
 
-from .factories import RESULT, House, bad, make_contract, make_facts, make_intent, tamper
+from .factories import (
+    RESULT,
+    House,
+    bad,
+    make_contract,
+    make_events,
+    make_facts,
+    make_intent,
+    tamper,
+)
 
 
 def _lying(house: House) -> int:
@@ -119,3 +130,42 @@ def test_tampering_in_the_tables_is_found_as_ever(house: House) -> None:
     house.execute()
     tamper(house, "UPDATE receipts SET envelope = replace(envelope, 'a', 'b')")
     assert bad(house.verifier.verify_all())
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"path": 'a\udcff\0\u2028"\\/\x7f<\u00e9'},
+        {"figures": [0, -1, 2**53 + 1, 0.1, 1e300, True, None], "empty": {}, "list": []},
+    ],
+    ids=["text", "figures"],
+)
+def test_events_are_filed_as_they_were_signed(house: House, data: dict[str, Any]) -> None:
+    intent = make_intent()
+    opened = house.ledger.write_ahead(intent)
+    events = make_events(intent.execution_id, **data)
+    house.ledger.seal(make_facts(intent, opened=opened, events=events), RESULT)
+    assert bad(house.verifier.verify_all()) == []
+    assert house.database.row("SELECT count(*) FROM trace_events") == (len(events),)
+
+
+@pytest.mark.parametrize(
+    "field",
+    [{"duration_ms": 12.5}, {"attempt": "one"}, {"runner_type": None}, {"container_id": 5}],
+    ids=str,
+)
+def test_an_event_that_cannot_be_filed_is_not_laid_in_the_way_of_the_others(
+    house: House, field: dict[str, Any]
+) -> None:
+    earlier = house.execute()
+    intent = make_intent()
+    opened = house.ledger.write_ahead(intent)
+    events = tuple(
+        replace(kept, event=replace(kept.event, **field))
+        for kept in make_events(intent.execution_id)
+    )
+    with pytest.raises(EvidenceUnavailable, match="another type"):
+        house.ledger.seal(make_facts(intent, opened=opened, events=events), RESULT)
+    assert house.receipts.find(earlier.receipt_id).execution_id == earlier.execution_id
+    house.ledger.seal(make_facts(intent, opened=opened), RESULT)
+    assert bad(house.verifier.verify_all()) == []
