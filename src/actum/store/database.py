@@ -188,7 +188,10 @@ def _make_room(log: str) -> None:
     which the file system has to note in a journal of its own. SQLite reads its log as far as the
     checksums of the frames hold, so zeros behind the last of them mean nothing to it.
     """
-    descriptor = os.open(log, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        descriptor = os.open(log, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:  # no descriptor left: a commit needs none, and this was only for speed
+        return
     try:
         end, disk = os.fstat(descriptor).st_size, os.fstatvfs(descriptor)
         if disk.f_bavail * disk.f_frsize < _ROOM_TO_SPARE * _ROOM_BYTES:
@@ -196,7 +199,7 @@ def _make_room(log: str) -> None:
         try:
             os.pwrite(descriptor, bytes(max(0, _ROOM_BYTES - end)), end)
             os.fsync(descriptor)
-        except OSError:  # a quota; it was only for speed
+        except OSError:  # a quota
             os.ftruncate(descriptor, end)
     finally:
         os.close(descriptor)

@@ -174,6 +174,28 @@ def test_a_disk_with_little_room_keeps_it(home: Path, monkeypatch: pytest.Monkey
     database.close()
 
 
+def test_a_process_without_a_descriptor_left_commits_without_room_in_the_log(home: Path) -> None:
+    database = Database.open(home)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    while database._commits < _MANY_COMMITS - 1:
+        with database.transaction() as cursor:
+            cursor.execute(AUDIT, (b"",))
+    before = _count(database)
+    lowest = os.dup(0)
+    os.close(lowest)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, hard))
+    try:
+        with pytest.raises(OSError, match="Too many open files"):
+            os.dup(0)
+        with database.transaction() as cursor:
+            cursor.execute(AUDIT, (b"",))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert (home / "actum.db-wal").stat().st_size < _ROOM_BYTES
+    assert _count(database) == before + 1
+    database.close()
+
+
 def test_a_file_of_a_newer_actum_is_left_alone_and_the_remedy_named(home: Path) -> None:
     Database.open(home).close()
     with sqlite3.connect(home / "actum.db") as connection:
