@@ -120,7 +120,8 @@ def _state(paths: Iterable[str], deny: tuple[str, ...]) -> str | None:
         try:
             found = os.lstat(path)
             if os.path.isdir(path) and not os.path.islink(path):
-                waiting += sorted((entry.path for entry in os.scandir(path)), reverse=True)
+                with os.scandir(path) as entries:
+                    waiting += sorted((entry.path for entry in entries), reverse=True)
         except OSError:
             return None  # moved meanwhile, or not ours to look at
         # Numbers as text: nanoseconds are beyond what JSON keeps exactly.
