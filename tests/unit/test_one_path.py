@@ -36,15 +36,14 @@ _HIDDEN = {"__import__", "exec", "eval"}
 ALLOWED: dict[str, set[str]] = {
     # Raw system calls live in the first; who may call those that fork is decided below. The others
     # install filters and rules, which has no other interface.
-    "kernel.py": {"ctypes"},
+    # Forks a helper that holds a user namespace, and starts nothing in it.
+    "kernel.py": {"ctypes", "fork"},
     "sandbox/landlock.py": {"ctypes"},
     "sandbox/seccomp.py": {"ctypes"},
     # Starts the spawner; every argument is ours.
     "sandbox/host.py": {"subprocess", "Popen"},
     # Clones the inits of sandboxes, and forks the opener.
     "sandbox/spawner.py": {"clone_process", "fork"},
-    # Forks a helper that holds a user namespace.
-    "sandbox/trees.py": {"fork"},
     # Becomes the tool: the one exec of a program that is not Actum itself.
     "sandbox/init.py": {"ctypes"},
     "sandbox/become.py": {"fork", "clone_into_cgroup", "execve"},
@@ -58,8 +57,6 @@ ALLOWED: dict[str, set[str]] = {
     "agents/inside/agent.py": {"subprocess"},
     # Starts Actum itself again: a work item's own process.
     "engine/work/process.py": {"subprocess", "Popen"},
-    # Forks a helper that holds a user namespace, and starts nothing in it.
-    "workspace/namespace.py": {"fork"},
     # Pure executors are no tools: their processes can open, connect to and exec nothing. The pool
     # starts the fork server, which starts itself again once without address randomisation.
     "executors/pool.py": {"subprocess", "Popen"},
