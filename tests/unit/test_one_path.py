@@ -34,9 +34,9 @@ _HIDDEN = {"__import__", "exec", "eval"}
 
 #: File -> what it may use. Each line is a decision.
 ALLOWED: dict[str, set[str]] = {
-    # Raw system calls live in the first; who may call those that fork is decided below. The others
+    # Raw system calls live in the first; who may call those that fork is decided below. It forks
+    # by itself only a helper that holds a user namespace, and starts nothing in it. The others
     # install filters and rules, which has no other interface.
-    # Forks a helper that holds a user namespace, and starts nothing in it.
     "kernel.py": {"ctypes", "fork"},
     "sandbox/landlock.py": {"ctypes"},
     "sandbox/seccomp.py": {"ctypes"},
