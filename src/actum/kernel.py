@@ -318,15 +318,21 @@ def mapping_namespace(uid_map: str, gid_map: str) -> int:
     hold_read, hold_write = os.pipe()
     helper = os.fork()
     if helper == 0:
-        unshare(CLONE_NEWUSER)
-        os.write(ready_write, b"1")
-        os.close(hold_write)
-        os.read(hold_read, 1)
-        os._exit(0)
+        try:
+            unshare(CLONE_NEWUSER)
+            os.write(ready_write, bytes([0]))
+            os.close(hold_write)
+            os.read(hold_read, 1)
+        except OSError as error:
+            os.write(ready_write, bytes([error.errno or errno.EPERM]))
+        finally:
+            os._exit(0)  # whatever happens: our caller must not go on in two processes
     os.close(ready_write)
     os.close(hold_read)
     try:
-        os.read(ready_read, 1)
+        (number,) = os.read(ready_read, 1) or bytes([errno.ECHILD])
+        if number:
+            raise OSError(number, f"no user namespace can be made: {os.strerror(number)}")
         for name, lines in (("uid_map", uid_map), ("gid_map", gid_map)):
             with open(f"/proc/{helper}/{name}", "w") as file:
                 file.write(lines)
