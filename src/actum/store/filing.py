@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import sqlite3
 
+from actum.errors import EvidenceUnavailable
+
 #: So many rows, and the next execution files them first: few enough to look through quickly, and
 #: seldom enough that hardly anyone waits for it.
 MANY = 48
@@ -54,6 +56,8 @@ FROM unfiled, json_each(unfiled.events) AS event
 WHERE unfiled.state = 'FINAL' ORDER BY unfiled.final_seq, event.key
 """
 _STEPS = (_EXECUTIONS, _RECEIPTS, _RECORDS, _EVENTS, "DELETE FROM unfiled")
+#: What the tables say of a row that they cannot hold. Anything else (no room) is the disk's.
+_UNFIT = {sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH}
 
 
 def is_unfiled(source: sqlite3.Connection | sqlite3.Cursor) -> bool:
@@ -62,6 +66,16 @@ def is_unfiled(source: sqlite3.Connection | sqlite3.Cursor) -> bool:
 
 def file_away(cursor: sqlite3.Cursor) -> None:
     """Put everything where it belongs, inside the transaction of `cursor`."""
-    if is_unfiled(cursor):
+    if not is_unfiled(cursor):
+        return
+    try:
         for step in _STEPS:
             cursor.execute(step)
+    except sqlite3.Error as error:
+        if error.sqlite_errorcode & 0xFF not in _UNFIT:
+            raise
+        raise EvidenceUnavailable(
+            f"An execution that lies unfiled in the store is not as it was laid there: {error}."
+            " Nothing is read or started until it is.",
+            remedy="Restore the home from a backup; keep this one, for whoever finds out why.",
+        ) from error

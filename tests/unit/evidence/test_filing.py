@@ -120,6 +120,20 @@ def test_a_change_made_before_filing_is_found_after_it(house: House, change: str
     assert bad(house.verifier.verify_all())
 
 
+@pytest.mark.parametrize("change", ["events = 'no JSON'", "evidence_id = NULL", "outcome = NULL"])
+def test_a_row_that_was_made_unfit_is_named_with_a_remedy_that_helps(
+    house: House, change: str
+) -> None:
+    earlier = house.execute()
+    connection = house.database._connection
+    connection.execute("DROP TRIGGER unfiled_is_closed_once")
+    connection.execute(f"UPDATE unfiled SET {change}")
+    with pytest.raises(EvidenceUnavailable, match=r"not as it was laid there.*from a backup"):
+        house.receipts.find(earlier.receipt_id)
+    assert bad(house.verifier.verify_all()) == [("database", "readable")]
+    assert _lying(house) == 1  # nothing was thrown away for it
+
+
 def test_a_row_taken_away_before_filing_is_missed(house: House) -> None:
     house.execute()
     house.database._connection.execute("DELETE FROM unfiled")
