@@ -67,8 +67,8 @@ class Ledger:
         begun = draft(intent)
         opening = recovery.opening(begun)
         if self._laid >= MANY:
-            self._laid = 0
             self._file()
+            self._laid = 0
         with self.log.page(filed=also is not None) as page:
             require_startable(page.cursor, intent)
             page.append(allowed(intent))

@@ -76,6 +76,6 @@ def file_away(cursor: sqlite3.Cursor) -> None:
             raise
         raise EvidenceUnavailable(
             f"An execution that lies unfiled in the store is not as it was laid there: {error}."
-            " Nothing is read or started until it is.",
+            " Nothing is read until it is.",
             remedy="Restore the home from a backup; keep this one, for whoever finds out why.",
         ) from error

@@ -132,6 +132,12 @@ def test_a_row_that_was_made_unfit_is_named_with_a_remedy_that_helps(
         house.receipts.find(earlier.receipt_id)
     assert bad(house.verifier.verify_all()) == [("database", "readable")]
     assert _lying(house) == 1  # nothing was thrown away for it
+    for _ in range(MANY - 1):
+        house.execute()
+    for _ in range(3):
+        with pytest.raises(EvidenceUnavailable, match="not as it was laid there"):
+            house.execute()
+    assert _lying(house) == MANY
 
 
 def test_a_row_taken_away_before_filing_is_missed(house: House) -> None:
