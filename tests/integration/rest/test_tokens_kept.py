@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import quote_plus
 
 import pytest
 
@@ -69,6 +71,38 @@ def test_a_token_serves_the_next_calls_and_leaves_no_trace(
     project.runtime = Runtime(settings)
     project.call("list_resources").check()
     assert hosts(service)[4:] == ["login", "api"], "it outlived its runtime"
+
+
+_UNUSUAL = "a+token/of=the~very-first-call"
+
+
+@pytest.mark.parametrize(
+    "echo",
+    [
+        lambda token: json.dumps({"data": quote_plus(token)}).encode(),
+        lambda token: json.dumps({"data": token}).replace("/", "\\/").encode(),
+        lambda token: b"\xff\xfe" + token.encode(),
+    ],
+    ids=["as an address", "with escaped slashes", "among bytes"],
+)
+def test_a_token_is_hidden_from_the_first_call_on_however_it_is_echoed(
+    changed: Changed, service: Service, echo: Callable[[str], bytes]
+) -> None:
+    def answer(request: Request) -> Reply:
+        if request.host == "login.example.com":
+            return said({"access_token": _UNUSUAL, "expires_in": 3_600})
+        token = request.headers["authorization"].removeprefix("Bearer ")
+        return 200, {"Content-Type": "application/json"}, echo(token)
+
+    service.answer = answer
+    result = changed(oauth).call("list_resources")
+    assert result.result is not None
+    told = json.loads(result.result.stdout)
+    body = told["body"].encode()
+    if told["encoding"] == "base64":
+        body = base64.b64decode(body)
+    assert b"[redacted]" in body
+    assert b"first-call" not in body
 
 
 def test_a_token_that_says_nothing_of_its_end_is_not_kept(

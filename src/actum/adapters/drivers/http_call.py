@@ -72,6 +72,12 @@ def main() -> None:
     os._exit(_exit_code(answer))
 
 
+def _spellings(credential: str) -> set[str]:
+    """As it is, as an address or a form carries it, and as some write it in JSON."""
+    carried = {urllib.parse.quote_plus(credential), urllib.parse.quote(credential, safe="")}
+    return {credential, *carried, credential.replace("/", "\\/")}
+
+
 def _broken(error: Exception, *, sent: bool) -> dict[str, Any]:
     message = f"{type(error).__name__}: {error}"
     return {"status": None, "error": {"kind": "transport", "message": message, "sent": sent}}
@@ -103,17 +109,21 @@ class _Call:
         self.secret = secret
         self.held = held  #: a token that an earlier call got, or ""
         self.got: dict[str, Any] | None = None  #: what token_url said, if it was asked
-        self.credentials = {secret, urllib.parse.quote_plus(secret), held}
+        self.credentials = _spellings(secret) | _spellings(held)
         self.context: ssl.SSLContext | None = None
 
     def hidden(self, value: Any) -> Any:
         """`value` without what proves who we are, should the other side have echoed it."""
         if isinstance(value, dict):
             return {name: self.hidden(each) for name, each in value.items()}
-        if isinstance(value, str):
+        if isinstance(value, str | bytes):
             for credential in sorted(self.credentials, key=len, reverse=True):
                 # What is shorter is found in any text, and hides nothing from anybody.
-                if len(credential) >= _CREDENTIAL_LENGTH:
+                if len(credential) < _CREDENTIAL_LENGTH:
+                    continue
+                if isinstance(value, bytes):
+                    value = value.replace(credential.encode("latin-1"), _HIDDEN.encode())
+                else:
                     value = value.replace(credential, _HIDDEN)
         return value
 
@@ -211,7 +221,7 @@ class _Call:
             token, lasts_s = None, None
         if not isinstance(token, str) or not token.isascii() or not token.isprintable():
             raise _NotToBeHad("token_url gave no usable access_token")
-        self.credentials.add(token)
+        self.credentials |= _spellings(token)
         self.got = {"access_token": token, "expires_in": lasts_s}
         return token, None
 
@@ -252,7 +262,8 @@ class _Call:
         try:
             body, encoding = content.decode(), "utf-8"
         except UnicodeDecodeError:
-            body, encoding = base64.b64encode(content).decode(), "base64"
+            # Before it is encoded: nobody would find it afterwards.
+            body, encoding = base64.b64encode(self.hidden(content)).decode(), "base64"
         return {
             "status": status,
             "headers": {
