@@ -86,19 +86,23 @@ def shape_of(plan: Plan, request: Request, owner: tuple[int, int]) -> Shape | No
         return None
     if SNIPPET not in plan.argv and not _imports_ahead(plan):
         return None
+    # What covers a path inside covers the file that was there: if another takes its place, as an
+    # editor does when it saves, the kernel takes the cover away. The time too, because the number
+    # of a file that is gone is given to the next one.
     covered = [_found(path) for path in (*request["protect"], *request["deny"])]
-    equal = [request, owner, covered, plan.policy.sha256, plan.proof.executable.sha256]
+    # It stands in a folder already. One that was made anew in its place has another number as long
+    # as somebody stands in the first.
+    here = _found(request["working_directory"])[:2]
+    equal = [request, owner, covered, here, plan.policy.sha256, plan.proof.executable.sha256]
     return marshal.dumps(equal, _PLAIN_MARSHAL)
 
 
-def _found(path: str) -> tuple[int, int, int] | None:
-    """Which file is there now. What covers a path inside covers that file: if another takes its
-    place, as an editor does when it saves, the kernel takes the cover away. The time too, because
-    the number of a file that is gone is given to the next one."""
+def _found(path: str) -> tuple[int, ...]:
+    """Which file is there now (device, number, last change), or nothing."""
     try:
         found = os.lstat(path)
     except OSError:
-        return None
+        return ()
     return found.st_dev, found.st_ino, found.st_ctime_ns
 
 

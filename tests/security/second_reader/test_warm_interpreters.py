@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable
 
@@ -97,3 +98,32 @@ def test_a_file_that_is_saved_anew_stays_closed_to_those_who_wait_already(
         new.rename(closed)
     assert "Permission denied" in ask(order)
     assert served == [False, not replaced]
+
+
+@pytest.mark.parametrize("anew", [True, False])
+def test_a_folder_that_was_made_anew_is_the_one_a_snippet_stands_in(
+    own_jail: Jail, anew: bool
+) -> None:
+    name = f"module_{marker()}"
+    folder = own_jail.work / "folder"
+    order = b'{"code": "import os; print(os.listdir())", "params": {}, "files": {}}'
+
+    def make(file: str) -> None:
+        folder.mkdir(exist_ok=True)
+        (folder / f"{name}.py").write_text("")
+        (folder / file).write_text("")
+
+    def ask() -> str:
+        result = own_jail.runtime.exec("snippet", name, stdin=order, cwd=folder)
+        assert result.result is not None, result.violations
+        return result.result.stdout
+
+    make("first")
+    assert "'first'" in ask()
+    assert _within(10, lambda: len(alive(name)) >= 2), "no warm interpreter was started"
+    if anew:
+        shutil.rmtree(folder)
+    make("second")
+    listed = ask()
+    assert "'second'" in listed
+    assert ("'first'" in listed) is not anew
