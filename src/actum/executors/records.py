@@ -39,13 +39,15 @@ class Judged:
 
 
 class Journal:
+    """Its pages depend on no execution's row, so none has to be filed for them."""
+
     def __init__(self, database: Database, log: Log) -> None:
         self._database = database
         self._log = log
 
     def open(self, judged: Judged, pending: ActionResult) -> int:
         """Record that the action is allowed and about to start; raises if it must not start."""
-        with self._log.page() as page:
+        with self._log.page(filed=False) as page:
             page.append(_decision(judged, pending))
             seq = page.append(_action(pending, duration_ms=0, at=pending.ts_utc))
             page.cursor.execute(
@@ -56,18 +58,18 @@ class Journal:
 
     def close(self, pending_seq: int, result: ActionResult, duration_ms: int) -> None:
         """Record how an open action ended."""
-        with self._log.page() as page:
+        with self._log.page(filed=False) as page:
             _close(page, pending_seq, _action(result, duration_ms=duration_ms, pending=pending_seq))
 
     def refuse(self, judged: Judged, result: ActionResult, duration_ms: int) -> None:
         """Record an action that never started: the decision and its end, at once."""
-        with self._log.page() as page:
+        with self._log.page(filed=False) as page:
             page.append(_decision(judged, result))
             page.append(_action(result, duration_ms=duration_ms))
 
     def malformed(self, input_digest: str) -> None:
         """Record that something came which is no request."""
-        with self._log.page() as page:
+        with self._log.page(filed=False) as page:
             page.append(
                 {
                     "v": 1,
@@ -91,7 +93,7 @@ class Journal:
 
     def _close_orphan(self, seq: int) -> bool:
         try:
-            with self._log.page() as page:
+            with self._log.page(filed=False) as page:
                 # Looked at again under the write lock: another process may be doing the same.
                 found = page.cursor.execute(
                     "SELECT record FROM audit JOIN open_actions ON pending_seq = seq WHERE seq = ?",

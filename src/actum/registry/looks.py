@@ -7,7 +7,8 @@ question is asked once, so that one judgement sees one file system.
 Why an answer that is the same cannot hide a change: a link is known by device, inode and ctime and
 by where it leads, a file by the first three, mode and size, and a ctime cannot be set back. What
 changed in the very clock tick in which it was looked at could change again and keep its ctime; then
-`lasting` is false.
+`lasting` is false. Not seen: a store through a shared mapping that was made before the look, which
+the kernel need not date anew. It takes somebody who may write that very file.
 """
 
 from __future__ import annotations

@@ -168,8 +168,8 @@ def _whole_git(path: str) -> str:
 
 
 def with_secrets(request: Request, secrets: Given) -> Request:
-    """In this copy alone, which becomes a sealed memory file and is forgotten: what others keep of
-    a request (the shape of warm interpreters) never holds a value."""
+    """In this copy alone, which goes to the sandbox and is forgotten: what others keep of a
+    request (the shape of warm interpreters) never holds a value."""
     return {
         **request,
         "environment": {**request["environment"], **secrets.environment},

@@ -110,15 +110,13 @@ class Database:
 
     def rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Read everything that `sql` selects."""
-        with self._lock, self._mapped():
-            self._file()
-            return self._connection.execute(sql, parameters).fetchall()
+        with self._lock, self._mapped(), self._filed() as connection:
+            return connection.execute(sql, parameters).fetchall()
 
     def row(self, sql: str, parameters: Sequence[Any] = ()) -> tuple[Any, ...] | None:
         """Read the first row that `sql` selects, if there is one."""
-        with self._lock, self._mapped():
-            self._file()
-            found: tuple[Any, ...] | None = self._connection.execute(sql, parameters).fetchone()
+        with self._lock, self._mapped(), self._filed() as connection:
+            found: tuple[Any, ...] | None = connection.execute(sql, parameters).fetchone()
             return found
 
     def close(self) -> None:
@@ -136,6 +134,27 @@ class Database:
         if not self._connection.in_transaction and is_unfiled(self._connection):
             with self.transaction():
                 pass
+
+    @contextmanager
+    def _filed(self) -> Iterator[sqlite3.Connection]:
+        """To read from when everything is filed."""
+        connection = self._connection
+        try:
+            self._file()
+        except EvidenceUnavailable as error:
+            if _code(error.__cause__) not in _NO_ROOM:
+                raise
+            # To read, nothing has to be written: a transaction that is given up needs no room.
+            connection.execute("PRAGMA cache_spill = OFF")
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                file_away(connection.cursor())
+                yield connection
+            finally:
+                connection.execute("ROLLBACK")
+                connection.execute("PRAGMA cache_spill = ON")
+        else:
+            yield connection
 
     def _prepare(self) -> None:
         with self._mapped():
@@ -243,9 +262,13 @@ def _statements(script: str) -> Iterator[str]:
             pending = ""
 
 
-def _fault(error: sqlite3.Error, path: Path) -> EvidenceUnavailable:
+def _code(error: BaseException | None) -> int:
     # Extended codes keep the plain one in the low byte.
-    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+    return int(getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)) & 0xFF
+
+
+def _fault(error: sqlite3.Error, path: Path) -> EvidenceUnavailable:
+    code = _code(error)
     if code in _DAMAGED:
         said = f"The store {path} is damaged: {error}."
         remedy = "Move it aside and restore a backup; a new one is made if none is there."

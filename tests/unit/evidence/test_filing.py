@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import sqlite3
 from typing import Any
 
@@ -101,6 +102,27 @@ def test_whoever_closes_files_and_whoever_opens_sees(house: House) -> None:
     assert connection.execute("SELECT count(*) FROM unfiled").fetchone() == (0,)
     assert connection.execute("SELECT receipt_id FROM receipts").fetchall() == [(facts.receipt_id,)]
     connection.close()
+
+
+def test_a_full_disk_lets_everything_be_read(house: House) -> None:
+    executed = [house.execute() for _ in range(MANY)]
+    log = house.home / "actum.db-wal"
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    # Of the log not one frame more fits; what lies there cannot be filed for good.
+    house.database.rows("PRAGMA wal_checkpoint(TRUNCATE)")
+    executed.append(house.execute())
+    resource.setrlimit(resource.RLIMIT_FSIZE, (log.stat().st_size, hard))
+    try:
+        with pytest.raises(EvidenceUnavailable, match="cannot take more"):
+            house.ledger.write_ahead(make_intent())
+        assert _lying(house) == 1
+        assert len(house.receipts.latest(10 * MANY)) == len(executed)
+        assert bad(house.verifier.verify_all()) == []
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert _lying(house) == 1
+    assert len(house.receipts.latest(10 * MANY)) == len(executed)
+    assert _lying(house) == 0
 
 
 def test_what_is_sealed_cannot_be_changed_where_it_lies(house: House) -> None:
