@@ -18,6 +18,7 @@ from actum.evidence.facts import ExecutionFacts, Intent
 from actum.evidence.owner import is_alive
 from actum.evidence.trace import rfc3339
 from actum.store.database import Database
+from actum.store.filing import REPLACING
 from actum.value import value
 
 
@@ -209,20 +210,13 @@ SELECT execution_id, identity_sha256, contract_sha256, trace_id, session, tool_i
 FROM executions
 """
 
-_UPSERT = """
+_UPSERT = f"""
 INSERT INTO executions (execution_id, identity_sha256, contract_sha256, trace_id, session, tool_id,
     state, outcome, result_json, receipt_id, started_at, ended_at, owner, opening, pending_seq)
 VALUES (:execution_id, :identity_sha256, :contract_sha256, :trace_id, :session, :tool_id,
     :state, :outcome, :result_json, :receipt_id, :started_at, :ended_at, :owner, :opening,
     :pending_seq)
-ON CONFLICT (execution_id) DO UPDATE SET identity_sha256 = excluded.identity_sha256,
-    contract_sha256 = excluded.contract_sha256, trace_id = excluded.trace_id,
-    session = excluded.session, tool_id = excluded.tool_id, state = excluded.state,
-    outcome = excluded.outcome, result_json = excluded.result_json,
-    receipt_id = excluded.receipt_id, started_at = excluded.started_at,
-    ended_at = excluded.ended_at, owner = excluded.owner, opening = excluded.opening,
-    pending_seq = excluded.pending_seq
-"""
+{REPLACING}"""  # noqa: S608 -- all of it is ours
 
 
 def started_columns(intent: Intent) -> dict[str, str | None]:

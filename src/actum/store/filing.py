@@ -18,12 +18,8 @@ from actum.errors import EvidenceUnavailable
 #: seldom enough that hardly anyone waits for it.
 MANY = 48
 
-_EXECUTIONS = """
-INSERT INTO executions (execution_id, identity_sha256, contract_sha256, trace_id, session, tool_id,
-    state, outcome, result_json, receipt_id, started_at, ended_at, owner, opening, pending_seq)
-SELECT execution_id, identity_sha256, contract_sha256, trace_id, session, tool_id,
-    state, outcome, result_json, receipt_id, started_at, ended_at, owner, opening, pending_seq
-FROM unfiled WHERE true ORDER BY seq
+#: A row of `executions` says what was said last of its id.
+REPLACING = """
 ON CONFLICT (execution_id) DO UPDATE SET identity_sha256 = excluded.identity_sha256,
     contract_sha256 = excluded.contract_sha256, trace_id = excluded.trace_id,
     session = excluded.session, tool_id = excluded.tool_id, state = excluded.state,
@@ -32,6 +28,13 @@ ON CONFLICT (execution_id) DO UPDATE SET identity_sha256 = excluded.identity_sha
     ended_at = excluded.ended_at, owner = excluded.owner, opening = excluded.opening,
     pending_seq = excluded.pending_seq
 """
+_EXECUTIONS = f"""
+INSERT INTO executions (execution_id, identity_sha256, contract_sha256, trace_id, session, tool_id,
+    state, outcome, result_json, receipt_id, started_at, ended_at, owner, opening, pending_seq)
+SELECT execution_id, identity_sha256, contract_sha256, trace_id, session, tool_id,
+    state, outcome, result_json, receipt_id, started_at, ended_at, owner, opening, pending_seq
+FROM unfiled WHERE true ORDER BY seq
+{REPLACING}"""  # noqa: S608 -- all of it stands here
 _RECEIPTS = """
 INSERT INTO receipts (receipt_id, execution_id, evidence_id, final_seq, envelope, sha256)
 SELECT receipt_id, execution_id, evidence_id, final_seq, envelope, sha256
