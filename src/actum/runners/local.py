@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from functools import lru_cache
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from actum.capture.model import Capture, Enforced
 from actum.contract.call import EffectivePolicy, Plan
 from actum.contract.limits import IDLE_S, MESSAGE_BYTES
-from actum.contract.model import RunnerKind
+from actum.contract.model import Json, RunnerKind
 from actum.errors import Refused
 from actum.evidence.trace import Emit, EventType
 from actum.runners import manifest, passable
@@ -23,19 +23,21 @@ from actum.runners.afterwards import collect_outputs, denials_of, ending_of, wit
 from actum.runners.attend import SO_FAR, attend
 from actum.runners.base import Cancel, Capability, Channel, OnOutput, Permit, require_proof
 from actum.runners.lifecycle import Lifecycle, never_started
-from actum.runners.outside import Outside
+from actum.runners.outside import Outside, planned
 from actum.runners.places import Places
-from actum.runners.request import request_of, with_secrets
+from actum.runners.request import Description, with_secrets
 from actum.runners.warm import WarmInterpreters, shape_of
 from actum.sandbox import probe
 from actum.sandbox.cgroup import Cgroup
+from actum.sandbox.egress.doors import Doors
 from actum.sandbox.handle import Sandbox
 from actum.sandbox.host import Spawner
 from actum.secrets.given import Given, Secrets
-from actum.value import value
+from actum.value import replace, value
 
 if TYPE_CHECKING:
     from actum.capture.redaction import Redaction
+    from actum.contract.egress import EgressPlan
     from actum.runners.channel import Duplex
     from actum.sandbox.egress.relay import Relay
     from actum.sandbox.wire import Request
@@ -44,6 +46,36 @@ if TYPE_CHECKING:
 _POOL_SIZE = 8
 #: Tools kept running at once. They wait most of the time, so they take no place of those who run.
 _MAX_KEPT = 32
+#: Calls that are known at once, and how much stdin such a one may have.
+_MOST_KNOWN, _MOST_STDIN = 64, 65_536
+
+
+#: All of a plan that is judged, described and foreseen: not whose attempt it is, nor its label.
+_substance = attrgetter(
+    "tool",
+    "adapter",
+    "argv",
+    "environment",
+    "working_directory",
+    "stdin",
+    "policy",
+    "proof",
+    "provided",
+    "secrets",
+    "steady",
+)
+
+
+@value
+class _Known:
+    """What follows from the substance of a plan alone, so for every plan that is equal in it."""
+
+    substance: tuple[object, ...]
+    foreseen: tuple[Enforced, ...]
+    applied: Mapping[str, Json]  #: the same, as an event tells it
+    description: Description
+    reach: EgressPlan | None
+    holder: str  #: for whom a token is kept: one approval of a tool, and one adapter, as they stand
 
 
 @value
@@ -51,9 +83,10 @@ class _Order:
     """One plan, judged and looked up: all that is needed to carry it out."""
 
     plan: Plan
-    foreseen: tuple[Enforced, ...]
+    known: _Known
     request: Request  #: without the values of secrets, so that it can be kept
     owner: tuple[int, int]
+    modes: Mapping[str, int]  #: of folders, given back when the tool is gone
     outside: Outside
     secrets: Given
     redaction: Redaction | None
@@ -85,8 +118,7 @@ class LocalRunner:
         self._spawner = spawner or Spawner(pool_size=_POOL_SIZE if pool else 0)
         self._warm = WarmInterpreters() if pool else None
         self._host: probe.Host | None = None
-        #: By the policy, which is frozen; the host is looked at once in a runner's life.
-        self._foresee = lru_cache(maxsize=64)(self._foreseen)
+        self._known: dict[str, _Known] = {}  #: by the digest of the call
         self._equipped = False
         self._guard = threading.Lock()
 
@@ -112,9 +144,6 @@ class LocalRunner:
         return manifest.capabilities(self.host)
 
     def foresee(self, policy: EffectivePolicy) -> tuple[Enforced, ...]:
-        return self._foresee(policy)
-
-    def _foreseen(self, policy: EffectivePolicy) -> tuple[Enforced, ...]:
         for what, (problem, remedy) in self.host.problems.items():
             raise Refused(
                 "LIMIT_NOT_ENFORCEABLE",
@@ -131,33 +160,54 @@ class LocalRunner:
         cancel: Cancel | None = None,
         permit: Permit | None = None,
     ) -> Capture:
-        order = self._order(plan, _holder(plan))
+        order = self._order(plan)
         if cancel is not None and cancel.requested:
             if permit is not None:
                 permit()  # an invocation that was received and cancelled is on record too
-            return never_started(plan, self.kind, emit, order.foreseen)
+            return never_started(plan, self.kind, emit, order.known.foreseen)
         try:
             return self._carry_out(order, emit, on_output, cancel, permit)
         finally:
             self._refill(order)
 
-    def _order(self, plan: Plan, holder: str = "") -> _Order:
+    def _order(self, plan: Plan) -> _Order:
         """Refusals come before the first event: what cannot be held is not received."""
-        require_proof(plan)
-        foreseen = self.foresee(plan.policy)
-        request, owner = request_of(plan)
-        outside = Outside.of(plan.policy, self._ca_file)
-        outside.describe(request)
-        secrets = self._secrets.give(plan.secrets, holder)
+        known = self._known.get(plan.proof.call_sha256)
+        if known is None or known.substance != _substance(plan):
+            known = self._get_to_know(plan)
+        found = known.description.as_found()
+        reach = known.reach
+        outside = Outside(None if reach is None else Doors(reach), self._ca_file)
+        secrets = self._secrets.give(plan.secrets, known.holder)
         return _Order(
             plan=plan,
-            foreseen=foreseen,
-            request=request,
-            owner=owner,
+            known=known,
+            request=outside.described(found.request),
+            owner=found.owner,
+            modes=found.modes,
             outside=outside,
             secrets=secrets,
             redaction=_redaction(secrets),
         )
+
+    def _get_to_know(self, plan: Plan) -> _Known:
+        require_proof(plan)
+        foreseen = self.foresee(plan.policy)
+        # Copies of what could be changed, so that it is compared by its content.
+        plan = replace(plan, environment={**plan.environment}, provided={**plan.provided})
+        known = _Known(
+            substance=_substance(plan),
+            foreseen=foreseen,
+            applied={"limits": [row.limit for row in foreseen if row.enforced]},
+            description=Description(plan),
+            reach=planned(plan.policy),
+            holder=f"{plan.tool.tool_id} {plan.tool.pin} {plan.adapter.sha256}",
+        )
+        if len(plan.stdin) <= _MOST_STDIN:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            self._known[plan.proof.call_sha256] = known
+        return known
 
     def open(
         self,
@@ -203,7 +253,7 @@ class LocalRunner:
         permit: Permit | None,
         duplex: Duplex | None = None,
     ) -> Capture:
-        plan, foreseen, outside = order.plan, order.foreseen, order.outside
+        plan, known, outside = order.plan, order.known, order.outside
         limits = plan.policy.limits
         request = with_secrets(order.request, order.secrets)
         if duplex is None:
@@ -213,7 +263,6 @@ class LocalRunner:
             release = sandbox.go
         # The sandbox is being built while the start is put on record; it waits for our word.
         try:
-            modes = passable.remember(plan.policy)
             if permit is not None:
                 permit()
         except BaseException:
@@ -224,14 +273,11 @@ class LocalRunner:
         lifecycle.reached(EventType.TOOL_RUN_START, {"attempt": plan.trace.attempt})
 
         def ready() -> None:
-            lifecycle.reached(
-                EventType.TOOL_RUN_RESOURCE_APPLIED,
-                {"limits": [row.limit for row in foreseen if row.enforced]},
-            )
+            lifecycle.reached(EventType.TOOL_RUN_RESOURCE_APPLIED, known.applied)
             if duplex is not None:
                 duplex.measure_by(
                     lambda note: manifest.measured(
-                        foreseen,
+                        known.foreseen,
                         plan.policy,
                         SO_FAR,
                         cgroup.usage(),
@@ -261,7 +307,7 @@ class LocalRunner:
                             redaction=order.redaction,
                         )
                     finally:
-                        passable.reopen(modes)
+                        passable.reopen(order.modes)
                         if duplex is not None:
                             duplex.measure_by(None)
                     usage = cgroup.usage(attended.usage)
@@ -280,7 +326,7 @@ class LocalRunner:
             lifecycle.abort()
             raise
         enforcement = manifest.measured(
-            foreseen, plan.policy, attended, usage, duration_ms, outside
+            known.foreseen, plan.policy, attended, usage, duration_ms, outside
         )
         if duplex is not None:
             enforcement += duplex.rows(attended.stop)
@@ -364,8 +410,3 @@ def _remove(cgroup: Cgroup) -> tuple[str, ...]:
     except OSError as error:
         return (f"cgroup {error.filename}: {error.strerror}",)
     return ()
-
-
-def _holder(plan: Plan) -> str:
-    """For whom a token is kept: one approval of a tool, and one adapter of it, as it stands."""
-    return f"{plan.tool.tool_id} {plan.tool.pin} {plan.adapter.sha256}"

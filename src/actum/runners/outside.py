@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from actum.capture.model import Connection
 from actum.contract.call import EffectivePolicy
-from actum.contract.egress import plan_egress
+from actum.contract.egress import EgressPlan, plan_egress
 from actum.sandbox.egress.doors import OWN_ADDRESS, RESOLVER, Doors
 from actum.value import field, value
 
@@ -18,9 +17,13 @@ if TYPE_CHECKING:
     from actum.sandbox.handle import Sandbox
     from actum.sandbox.wire import Report, Request
 
-#: A pure function of a frozen value.
-_planned = lru_cache(maxsize=64)(plan_egress)
 _SYSTEM_BUNDLE = "/etc/ssl/certs/ca-certificates.crt"
+
+
+def planned(policy: EffectivePolicy) -> EgressPlan | None:
+    """What a policy lets a tool reach; ``None`` for nothing at all."""
+    plan = plan_egress(policy.network)
+    return plan if plan.endpoints or plan.patterns else None
 
 
 @value(frozen=False, kw_only=False)
@@ -32,24 +35,24 @@ class Outside:
     session: Session | None = None
     _served: int = field(default=0)
 
-    @classmethod
-    def of(cls, policy: EffectivePolicy, ca_file: str | None) -> Outside:
-        plan = _planned(policy.network)
-        empty = not plan.endpoints and not plan.patterns
-        return cls(None if empty else Doors(plan), ca_file)
-
-    def describe(self, request: Request) -> None:
-        """What the init must prepare."""
+    def described(self, request: Request) -> Request:
+        """With what the init must prepare."""
         if self.doors is None:
-            return
-        request["addresses"] = [OWN_ADDRESS, *self.doors.literals]
-        request["listen"] = [(address, port) for address, port, _ in self.doors.listeners]
-        request["etc"]["hosts"] = self.doors.hosts_file
-        # Also where every name is in the hosts file: a name that is refused is on record.
-        request["resolver"] = RESOLVER
-        request["etc"]["resolv.conf"] = f"nameserver {RESOLVER}\noptions timeout:5 attempts:1\n"
+            return request
+        etc = {
+            "hosts": self.doors.hosts_file,
+            "resolv.conf": f"nameserver {RESOLVER}\noptions timeout:5 attempts:1\n",
+        }
         if self.ca_file is not None:
-            request["etc"]["ca.pem"] = _bundle(self.ca_file)
+            etc["ca.pem"] = _bundle(self.ca_file)
+        return {
+            **request,
+            "addresses": [OWN_ADDRESS, *self.doors.literals],
+            "listen": [(address, port) for address, port, _ in self.doors.listeners],
+            # Also where every name is in the hosts file: a name that is refused is on record.
+            "resolver": RESOLVER,
+            "etc": etc,
+        }
 
     def begin(self, relay: Relay, sandbox: Sandbox) -> None:
         if self.doors is not None:

@@ -8,9 +8,7 @@ hands. Only the owner's own bits are given back; nothing else that a tool did is
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Mapping
-from functools import lru_cache
 
 from actum.contract.call import EffectivePolicy
 from actum.contract.levels import is_within
@@ -18,21 +16,8 @@ from actum.contract.levels import is_within
 _OWNER = 0o700
 
 
-def remember(policy: EffectivePolicy) -> Mapping[str, int]:
-    """The writable folders above what is closed to the tool, parents first, and their modes."""
-    modes = {}
-    for folder in _folders(policy):
-        try:
-            mode = os.stat(folder).st_mode
-        except OSError:
-            continue  # not there, so it leads nowhere
-        if stat.S_ISDIR(mode):
-            modes[folder] = mode
-    return modes
-
-
-@lru_cache(maxsize=64)
-def _folders(policy: EffectivePolicy) -> tuple[str, ...]:
+def folders(policy: EffectivePolicy) -> tuple[str, ...]:
+    """The writable folders above what is closed to the tool, parents first."""
     found = set()
     for path in (*policy.deny, *policy.protect):
         folder = os.path.dirname(path)
@@ -43,7 +28,8 @@ def _folders(policy: EffectivePolicy) -> tuple[str, ...]:
 
 
 def reopen(modes: Mapping[str, int]) -> None:
-    """Once the tool is gone. Inside they were mount points, so they still have these names."""
+    """Once the tool is gone, by the modes of before. Inside they were mount points, so they still
+    have these names."""
     for folder, before in modes.items():
         try:
             now = os.stat(folder, follow_symlinks=False).st_mode

@@ -1,7 +1,7 @@
-"""What a plan comes to on this host, in the words of the init: looked up afresh for every start.
+"""What a plan comes to on this host, in the words of the init.
 
-What depends on the policy's text alone is worked out once per policy. Everything about files (which
-they are, whose, that a name is no link) is a fact of this moment, asked for every time.
+What the plan's own text says is worked out once (`Description`). Everything about files (which they
+are, whose, that a name is no link) is a fact of this moment, asked for every time.
 """
 
 from __future__ import annotations
@@ -9,16 +9,18 @@ from __future__ import annotations
 import os
 import stat
 from base64 import b64encode
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from actum.contract.call import PROVIDED, EffectivePolicy, Plan
 from actum.contract.levels import is_within
 from actum.contract.limits import ARTIFACTS_BYTES
 from actum.errors import Refused
-from actum.runners import manifest
+from actum.runners import manifest, passable
+from actum.value import value
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from actum.sandbox.wire import Grant, Request
     from actum.secrets.given import Given
 
@@ -27,39 +29,133 @@ _ARTIFACTS_TMPFS_BYTES = 2 * ARTIFACTS_BYTES
 _NEVER_GRANTED = ("/proc", "/sys", "/dev")
 _CONTROL_FILES = frozenset({"actum.toml", "tools", "tools.lock", "rules"})
 
+#: What a look at a name found: the first words of its `stat` (mode, inode, device, links, owner,
+#: group), or why there was nothing to be found.
+_Look = tuple[int, ...] | int
+
+
+@value
+class Found:
+    """A plan on this host, at this moment. Shared by all for whom it is the same: never changed."""
+
+    request: Request
+    owner: tuple[int, int]  #: whose files the tool works on
+    modes: Mapping[str, int]  #: of folders that lead to what the host itself needs
+
+
+class Description:
+    """One plan, whichever attempt it is for. Shared by threads."""
+
+    def __init__(self, plan: Plan) -> None:
+        policy = plan.policy
+        self._plan = plan
+        anchors = _anchors(policy)
+        self._anchor = anchors[0][0] if anchors else None
+        #: Parents before children, for whoever mounts them.
+        self._granted = sorted(anchors, key=lambda row: row[0].count("/"))
+        for path, _write in self._granted:
+            _require_grantable(path)
+        self._provided = _provided(plan, [path for path, _write in self._granted])
+        self._closed = [
+            (path, _steps(os.path.dirname(path)))
+            for path in dict.fromkeys(_whole_git(path) for path in policy.protect)
+        ]
+        self._passable = passable.folders(policy)
+        names = [path for path, _write in self._granted]
+        for path, steps in self._closed:
+            names += [*steps, path]
+        self._looked_at = tuple(dict.fromkeys([*names, *policy.deny, *self._passable]))
+        #: Looks, and what they came to. Equal looks come to the same, so it is used again.
+        self._last: tuple[list[_Look], Found] | None = None
+
+    def as_found(self) -> Found:
+        looks: list[_Look] = [os.geteuid(), os.getegid()]
+        for path in self._looked_at:
+            try:
+                looks.append(os.lstat(path)[:6])
+            except OSError as error:
+                looks.append(error.errno or 0)
+        last = self._last
+        if last is not None and last[0] == looks:
+            return last[1]
+        found = self._as(dict(zip(self._looked_at, looks[2:], strict=True)))
+        self._last = looks, found
+        return found
+
+    def _as(self, found: Mapping[str, _Look]) -> Found:
+        plan, limits = self._plan, self._plan.policy.limits
+        executable = plan.proof.executable
+        request: Request = {
+            "argv": list(plan.argv),
+            "environment": dict(plan.environment),
+            "executable": executable.path,
+            "executable_device": executable.device,
+            "executable_inode": executable.inode,
+            "working_directory": plan.working_directory,
+            "grants": [_grant(path, write, found[path]) for path, write in self._granted],
+            "protect": self._protected(found),
+            "deny": [path for path in plan.policy.deny if _mode(found[path])],
+            "memory_bytes": limits.memory_bytes,
+            "cpu_cores": limits.cpu_cores,
+            "scratch_bytes": manifest.scratch_bytes(limits),
+            "artifacts_bytes": _ARTIFACTS_TMPFS_BYTES,
+            "max_children": limits.children,
+            "etc": {},
+            "addresses": [],
+            "listen": [],
+            "resolver": "",
+            "provided": self._provided,
+            "steady": plan.steady,
+            "secrets": [],
+        }
+        modes = {folder: _mode(found[folder]) for folder in self._passable}
+        return Found(
+            request=request,
+            owner=self._owner(found),
+            modes={folder: mode for folder, mode in modes.items() if stat.S_ISDIR(mode)},
+        )
+
+    def _owner(self, found: Mapping[str, _Look]) -> tuple[int, int]:
+        """The caller; or, when root works in someone's directory, that someone."""
+        uid, gid = os.geteuid(), os.getegid()
+        there = found[self._anchor] if uid == 0 and self._anchor is not None else 0
+        return (uid, gid) if isinstance(there, int) else (there[4], there[5])
+
+    def _protected(self, found: Mapping[str, _Look]) -> list[str]:
+        """What stays read-only inside writable paths. What is not there cannot be covered."""
+        result: list[str] = []
+        for path, steps in self._closed:
+            mode = _mode(found[path])
+            if any(stat.S_ISLNK(_mode(found[step])) for step in (*steps, path)):
+                raise Refused(
+                    "CONTROL_FILE_LINKED",
+                    f"{path} is reached through a symbolic link, which the tool could lead"
+                    " elsewhere.",
+                    remedy="Put the file itself there, or work in a subdirectory.",
+                )
+            if mode:
+                result.append(path)
+            elif os.path.basename(path) in _CONTROL_FILES:
+                raise Refused(
+                    "CONTROL_FILE_MISSING",
+                    f"{path} does not exist, so the tool could create it and govern itself.",
+                    remedy="Run `actum init` again (it only adds what is missing), or work in a"
+                    " subdirectory.",
+                )
+        return result
+
 
 def request_of(plan: Plan) -> tuple[Request, tuple[int, int]]:
     """The plan in the words of the init, and whose files the tool works on."""
-    policy = plan.policy
-    grants = [_grant(path, write=write) for path, write in _granted(policy)]
-    executable = plan.proof.executable
-    request: Request = {
-        "argv": list(plan.argv),
-        "environment": dict(plan.environment),
-        "executable": executable.path,
-        "executable_device": executable.device,
-        "executable_inode": executable.inode,
-        "working_directory": plan.working_directory,
-        "grants": grants,
-        "protect": _protected(policy),
-        "deny": [path for path in policy.deny if os.path.lexists(path)],
-        "memory_bytes": policy.limits.memory_bytes,
-        "cpu_cores": policy.limits.cpu_cores,
-        "scratch_bytes": manifest.scratch_bytes(policy.limits),
-        "artifacts_bytes": _ARTIFACTS_TMPFS_BYTES,
-        "max_children": policy.limits.children,
-        "etc": {},
-        "addresses": [],
-        "listen": [],
-        "resolver": "",
-        "provided": _provided(plan, grants),
-        "steady": plan.steady,
-        "secrets": [],
-    }
-    return request, _owner(policy)
+    found = Description(plan).as_found()
+    return found.request, found.owner
 
 
-@lru_cache(maxsize=64)
+def _mode(look: _Look) -> int:
+    """0 for what cannot be looked at, which is as if it were not there."""
+    return 0 if isinstance(look, int) else look[0]
+
+
 def _anchors(policy: EffectivePolicy) -> tuple[tuple[str, bool], ...]:
     """Granted paths that lie below no other, and whether they can be written; those first."""
     writable = [path for path in policy.write if not _covered(path, policy.write)]
@@ -71,93 +167,53 @@ def _anchors(policy: EffectivePolicy) -> tuple[tuple[str, bool], ...]:
     return (*((path, True) for path in writable), *((path, False) for path in readable))
 
 
-@lru_cache(maxsize=64)
-def _granted(policy: EffectivePolicy) -> tuple[tuple[str, bool], ...]:
-    """Parents before children, for whoever mounts them."""
-    return tuple(sorted(_anchors(policy), key=lambda row: row[0].count("/")))
-
-
-def _provided(plan: Plan, grants: list[Grant]) -> dict[str, str]:
-    """What the adapter brings along, where no granted path can cover it."""
-    if not plan.provided:
-        return {}
-    for grant in grants:
-        if is_within(PROVIDED, grant["path"]) or is_within(grant["path"], PROVIDED):
-            raise Refused(
-                "PATH_NOT_GRANTABLE",
-                f"{grant['path']} would cover {PROVIDED}, where this adapter's driver lies.",
-                remedy="Grant a directory beside it.",
-            )
-    return {name: b64encode(content).decode() for name, content in plan.provided.items()}
-
-
-def _owner(policy: EffectivePolicy) -> tuple[int, int]:
-    """The caller; or, when root works in someone's directory, that someone."""
-    uid, gid = os.geteuid(), os.getegid()
-    granted = _anchors(policy)
-    if uid == 0 and granted:
-        found = os.stat(granted[0][0])
-        return found.st_uid, found.st_gid
-    return uid, gid
-
-
 def _covered(path: str, paths: tuple[str, ...]) -> bool:
     return any(other != path and is_within(path, other) for other in paths)
 
 
-def _grant(path: str, *, write: bool) -> Grant:
+def _require_grantable(path: str) -> None:
     if path == "/" or any(is_within(path, system) for system in _NEVER_GRANTED):
         raise Refused(
             "PATH_NOT_GRANTABLE",
             f"{path} is never given to a tool.",
             remedy="Put the project below a directory of its own.",
         )
-    try:
-        found = os.stat(path, follow_symlinks=False)
-    except OSError as error:
+
+
+def _grant(path: str, write: bool, look: _Look) -> Grant:
+    if isinstance(look, int):
         field = "write" if write else "read"
         raise Refused(
             "PATH_MISSING",
-            f"sandbox.filesystem.{field}: {path}: {error.strerror}.",
+            f"sandbox.filesystem.{field}: {path}: {os.strerror(look)}.",
             remedy="Create it, or leave it out of the list.",
-        ) from error
-    return {"path": path, "write": write, "device": found.st_dev, "inode": found.st_ino}
+        )
+    _mode, inode, device, *_rest = look
+    return {"path": path, "write": write, "device": device, "inode": inode}
 
 
-@lru_cache(maxsize=64)
-def _closed(policy: EffectivePolicy) -> tuple[tuple[str, str], ...]:
-    """What stays read-only inside writable paths, each with its folder."""
-    paths = dict.fromkeys(_whole_git(path) for path in policy.protect)
-    return tuple((path, os.path.dirname(path)) for path in paths)
-
-
-def _protected(policy: EffectivePolicy) -> list[str]:
-    """What stays read-only inside writable paths. A name that does not exist cannot be covered."""
-    result: list[str] = []
-    straight: dict[str, bool] = {}  #: folder -> no link leads to it
-    for path, folder in _closed(policy):
-        if folder not in straight:
-            straight[folder] = os.path.realpath(folder) == folder
-        try:
-            mode = os.lstat(path).st_mode
-        except OSError:
-            mode = 0  # as `lexists` has it: what cannot be looked at is not there
-        if not straight[folder] or stat.S_ISLNK(mode):
+def _provided(plan: Plan, granted: list[str]) -> dict[str, str]:
+    """What the adapter brings along, where no granted path can cover it."""
+    if not plan.provided:
+        return {}
+    for path in granted:
+        if is_within(PROVIDED, path) or is_within(path, PROVIDED):
             raise Refused(
-                "CONTROL_FILE_LINKED",
-                f"{path} is reached through a symbolic link, which the tool could lead elsewhere.",
-                remedy="Put the file itself there, or work in a subdirectory.",
+                "PATH_NOT_GRANTABLE",
+                f"{path} would cover {PROVIDED}, where this adapter's driver lies.",
+                remedy="Grant a directory beside it.",
             )
-        if mode:
-            result.append(path)
-        elif os.path.basename(path) in _CONTROL_FILES:
-            raise Refused(
-                "CONTROL_FILE_MISSING",
-                f"{path} does not exist, so the tool could create it and govern itself.",
-                remedy="Run `actum init` again (it only adds what is missing), or work in a"
-                " subdirectory.",
-            )
-    return result
+    return {name: b64encode(content).decode() for name, content in plan.provided.items()}
+
+
+def _steps(folder: str) -> tuple[str, ...]:
+    """Every name on the way to a folder, itself included. Policies hold resolved paths, so none of
+    them is a link, unless somebody made one since."""
+    steps: list[str] = []
+    while (above := os.path.dirname(folder)) != folder:
+        steps.insert(0, folder)
+        folder = above
+    return tuple(steps)
 
 
 def _whole_git(path: str) -> str:
@@ -170,6 +226,8 @@ def _whole_git(path: str) -> str:
 def with_secrets(request: Request, secrets: Given) -> Request:
     """In this copy alone, which goes to the sandbox and is forgotten: what others keep of a
     request (the shape of warm interpreters) never holds a value."""
+    if not secrets:
+        return request
     return {
         **request,
         "environment": {**request["environment"], **secrets.environment},
