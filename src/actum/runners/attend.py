@@ -60,6 +60,7 @@ class Attended:
     artifacts_bytes: int | None
     full: tuple[str, ...]  #: limits of scratch space that were reached
     usage: list[str] | None  #: what the init read of the control groups; None: it was killed
+    leaving: bool = False  #: nothing runs any more, but not all of it is cleared away
 
 
 _UNREAD = keeper(0, None).finish()
@@ -237,17 +238,23 @@ def _conclude(attendant: _Attendant) -> Attended:
             "The sandbox's init died while the tool ran, so how the tool ended is not known.",
             remedy="Look for the kernel's out-of-memory killer in the host's log; run it again.",
         )
-    # Hang up: the init leaves. If it said that the tree is gone, it leaves alone, and nobody waits
-    # for that; if not, its end is the end of the tree.
-    sandbox.control.shutdown(2)
-    if attendant.ended is None and not _readable([sandbox.pidfd], _DEATH_S):
-        raise _stuck()
-    # Every writer is dead, so both streams end; the bound is against what we cannot imagine.
+    ended: Report = attendant.ended or {}
+    leaving = ended.get("leaving", False)
+    if not leaving:
+        # Hang up: the init leaves. If it said that the tree is gone, it leaves alone, and nobody
+        # waits for that; if not, its end is the end of the tree.
+        sandbox.control.shutdown(2)
+        if attendant.ended is None and not _readable([sandbox.pidfd], _DEATH_S):
+            raise _stuck()
+    # Every writer is dead, so both streams end; the bound is against what we cannot imagine. Those
+    # of writers that are leaving end later, but nobody can write any more: all there is, is there.
     until = time.monotonic() + _DEATH_S
     while attendant.open and time.monotonic() < until:
-        for descriptor in _readable([*attendant.open], 1.0):
+        readable = _readable([*attendant.open], 0.0 if leaving else 1.0)
+        for descriptor in readable:
             attendant.take(descriptor)
-    ended: Report = attendant.ended or {}
+        if leaving and not readable:
+            break
     for name, kept in attendant.keepers.values():
         rest = kept.rest()
         if rest and attendant.on_output is not None:
@@ -271,6 +278,7 @@ def _conclude(attendant: _Attendant) -> Attended:
         artifacts_bytes=ended.get("artifacts_bytes"),
         full=tuple(ended.get("full", ())),
         usage=ended.get("usage"),
+        leaving=leaving,
     )
 
 

@@ -319,30 +319,32 @@ class LocalRunner:
                         )
                 finally:
                     connections = outside.end()
-                    sandbox.close()
+                enforcement = manifest.measured(
+                    known.foreseen, plan.policy, attended, usage, duration_ms, outside
+                )
+                if duplex is not None:
+                    enforcement += duplex.rows(attended.stop)
+                capture = Capture(
+                    ending=ending_of(attended, usage),
+                    stdout=attended.stdout,
+                    stderr=attended.stderr,
+                    collected=collected,
+                    not_collected=not_collected,
+                    enforcement=enforcement,
+                    denials=denials_of(attended, connections),
+                    connections=connections,
+                    duration_ms=duration_ms,
+                )
+                capture = lifecycle.conclude(capture, attended.denials_total, order.redaction)
+                if attended.leaving:  # as late as can be: the kernel works while we do
+                    sandbox.await_gone()
             finally:
+                sandbox.close()
                 leftovers = _remove(cgroup)
         except BaseException:
             lifecycle.abort()
             raise
-        enforcement = manifest.measured(
-            known.foreseen, plan.policy, attended, usage, duration_ms, outside
-        )
-        if duplex is not None:
-            enforcement += duplex.rows(attended.stop)
-        capture = Capture(
-            ending=ending_of(attended, usage),
-            stdout=attended.stdout,
-            stderr=attended.stderr,
-            collected=collected,
-            not_collected=not_collected,
-            enforcement=enforcement,
-            denials=denials_of(attended, connections),
-            connections=connections,
-            duration_ms=duration_ms,
-            leftovers=leftovers,
-        )
-        return lifecycle.conclude(capture, attended.denials_total, order.redaction)
+        return replace(capture, leftovers=leftovers)
 
     def _sandbox(
         self, plan: Plan, request: Request, owner: tuple[int, int]

@@ -110,11 +110,24 @@ class Sandbox:
         except ProcessLookupError:
             return  # already gone
 
-    def await_end(self) -> None:
+    def await_gone(self) -> bool:
+        """Until nothing is left of what ended; then hang up, so that the init leaves, too."""
+        poll = select.poll()
+        poll.register(self.control, select.POLLIN)
+        while poll.poll(_DEATH_MS):
+            received = self.receive()
+            if received is None:
+                return self.await_end()  # killed meanwhile: its end is the end of everything
+            if received[0]["kind"] == "gone":
+                self.control.shutdown(socket.SHUT_RDWR)
+                return True
+        return False
+
+    def await_end(self) -> bool:
         """Until a killed init is gone, and with it everything inside."""
         poll = select.poll()
         poll.register(self.pidfd, select.POLLIN)
-        poll.poll(_DEATH_MS)
+        return bool(poll.poll(_DEATH_MS))
 
     def is_alive(self) -> bool:
         poll = select.poll()

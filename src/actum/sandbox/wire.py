@@ -85,9 +85,10 @@ if TYPE_CHECKING:
         group: str  #: name of its control groups
 
     class Report(TypedDict, total=False):
-        """ready: confined and limited, the tool waits for its start. ended: the whole tree is gone.
-        failed: nothing was started. listening: sockets of the sandbox's network namespace, for the
-        host to accept on."""
+        """ready: confined and limited, the tool waits for its start. ended: nothing of the tree
+        runs any more; gone: if it was leaving when that was said, it has left. failed: nothing was
+        started. listening: sockets of the sandbox's network namespace, for the host to accept on.
+        """
 
         kind: str
         address: str
@@ -100,6 +101,7 @@ if TYPE_CHECKING:
         artifacts_bytes: int
         full: list[str]  #: which of the two was seen without room
         usage: list[str]  #: texts of the files that the recipe names
+        leaving: bool  #: the kernel still clears away what has ended
         reason: str
         message: str
 
