@@ -76,7 +76,18 @@ def field(
 class _Shape:
     """What a class of values knows about itself."""
 
-    __slots__ = ("contents", "fields", "frozen", "key", "owner", "positional", "seen", "setters")
+    __slots__ = (
+        "contents",
+        "copy",
+        "fields",
+        "frozen",
+        "key",
+        "opened",
+        "owner",
+        "positional",
+        "seen",
+        "setters",
+    )
 
     def __init__(self, owner: type, fields: dict[str, Field], frozen: bool) -> None:
         self.owner = owner
@@ -88,6 +99,8 @@ class _Shape:
         #: The contents of all fields, as a tuple.
         self.contents: Callable[[Any], tuple[Any, ...]] = _tuple_of(fields)
         self.seen = 0
+        self.opened: type | None = None
+        self.copy: Callable[[Any], Any] | None = None
         self.setters: list[tuple[str, Any, Any, Any]] = []
 
 
@@ -211,10 +224,12 @@ def _setter(owner: type, name: str) -> Callable[[Any, Any], None]:
 
 def _compiled(shape: _Shape) -> Callable[..., None]:
     """An `__init__` of its own for a class, with its real signature."""
-    names: dict[str, Any] = {"ABSENT": ABSENT}
+    names: dict[str, Any] = {"ABSENT": ABSENT, "owner": shape.owner, "become": _become}
+    names["opened"] = opened = _opened(shape)
     positional: list[str] = []
     keyword: list[str] = []
-    body: list[str] = []
+    writes: list[str] = []
+    puts: list[str] = []
     for name, put, default, factory in _setters(shape):
         names[f"put_{name}"], names[f"default_{name}"] = put, default
         content = name
@@ -226,7 +241,17 @@ def _compiled(shape: _Shape) -> Callable[..., None]:
         elif default is not ABSENT:
             parameter = f"{name}=default_{name}"
         (keyword if shape.fields[name].kw_only else positional).append(parameter)
-        body.append(f"put_{name}(self, {content})" if shape.frozen else f"self.{name} = {content}")
+        writes.append(f"self.{name} = {content}")
+        puts.append(f"put_{name}(self, {content})")
+    body = puts if shape.frozen else writes
+    if opened is not None:
+        # Of a class that somebody derived by hand, the contents are put one by one.
+        body = [
+            "if self.__class__ is owner:",
+            *(f" {line}" for line in ("become(self, opened)", *writes, "become(self, owner)")),
+            "else:",
+            *(f" {line}" for line in puts),
+        ]
     if hasattr(shape.owner, "__post_init__"):
         body.append("self.__post_init__()")
     parameters = ", ".join(["self", *positional, *(["*", *keyword] if keyword else [])])
@@ -236,6 +261,27 @@ def _compiled(shape: _Shape) -> Callable[..., None]:
     init.__qualname__ = f"{shape.owner.__qualname__}.__init__"
     shape.owner.__init__ = init  # type: ignore[misc]
     return init
+
+
+#: Makes an object one of another class that keeps its contents in the same places.
+_become: Callable[[Any, type], None] = object.__dict__["__class__"].__set__  # type: ignore[index]
+
+
+def _opened(shape: _Shape) -> type | None:
+    """The same class but for this: its fields can be written as those of any other object, which
+    takes Python a fraction of what a descriptor does. A value is one of it until it is filled."""
+    owner = shape.owner
+    if not shape.frozen or not shape.fields or owner.__dictoffset__:
+        return None
+    if shape.opened is None:
+        # Both: for Python they are one thing, and slow if either is written in Python.
+        names = {
+            "__slots__": (),
+            "__setattr__": object.__setattr__,
+            "__delattr__": object.__delattr__,
+        }
+        shape.opened = type(owner)(owner.__name__, (owner,), names)
+    return shape.opened
 
 
 def _refuse_change(self: object, name: str, *_content: object) -> None:
@@ -325,8 +371,36 @@ def fields(of: Any) -> tuple[Field, ...]:
 
 def replace(of: T, /, **changes: Any) -> T:
     """Another value that differs in these fields."""
-    shape = _shape(type(of))
-    return type(of)(**{**dict(zip(shape.fields, shape.contents(of), strict=True)), **changes})
+    kind = type(of)
+    shape = _shape(kind)
+    if shape.copy is None or kind is not shape.owner:
+        shape.seen += 1
+        if shape.seen > WARM and kind is shape.owner:
+            shape.copy = _copying(shape)
+        return kind(**{**dict(zip(shape.fields, shape.contents(of), strict=True)), **changes})
+    fields = shape.fields
+    new = shape.copy(of)
+    for name, content in changes.items():
+        if name not in fields:
+            raise TypeError(f"{kind.__qualname__} has no field {name!r}: unexpected")
+        setattr(new, name, content)
+    _become(new, kind)
+    if hasattr(kind, "__post_init__"):
+        new.__post_init__()  # type: ignore[attr-defined]
+    return new  # type: ignore[no-any-return]
+
+
+def _copying(shape: _Shape) -> Callable[[Any], Any] | None:
+    """Compiled for a class, too: a copy whose fields can be written still."""
+    opened = _opened(shape)
+    if opened is None:
+        return None
+    lines = (f"new.{name} = of.{name}" for name in shape.fields)
+    source = "def copy(of):\n new = blank(opened)\n " + "\n ".join(lines) + "\n return new"
+    names: dict[str, Any] = {"opened": opened, "blank": opened.__new__}
+    exec(compile(source, f"<{shape.owner.__qualname__}>", "exec"), names)  # noqa: S102  our own names
+    copy: Callable[[Any], Any] = names["copy"]
+    return copy
 
 
 def plain(of: Any) -> dict[str, Any]:

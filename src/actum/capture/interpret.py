@@ -26,7 +26,7 @@ from actum.capture.model import (
     PolicyBroken,
     Signalled,
 )
-from actum.contract.model import ExpectedOutputs
+from actum.contract.model import NOTHING_EXPECTED, ExpectedOutputs
 from actum.contract.outcome import PROJECTIONS, Outcome
 from actum.value import replace, value
 
@@ -91,7 +91,7 @@ def interpret(ending: Ending) -> Verdict:
 
 def _exited(code: int) -> Verdict:
     if code == 0:
-        return _verdict(Outcome.SUCCEEDED, 0, CONTINUE)
+        return _SUCCEEDED
     if code == 126:
         return _verdict(Outcome.PERMISSION_DENIED, code, ESCALATE, "exit code 126: not permitted")
     if code == 127:
@@ -120,6 +120,10 @@ def _verdict(
     )
 
 
+#: How most executions end.
+_SUCCEEDED = _verdict(Outcome.SUCCEEDED, 0, CONTINUE)
+
+
 def _name(number: int) -> str:
     try:
         return signal.Signals(number).name
@@ -132,6 +136,8 @@ def check_outputs(outputs: ExpectedOutputs, verdict: Verdict, capture: Capture) 
 
     Golden streams are compared elsewhere; their problems join these in `conclude`.
     """
+    if outputs is NOTHING_EXPECTED and not capture.not_collected:
+        return ()
     problems: list[str] = []
     if outputs.exit_code is not None and outputs.exit_code != verdict.exit_code:
         problems.append(
@@ -199,8 +205,9 @@ def conclude(outputs: ExpectedOutputs, capture: Capture, problems: tuple[str, ..
     expectation. Problems turn a success into OUTPUT_INVALID and are added to any other reason.
     """
     verdict = interpret(capture.ending)
-    if isinstance(capture.ending, Exited) and outputs.exit_code == capture.ending.code:
-        verdict = _verdict(Outcome.SUCCEEDED, capture.ending.code, CONTINUE)
+    declared = outputs.exit_code
+    if declared is not None and capture.ending == Exited(declared):
+        verdict = _verdict(Outcome.SUCCEEDED, declared, CONTINUE)
     if not problems:
         return verdict
     if verdict.outcome is Outcome.SUCCEEDED:

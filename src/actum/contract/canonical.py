@@ -30,6 +30,8 @@ class NotCanonical(ActumError):
 
 def canonical(value: Any) -> bytes:
     """Encode `value`; equal values give equal bytes on every machine."""
+    if type(value) is str and value.isascii():
+        return encode(value)
     if _simple(value):
         return encode(value)
     _require_json(value, "$")

@@ -9,6 +9,8 @@ import base64
 import json
 import marshal
 from collections.abc import Hashable, Mapping
+from functools import lru_cache
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -47,12 +49,12 @@ def schema(name: str) -> dict[str, Json]:
 
 def contract_sha256(contract: Contract) -> str:
     """The digest of the whole contract, filled fields included: what a receipt binds."""
-    return digests(contract)[0]
+    return digests(contract, request_key(contract))[0]
 
 
 def identity_sha256(contract: Contract) -> str:
     """The digest of what the asker wrote: equal when the same thing is asked for again."""
-    return digests(contract)[1]
+    return digests(contract, request_key(contract))[1]
 
 
 #: Filled in for nearly every contract; what is left to say about it then is always the same.
@@ -61,28 +63,44 @@ _USUALLY_FILLED = frozenset(
 )
 
 
-def digests(contract: Contract) -> tuple[str, str, str]:
-    """(contract, identity, inputs as asked for)."""
-    body, filled = _body(contract), contract.filled
+def digests(contract: Contract, request: Hashable | None) -> tuple[str, str, str]:
+    """(contract, identity, inputs as asked for); `request` is the `request_key` of `contract`."""
+    body, filled = _body(contract, request), contract.filled
+    metadata = contract.metadata
+    who_when_why = _told(metadata)
     execution_id = canonical(contract.execution_id)
-    metadata = _metadata(contract.metadata)
-    whole = _object({**body.whole, "execution_id": execution_id, "metadata": canonical(metadata)})
     identity = body.identity
-    if contract.metadata.evidence_ref is not None or not filled >= _USUALLY_FILLED:
-        written = {
-            name: told for name, told in metadata.items() if f"metadata.{name}" not in filled
-        }
+    if metadata.evidence_ref is not None or not filled >= _USUALLY_FILLED:
+        told = _metadata(metadata)
+        written = {name: told[name] for name in told if f"metadata.{name}" not in filled}
         given = {} if "execution_id" in filled else {"execution_id": execution_id}
         identity = sha256_bytes(_object({**body.written, **given, "metadata": canonical(written)}))
-    return sha256_bytes(whole), identity, body.asked
+    before, between, after = body.whole
+    whole = sha256(b"".join((before, execution_id, between, who_when_why, after))).hexdigest()
+    return whole, identity, body.asked
+
+
+def _told(metadata: Metadata) -> bytes:
+    """The canonical bytes of who asks, when and what for."""
+    if metadata.evidence_ref is not None:
+        return canonical(_metadata(metadata))
+    return b'{"purpose":%b,"requested_at":"%b","requested_by":%b}' % (
+        _text(metadata.purpose),
+        metadata.requested_at.isoformat().encode(),
+        _text(metadata.requested_by),
+    )
+
+
+#: By the text itself: few ask, and they ask for few reasons.
+_text = lru_cache(maxsize=256)(canonical)
 
 
 @value
 class _Body:
-    """What equal requests have in common, as the canonical bytes of each section."""
+    """What equal requests have in common, as canonical bytes."""
 
-    whole: Mapping[str, bytes]
-    written: Mapping[str, bytes]  #: without what was filled in
+    whole: tuple[bytes, bytes, bytes]  #: up to the id, from there to the metadata, and the rest
+    written: Mapping[str, bytes]  #: each section, without what was filled in
     identity: str  #: if nothing of who asks, when and what for was written
     asked: str
 
@@ -92,15 +110,16 @@ _bodies: dict[Hashable, _Body] = {}
 _MOST_BODIES = 256
 
 
-def _body(contract: Contract) -> _Body:
-    key = request_key(contract)
-    found = None if key is None else _bodies.get(key)
+def _body(contract: Contract, request: Hashable | None) -> _Body:
+    stdin = contract.inputs.stdin
+    if request is None or (stdin is not None and len(stdin) > _MOST_BYTES):
+        return _made_body(contract)
+    found = _bodies.get((request, stdin))
     if found is None:
         found = _made_body(contract)
-        if key is not None:
-            if len(_bodies) >= _MOST_BODIES:
-                _bodies.clear()
-            _bodies[key] = found
+        if len(_bodies) >= _MOST_BODIES:
+            _bodies.clear()
+        _bodies[request, stdin] = found
     return found
 
 
@@ -114,11 +133,24 @@ def _made_body(contract: Contract) -> _Body:
         (document.get(section, {}) if section else document).pop(key, None)
     written = {name: canonical(section) for name, section in document.items()}
     return _Body(
-        whole=whole,
+        whole=_around(whole),
         written=written,
         identity=sha256_bytes(_object({**written, "metadata": b"{}"})),
         asked=sha256_json(asked_document(contract)),
     )
+
+
+def _around(sections: Mapping[str, bytes]) -> tuple[bytes, bytes, bytes]:
+    """What stands before, between and after an id and metadata in the object of all of them."""
+    parts = [b"{"]
+    for name in sorted((*sections, "execution_id", "metadata")):
+        parts[-1] += b'"%s":' % name.encode()
+        if name in sections:
+            parts[-1] += sections[name] + b","
+        else:
+            parts.append(b",")
+    before, between, after = parts
+    return before, between, after.removesuffix(b",") + b"}"
 
 
 def _object(sections: Mapping[str, bytes]) -> bytes:
@@ -132,10 +164,10 @@ def _object(sections: Mapping[str, bytes]) -> bytes:
 _MOST_BYTES = 16_384
 
 
-def request_key(contract: Contract, *, with_stdin: bool = True) -> Hashable | None:
-    """What equal requests have in common: all but id, time, who asks and what for. By value, and
-    by type where values of several types are equal (1, 1.0, true). ``None``: it is too large, or
-    holds something that is no plain data."""
+def request_key(contract: Contract) -> Hashable | None:
+    """What equal requests have in common: all but id, time, who asks, what for and stdin. By value,
+    and by type where values of several types are equal (1, 1.0, true). ``None``: it is too large,
+    or holds something that is no plain data."""
     inputs = contract.inputs
     given = b""
     if inputs.parameters or inputs.environment or inputs.secrets:
@@ -144,18 +176,17 @@ def request_key(contract: Contract, *, with_stdin: bool = True) -> Hashable | No
             given = marshal.dumps(mappings, 2)  # types and all
         except ValueError:
             return None
-    stdin = inputs.stdin if with_stdin else None
-    if len(given) + len(stdin or b"") + sum(map(len, inputs.arguments)) > _MOST_BYTES:
+    arguments = inputs.arguments
+    if len(given) + (sum(map(len, arguments)) if arguments else 0) > _MOST_BYTES:
         return None
     return (
         contract.tool_id,
         contract.adapter_id,
         inputs.command,
-        inputs.arguments,
+        arguments,
         given,
         inputs.working_directory,
         inputs.input_files,
-        stdin,
         # Said in one word if it is nothing: to compare sections takes longer than all the rest.
         None if contract.sandbox is NOTHING_ASKED else contract.sandbox,
         None if contract.outputs is NOTHING_EXPECTED else contract.outputs,

@@ -10,14 +10,15 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Callable, Mapping
-from functools import partial
+from typing import Any
 
 from actum.capture.interpret import conclude
 from actum.capture.model import Capture
 from actum.contract.call import Plan, TraceContext
+from actum.contract.ids import new_ids
 from actum.contract.model import Contract, Json
 from actum.contract.outcome import PROJECTIONS, Outcome
-from actum.contract.wire import digests
+from actum.contract.wire import digests, request_key
 from actum.engine import plan as planning
 from actum.engine.approvals import ApprovalRequired
 from actum.engine.determinism import Determination
@@ -28,12 +29,14 @@ from actum.engine.results import Kept, answered, is_fit, key_of
 from actum.engine.rooms import Rooms
 from actum.errors import EvidenceUnavailable, Fault, Refused, SandboxUnavailable
 from actum.evidence.facts import ExecutionFacts, Intent, Opened, Stage
+from actum.evidence.receipt import Receipt
+from actum.evidence.receipts import Receipts
 from actum.evidence.trace import EventType, Trace, TraceEvent
 from actum.policy.gates import Granted
 from actum.registry.model import Adapter
 from actum.runners.base import OnOutput, Runner
 from actum.store.golden import Golden
-from actum.value import fields, replace, value
+from actum.value import plain, value
 
 
 @value(kw_only=False)
@@ -43,6 +46,20 @@ class State:
     granted: tuple[Granted, ...]
 
 
+class _Export:
+    """Writes the file of a receipt that there is once the execution is sealed."""
+
+    __slots__ = ("_receipts", "receipt")
+
+    def __init__(self, receipts: Receipts) -> None:
+        self._receipts = receipts
+        self.receipt: Receipt | None = None
+
+    def __call__(self) -> None:
+        if self.receipt is not None:
+            self._receipts.write(self.receipt)
+
+
 class Account:
     """One execution, from its first stage to its seal."""
 
@@ -50,6 +67,8 @@ class Account:
         self, contract: Contract, rooms: Rooms, trace_id: str, parent_receipt: str | None = None
     ) -> None:
         self.rooms = rooms
+        self.contract = contract
+        self.session = contract.session or rooms.session
         self.began = time.monotonic()
         self.trace = Trace()
         self.stage = Stage.GATE
@@ -63,27 +82,34 @@ class Account:
         self.cached: Kept | None = None  #: what the answer is taken from
         self._cache_key: str | None = None
         self._interpreted: tuple[Adapter, Capture, tuple[Json, tuple[str, ...]]] | None = None
-        whole, identity, asked = digests(contract)
-        self._learnt: dict[str, object] = {}
-        self._intent = Intent(
-            contract=contract,
-            contract_sha256=whole,
-            identity_sha256=identity,
-            trace_id=trace_id,
-            session=contract.session or rooms.session,
-            input_digest=asked,
-            started_at=rooms.clock(),
-            parent_receipt=parent_receipt,
-        )
+        #: What equal requests have in common, for whoever remembers something of this one.
+        self.request = request_key(contract)
+        whole, identity, asked = digests(contract, self.request)
+        receipt_id, evidence_id = new_ids(2)
+        #: The fields of an `Intent`; it is made when somebody needs all of them together.
+        self._known: dict[str, Any] = {
+            "contract": contract,
+            "contract_sha256": whole,
+            "identity_sha256": identity,
+            "trace_id": trace_id,
+            "session": self.session,
+            "input_digest": asked,
+            "started_at": rooms.clock(),
+            "attempt": 1,
+            "parent_receipt": parent_receipt,
+            "receipt_id": receipt_id,
+            "evidence_id": evidence_id,
+        }
+        self._intent: Intent | None = None
 
     @property
     def trace_context(self) -> TraceContext:
-        intent = self.intent
+        known = self._known
         return TraceContext(
-            trace_id=intent.trace_id,
-            execution_id=intent.execution_id,
-            attempt=intent.attempt,
-            parent=intent.parent_receipt,
+            trace_id=known["trace_id"],
+            execution_id=self.contract.execution_id,
+            attempt=known["attempt"],
+            parent=known["parent_receipt"],
         )
 
     def state(self) -> State:
@@ -91,8 +117,8 @@ class Account:
         return State(self.intent, self.stage, self.granted)
 
     def restore(self, state: State) -> None:
-        self._learnt.clear()
         self._intent, self.stage, self.granted = state.intent, state.stage, state.granted
+        self._known = plain(state.intent)
 
     def open(self) -> None:
         """Put on record that it is about to start; raises if it must not."""
@@ -150,20 +176,19 @@ class Account:
         )
 
     def know(self, **facts: object) -> None:
-        self._learnt.update(facts)
+        self._known.update(facts)
+        self._intent = None
 
     @property
     def intent(self) -> Intent:
         """All that is known by now."""
-        if self._learnt:
-            self._intent = replace(self._intent, **self._learnt)
-            self._learnt.clear()
+        if self._intent is None:
+            self._intent = Intent(**self._known)
         return self._intent
 
     def _facts(self, outcome: Outcome, reasons: tuple[str, ...], **more: object) -> ExecutionFacts:
-        known = {field.name: getattr(self.intent, field.name) for field in fields(self.intent)}
         return ExecutionFacts(
-            **known,
+            **self._known,
             outcome=outcome,
             reason_codes=reasons,
             ended_at=self.rooms.clock(),
@@ -190,12 +215,16 @@ class Account:
             reason_codes=reasons,
             receipt_id=intent.receipt_id,
             receipt_at=f"{self.rooms.receipts.directory}/{intent.receipt_id}.json",
+            export=_Export(self.rooms.receipts),
             **more,  # type: ignore[arg-type]
         )
 
     def _sealed(self, facts: ExecutionFacts, result: Result) -> Result:
+        """The result, once its receipt is on the disk."""
         receipt = self.rooms.ledger.seal(facts, result.without_output())
-        return replace(result, export=partial(self.rooms.receipts.write, receipt))
+        assert isinstance(result.export, _Export)  # noqa: S101 -- `_result` put it there
+        result.export.receipt = receipt
+        return result
 
     def seal_refusal(self, refusal: Refused) -> tuple[Refused, Result]:
         """Nothing ran, and that is evidence too. Where people may permit it, they are asked, and
@@ -241,10 +270,10 @@ class Account:
 
     def find_cached(self, plan: Plan) -> bool:
         """Whether the same was carried out in this session, in a way that it would repeat."""
-        intent = self.intent
-        self._cache_key = key_of(plan, intent.input_digest, intent.contract.determinism)
-        if self._cache_key is not None:
-            self.cached = self.rooms.results.get(intent.session, self._cache_key)
+        key = key_of(plan, self._known["input_digest"], self.contract.determinism)
+        self._cache_key = key
+        if key is not None:
+            self.cached = self.rooms.results.get(self.session, key)
         return self.cached is not None
 
     def answer_cached(self, on_output: OnOutput | None) -> Capture:
@@ -261,16 +290,16 @@ class Account:
         return answered(kept)
 
     def _keep_for_later(self, capture: Capture) -> None:
-        found, key, intent = self.determination, self._cache_key, self.intent
+        found, key = self.determination, self._cache_key
         if key is None or found is None or self.cached is not None or not is_fit(capture, found):
             return
         kept = Kept(
             capture=capture,
-            execution_id=intent.execution_id,
-            receipt_id=intent.receipt_id,
+            execution_id=self.contract.execution_id,
+            receipt_id=self._known["receipt_id"],
             determination=found,
         )
-        self.rooms.results.put(intent.session, key, kept)
+        self.rooms.results.put(self.session, key, kept)
 
     def tell_session(self, totals: Mapping[str, Json]) -> None:
         """What a tool that was kept running was used for, in numbers."""
@@ -281,27 +310,28 @@ class Account:
         """What `capture` means, found out once: whether to try again asks for it, and the seal."""
         known = self._interpreted
         if known is None or known[0] is not adapter or known[1] is not capture:
-            found = interpreted(self.intent.contract, adapter, capture)
+            found = interpreted(self.contract, adapter, capture)
             known = self._interpreted = adapter, capture, found
         return known[2]
 
     def seal(self, plan: Plan, adapter: Adapter, capture: Capture) -> Result:
         """Interpret what came back and close the record; only then is there a result."""
-        contract = self.intent.contract
+        contract = self.contract
         output, problems = self.interpretation(adapter, capture)
         if self.golden is not None:
             problems += tuple(differences(contract.outputs, self.golden, capture))
         verdict = conclude(contract.outputs, capture, problems)
+        outcome = verdict.outcome
         result = self._result(
-            verdict.outcome,
+            outcome,
             verdict.reason_codes,
-            violations=tuple(planning.output_problem(text) for text in problems),
+            violations=tuple(map(planning.output_problem, problems)),
             output=output,
             determinism=self.determination.document() if self.determination else None,
             **told(adapter, capture, verdict, problems, plan.trace.trace_id, output),
         )
         facts = self._facts(
-            verdict.outcome,
+            outcome,
             verdict.reason_codes,
             capture=capture,
             exit_code=verdict.exit_code,
@@ -309,11 +339,11 @@ class Account:
             leftovers=capture.leftovers,
         )
         self.rooms.sessions.put(
-            self.intent.session, contract.execution_id, capture.stdout.kept, capture.stderr.kept
+            self.session, contract.execution_id, capture.stdout.kept, capture.stderr.kept
         )
-        result = self._sealed(facts, result)
-        if verdict.outcome is Outcome.SUCCEEDED:
+        self._sealed(facts, result)
+        if outcome is Outcome.SUCCEEDED:
             self._keep_for_later(capture)
-        if verdict.outcome is Outcome.PERMISSION_DENIED:
-            self.rooms.approvals.escalate(contract, self.intent.session, facts.ended_at)
+        elif outcome is Outcome.PERMISSION_DENIED:
+            self.rooms.approvals.escalate(contract, self.session, facts.ended_at)
         return result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 from actum.adapters.kinds import said_by, told_by
@@ -20,8 +21,9 @@ def interpreted(
     contract: Contract, adapter: Adapter, capture: Capture
 ) -> tuple[Json, tuple[str, ...]]:
     """(output, everything in which the outputs are not what was asked for)."""
-    problems = check_outputs(contract.outputs, interpret(capture.ending), capture)
-    output, transform_problem = _transformed(adapter, capture)
+    verdict = interpret(capture.ending)
+    problems = check_outputs(contract.outputs, verdict, capture)
+    output, transform_problem = _transformed(adapter, capture, verdict)
     return output, (*problems, transform_problem) if transform_problem else problems
 
 
@@ -37,19 +39,18 @@ def told(
     status = PROJECTIONS[verdict.outcome].tool_run or ToolRunStatus.ERROR
     stdout, stdout_facts = encoded(capture.stdout)
     stderr, stderr_facts = encoded(capture.stderr)
-    ended = told_by(adapter, capture).reason or verdict.error_reason
-    reason = ended or "; ".join(problems) or None
-    if reason and verdict.outcome is not Outcome.OUTPUT_INVALID and output is not None:
-        reason = f"{reason}; {output['error']['type']}: {output['error']['message']}"
+    reason = None
+    if status is not ToolRunStatus.SUCCESS:
+        reason = _reason(adapter, capture, verdict, problems, output)
     return {
         "result": ToolRunResult(
             status=status,
             exit_code=verdict.exit_code,
             stdout=stdout,
             stderr=stderr,
-            artifacts=_artifacts(capture, trace_id),
+            artifacts=_artifacts(capture, trace_id) if capture.collected else (),
             duration_ms=capture.duration_ms,
-            error_reason=None if status is ToolRunStatus.SUCCESS else reason,
+            error_reason=reason,
         ),
         "streams": {"stdout": stdout_facts, "stderr": stderr_facts},
         "enforcement": capture.enforcement,
@@ -58,11 +59,23 @@ def told(
     }
 
 
-def _transformed(adapter: Adapter, capture: Capture) -> tuple[Json, str]:
+def _reason(
+    adapter: Adapter, capture: Capture, verdict: Verdict, problems: tuple[str, ...], output: Json
+) -> str | None:
+    ended = told_by(adapter, capture).reason or verdict.error_reason
+    reason = ended or "; ".join(problems) or None
+    if reason and verdict.outcome is not Outcome.OUTPUT_INVALID and output is not None:
+        reason = f"{reason}; {output['error']['type']}: {output['error']['message']}"
+    return reason
+
+
+def _transformed(adapter: Adapter, capture: Capture, verdict: Verdict) -> tuple[Json, str]:
     """(output, problem). A tool that failed has no output to transform."""
+    if adapter.cli is not None and not adapter.output_transforms:
+        return None, ""  # a program prints; it answers nothing unless that is parsed
     try:
         said = said_by(adapter, capture)
-        if interpret(capture.ending).outcome is not Outcome.SUCCEEDED:
+        if verdict.outcome is not Outcome.SUCCEEDED:
             return None if said.failure is None else {"error": dict(said.failure)}, ""
         return apply_output_transforms(adapter.output_transforms, said), ""
     except OutputInvalid as error:
@@ -85,11 +98,12 @@ def _artifacts(capture: Capture, trace_id: str) -> tuple[ArtifactRef, ...]:
 
 
 def output_digest(capture: Capture, exit_code: int | None) -> str:
-    return sha256_json(
-        {
-            "stdout": capture.stdout.sha256,
-            "stderr": capture.stderr.sha256,
-            "exit_code": exit_code,
-            "files": [[item.kind, item.path, item.sha256] for item in capture.collected],
-        }
-    )
+    files = tuple((item.kind, item.path, item.sha256) for item in capture.collected)
+    return _output_digest(capture.stdout.sha256, capture.stderr.sha256, exit_code, files)
+
+
+@lru_cache(maxsize=64)
+def _output_digest(
+    stdout: str, stderr: str, exit_code: int | None, files: tuple[tuple[str, str, str], ...]
+) -> str:
+    return sha256_json({"stdout": stdout, "stderr": stderr, "exit_code": exit_code, "files": files})

@@ -17,6 +17,7 @@ from actum.capture.model import Capture, Enforced
 from actum.contract.call import Call, Check, EffectivePolicy
 from actum.contract.ids import new_id
 from actum.contract.model import Contract, Determinism
+from actum.contract.wire import request_key
 from actum.engine import plan as planning
 from actum.engine.account import Account
 from actum.engine.approvals import ApprovalRequired
@@ -125,10 +126,10 @@ def forecast(contract: Contract, rooms: Rooms) -> Forecast:
 
 def _compiling(account: Account, rooms: Rooms, cancel: Cancel | None, turn: Turn) -> Carry:
     """How an adapter that has to be compiled first is: by an execution of its own."""
-    trace_id = account.intent.trace_id
 
     def carry(contract: Contract) -> Result:
         shared = Sharing() if turn.holds else None
+        trace_id = account.intent.trace_id
         return execute(contract, rooms, cancel=cancel, trace_id=trace_id, turn=shared)
 
     return carry
@@ -149,10 +150,14 @@ def prepare(
     """
     account.stage = Stage.REGISTRY
     entry = rooms.registry.entry(contract.tool_id, contract.adapter_id, task=_task(contract))
-    account.know(tool=entry.tool_ref, adapter=entry.adapter_ref)
+    tool, adapter = entry.tool_ref, entry.adapter_ref
+    account.know(tool=tool, adapter=adapter)
     entry = with_program(contract, entry, rooms, carry)
     account.stage = Stage.VALIDATION
-    key = key_of(contract, entry, rooms.policy) if build is build_call and not granted else None
+    key = None
+    if build is build_call and not granted:
+        request = account.request if contract is account.contract else request_key(contract)
+        key = key_of(contract, request, entry, rooms.policy)
     known = rooms.precedents.find(key)
     if known is None:
         looks = Looks()
@@ -161,13 +166,12 @@ def prepare(
         account.know(policy=judged.policy, checks=judged.checks)
         judged.require_permissible()
         input_digest = planning.input_digest(contract, judged.checked.call)
+        account.know(input_digest=input_digest)
     else:
         plan, input_digest = planning.as_asked_by(
             contract, entry, known.plan, known.input_digest, account.trace_context
         )
-        account.know(policy=plan.policy, checks=plan.proof.checks)
-    account.know(input_digest=input_digest)
-    tool, adapter = entry.tool_ref, entry.adapter_ref
+        account.know(policy=plan.policy, checks=plan.proof.checks, input_digest=input_digest)
     account.golden = expected_of(contract.outputs, rooms.golden, tool, adapter, input_digest)
     account.stage = Stage.POLICY
     if known is None:
@@ -189,8 +193,9 @@ def prepare(
     account.know(plan=plan, proof=plan.proof)
     if plan.secrets:
         rooms.secrets.require(plan.secrets)
-    runner = rooms.runner(plan.policy.runner)
-    account.know(foreseen=runner.foresee(plan.policy))
+    policy = plan.policy
+    runner = rooms.runner(policy.runner)
+    account.know(foreseen=runner.foresee(policy))
     if entry.adapter.kind is AdapterKind.MCP and build is build_call:
         from actum.engine.mcp.through import ThroughServer  # few calls need it
 

@@ -25,7 +25,6 @@ from collections.abc import Hashable
 from actum.contract.call import Plan
 from actum.contract.limits import STDIN_BYTES
 from actum.contract.model import Contract, Determinism
-from actum.contract.wire import request_key
 from actum.policy.settings import PolicySettings
 from actum.registry.looks import Looks
 from actum.registry.model import Entry
@@ -65,16 +64,24 @@ class Precedents:
         self.kept[key] = precedent
 
 
-def key_of(contract: Contract, entry: Entry, settings: PolicySettings) -> Hashable | None:
-    """What a judgement is kept under; ``None`` if this one is made each time."""
+def key_of(
+    contract: Contract, request: Hashable | None, entry: Entry, settings: PolicySettings
+) -> Hashable | None:
+    """What a judgement is kept under; ``None`` if this one is made each time. `request` is the
+    `request_key` of `contract`."""
+    inputs = contract.inputs
     if (
-        contract.inputs.input_files  # their content is looked at
+        request is None
+        or inputs.input_files  # their content is looked at
         or entry.program is not None
         or contract.determinism is Determinism.D2  # and so is the program
     ):
         return None
-    passed_on = entry.adapter.cli is not None
-    if passed_on and len(contract.inputs.stdin or b"") > STDIN_BYTES:
-        return None
-    request = request_key(contract, with_stdin=not passed_on)
-    return None if request is None else (id(entry), id(settings), request)
+    stdin = inputs.stdin
+    if stdin is not None:
+        passed_on = entry.adapter.cli is not None
+        if len(stdin) > (STDIN_BYTES if passed_on else _MOST_STDIN):
+            return None
+        if passed_on:
+            stdin = None
+    return id(entry), id(settings), request, stdin

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from actum.capture.model import Connection, Denial, Enforced, Stream
 from actum.contract.model import Json
@@ -147,8 +148,9 @@ class Result:
         told = None
         if self.result is not None:
             reason = self.result.error_reason and ", ".join(self.reason_codes)
-            silent = {"stdout": "", "stderr": "", "error_reason": reason}
-            told = {**_tool_run(self.result), **silent}
+            told = _tool_run(self.result)
+            told["stdout"] = told["stderr"] = ""
+            told["error_reason"] = reason
         return self._document(
             violations=[
                 {"code": violation.code, "field": "", "value": "", "message": ""}
@@ -170,18 +172,18 @@ class Result:
             "adapter_id": self.adapter_id,
             "runner_type": self.runner_type,
             "attempts": self.attempts,
-            "history": [plain(attempt) for attempt in self.history],
+            "history": _plain(self.history),
             "fallback": plain(self.fallback) if self.fallback else None,
             "replayed": self.replayed,
-            "outcome": self.outcome.value,
+            "outcome": str(self.outcome),
             "reason_codes": list(self.reason_codes),
             "violations": violations,
             "result": result,
             "output": output,
             "streams": {name: plain(facts) for name, facts in (self.streams or {}).items()},
-            "enforcement": [plain(row) for row in self.enforcement],
-            "denials": [plain(denial) for denial in self.denials],
-            "egress": [plain(connection) for connection in self.egress],
+            "enforcement": _rows(self.enforcement),
+            "denials": _plain(self.denials),
+            "egress": _plain(self.egress),
             "cached": self.cached,
             "determinism": self.determinism,
             "receipt_id": self.receipt_id,
@@ -189,18 +191,37 @@ class Result:
         }
 
 
+def _plain(values: tuple[Any, ...]) -> list[Json]:
+    return [plain(each) for each in values] if values else []
+
+
+def _rows(enforcement: tuple[Enforced, ...]) -> list[Json]:
+    """As `plain` has them; every execution has a dozen, so they are written out."""
+    return [
+        {
+            "limit": row.limit,
+            "requested": row.requested,
+            "mechanism": row.mechanism,
+            "enforced": row.enforced,
+            "peak": row.peak,
+            "tripped": row.tripped,
+        }
+        for row in enforcement
+    ]
+
+
 def _tool_run(result: ToolRunResult) -> dict[str, Json]:
-    return {
-        **plain(result),
-        "status": result.status.value,
-        "artifacts": [plain(artifact) for artifact in result.artifacts],
-    }
+    document = plain(result)
+    document["status"] = str(result.status)
+    document["artifacts"] = _plain(result.artifacts)
+    return document
 
 
 def encoded(stream: Stream) -> tuple[str, StreamFacts]:
     """A stream as text, exact: UTF-8 if it is, base64 if it is not."""
+    encoding = "utf-8"
     try:
-        text, encoding = _text(stream), "utf-8"
+        text = _text(stream) if stream.kept else ""
     except UnicodeDecodeError:
         text, encoding = base64.b64encode(stream.kept).decode(), "base64"
     facts = StreamFacts(
