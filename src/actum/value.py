@@ -224,8 +224,14 @@ def _setter(owner: type, name: str) -> Callable[[Any, Any], None]:
 
 def _compiled(shape: _Shape) -> Callable[..., None]:
     """An `__init__` of its own for a class, with its real signature."""
-    names: dict[str, Any] = {"ABSENT": ABSENT, "owner": shape.owner, "become": _become}
-    names["opened"] = opened = _opened(shape)
+    opened = _opened(shape)
+    # No field is called like these.
+    names: dict[str, Any] = {
+        "ABSENT": ABSENT,
+        "__owner__": shape.owner,
+        "__opened__": opened,
+        "__become__": _become,
+    }
     positional: list[str] = []
     keyword: list[str] = []
     writes: list[str] = []
@@ -247,8 +253,10 @@ def _compiled(shape: _Shape) -> Callable[..., None]:
     if opened is not None:
         # Of a class that somebody derived by hand, the contents are put one by one.
         body = [
-            "if self.__class__ is owner:",
-            *(f" {line}" for line in ("become(self, opened)", *writes, "become(self, owner)")),
+            "if self.__class__ is __owner__:",
+            " __become__(self, __opened__)",
+            *(f" {line}" for line in writes),
+            " __become__(self, __owner__)",
             "else:",
             *(f" {line}" for line in puts),
         ]
@@ -264,7 +272,7 @@ def _compiled(shape: _Shape) -> Callable[..., None]:
 
 
 #: Makes an object one of another class that keeps its contents in the same places.
-_become: Callable[[Any, type], None] = object.__dict__["__class__"].__set__  # type: ignore[index]
+_become: Callable[[Any, type], None] = object.__dict__["__class__"].__set__
 
 
 def _opened(shape: _Shape) -> type | None:
@@ -386,7 +394,7 @@ def replace(of: T, /, **changes: Any) -> T:
         setattr(new, name, content)
     _become(new, kind)
     if hasattr(kind, "__post_init__"):
-        new.__post_init__()  # type: ignore[attr-defined]
+        new.__post_init__()
     return new  # type: ignore[no-any-return]
 
 

@@ -76,6 +76,25 @@ class Cached:
         return self.text.upper() + self.end
 
 
+@value
+class Awkward:
+    """Fields that are called as the makers of values call things."""
+
+    opened: int
+    owner: int
+    become: int
+    new: int = 4
+    of: int = 5
+
+
+class Derived(Point):
+    """Made by hand: it has a dictionary, and writes what it likes besides the fields."""
+
+    def __init__(self, **given: int) -> None:
+        super().__init__(**given)
+        self.__dict__["extra"] = "more"
+
+
 @total_ordering
 @value(kw_only=False)
 class Version:
@@ -85,7 +104,7 @@ class Version:
         return self.number < other.number
 
 
-ALL = (Point, Deep, Pair, Step, Counter, Checked, Nothing, Cached, Version)
+ALL = (Point, Deep, Pair, Step, Counter, Checked, Nothing, Cached, Version, Awkward)
 SHARED = Nothing.__init__
 
 
@@ -93,11 +112,11 @@ SHARED = Nothing.__init__
 def both_ways(request: pytest.FixtureRequest) -> None:
     """Each promise holds before and after a class gets its own `__init__`."""
     for each in ALL:
-        each.__init__, each.__value__.seen = SHARED, 0
+        each.__init__, each.__value__.seen, each.__value__.copy = SHARED, 0, None
     if request.param == "compiled":
         for _ in range(WARM + 1):
             Point(x=0), Deep(x=0, z=0), Pair(1), Step(1), Counter(), Checked(low=0, high=0)
-            Nothing(), Cached(text=""), Version(1)
+            Nothing(), Cached(text=""), Version(1), Awkward(opened=1, owner=2, become=3)
         assert SHARED not in [each.__init__ for each in ALL]
 
 
@@ -174,8 +193,26 @@ def test_replace_makes_another_and_refuses_unknown_names() -> None:
     first = Deep(x=1, z=3, label="kept")
     second = replace(first, y=9)
     assert (second, second.label, first.y) == (Deep(x=1, y=9, z=3), "kept", 5)
-    with pytest.raises(TypeError, match="unexpected"):
-        replace(first, w=1)
+    for wrong in ("w", "sum", "kind"):
+        with pytest.raises(TypeError, match="unexpected"):
+            replace(first, **{wrong: 1})
+    with pytest.raises(FrozenError):
+        second.y = 3
+    awkward = replace(Awkward(opened=1, owner=2, become=3), of=6)
+    assert awkward == Awkward(opened=1, owner=2, become=3, new=4, of=6)
+    counter = replace(Counter(3), seen=[1])
+    assert (counter.count, counter.seen) == (3, [1])
+
+
+def test_a_class_derived_by_hand_is_filled_too() -> None:
+    derived = Derived(x=1, y=3)
+    assert type(derived) is Derived
+    assert (derived.x, derived.y, derived.extra, derived.sum()) == (1, 3, "more", 4)
+    again = replace(derived, x=2)
+    assert type(again) is Derived
+    assert (again.x, again.y) == (2, 3)
+    with pytest.raises(FrozenError):
+        derived.x = 2
 
 
 def test_patterns_match_positional_fields() -> None:
