@@ -46,11 +46,11 @@ def serve(line: int, program: Filter, address_space: int, visible: frozenset[str
             resource.setrlimit(limit, (most, most))
         for name in set(sys.modules) - visible:
             del sys.modules[name]
-        rehearsed = child.rehearsal()
+        rehearsal = child.rehearsal()
         while (data := _order(orders)) >= 0:
             pid = kernel.clone_sibling()
             if pid == 0:
-                _become_child(data, program, rehearsed)
+                _become_child(data, program, rehearsal)
             os.close(data)
             orders.send(b"%d" % pid)
     finally:
@@ -67,7 +67,9 @@ def _order(orders: socket.socket) -> int:
     return rights[0] if packet else -1
 
 
-def _become_child(data: int, program: Filter, rehearsed: tuple[CodeType, bytes]) -> NoReturn:
+def _become_child(
+    data: int, program: Filter, rehearsal: tuple[CodeType, CodeType, bytes]
+) -> NoReturn:
     """From the clone to the filter. After the last line here only computing is left."""
     try:
         kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -80,6 +82,6 @@ def _become_child(data: int, program: Filter, rehearsed: tuple[CodeType, bytes])
         ):
             resource.setrlimit(limit, (most, most))
         program.install()
-        child.serve(rehearsed)
+        child.serve(rehearsal)
     finally:
         os._exit(1)
