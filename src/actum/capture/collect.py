@@ -72,8 +72,9 @@ def collect_tree(
     max_depth: int = 16,
     deadline: float,
 ) -> Collection:
-    """Take every regular file below `root_fd`; `deadline` is a value of `time.monotonic`."""
-    if _is_empty(root_fd):
+    """Take every regular file below `root_fd`, the root of a file system of its own; `deadline` is
+    a value of `time.monotonic`."""
+    if _holds_nothing(root_fd):
         return (), ()
     listing = _Listing(
         root_fd,
@@ -92,16 +93,10 @@ def collect_tree(
     return taken, tuple(sorted((*listing.refused, *not_taken, *beyond), key=lambda it: it.path))
 
 
-def _is_empty(root_fd: int) -> bool:
-    try:
-        top = os.open(b".", _OPEN_DIRECTORY, dir_fd=root_fd)
-    except OSError:
-        return False  # whoever lists it says why it cannot be
-    try:
-        with os.scandir(top) as entries:
-            return next(entries, None) is None
-    finally:
-        os.close(top)
+def _holds_nothing(root_fd: int) -> bool:
+    """Whether its file system counts its files, and there is none but the root itself."""
+    found = os.fstatvfs(root_fd)
+    return found.f_files - found.f_ffree == 1
 
 
 def shown(path: bytes) -> str:

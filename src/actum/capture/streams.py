@@ -21,6 +21,9 @@ _READ_BYTES = 65_536
 # A tool that writes faster than we read would otherwise hold the reader past its deadline.
 _READS_PER_DRAIN = 16
 
+#: Of one that wrote nothing.
+SILENCE = Stream(kept=b"", total_bytes=0, sha256=hashlib.sha256().hexdigest())
+
 
 class StreamKeeper:
     """Keeps the first `limit` bytes of one stream and the digest of the whole.
@@ -35,7 +38,7 @@ class StreamKeeper:
         self._limit = limit
         self._kept = bytearray()
         self._total = 0
-        self._digest = hashlib.sha256()
+        self._digest: hashlib._Hash | None = None  #: from the first byte on
         self._redaction = redaction
         self._read_buffer: memoryview | None = None
 
@@ -55,10 +58,14 @@ class StreamKeeper:
         return data
 
     def _keep(self, data: bytes | memoryview) -> None:
+        if not data:
+            return
         room = self._limit - len(self._kept)
         if room > 0:
             self._kept += data[:room]
         self._total += len(data)
+        if self._digest is None:
+            self._digest = hashlib.sha256()
         self._digest.update(data)
 
     def read_from(self, fd: int) -> memoryview:
@@ -72,6 +79,8 @@ class StreamKeeper:
 
     def finish(self) -> Stream:
         self.rest()
+        if self._digest is None:
+            return SILENCE
         return Stream(
             kept=bytes(self._kept),
             total_bytes=self._total,

@@ -73,6 +73,7 @@ class Account:
         self.trace = Trace()
         self.stage = Stage.GATE
         self.opened: Opened | None = None
+        self.runner: Runner | None = None  #: that was asked to carry it out
         self.granted: tuple[Granted, ...] = ()
         self.determination: Determination | None = None
         self._used: tuple[Granted, ...] = self.granted
@@ -128,6 +129,11 @@ class Account:
         self._tell_approvals("used")
         self._used = self.granted  # now, and not a second time
         self.stage = Stage.RUNNER
+
+    def rest(self) -> None:
+        """The record is closed, and the runner may do what could wait for that."""
+        if self.runner is not None:
+            self.runner.rest()
 
     def require_open(self, runner: Runner) -> None:
         if self.opened is None:

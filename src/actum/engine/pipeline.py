@@ -68,6 +68,7 @@ def execute(
             return account.answer_cached(on_output)
         # The runner prepares, asks `account.open`, and starts the tool when it returns.
         emit = account.trace.emit
+        account.runner = ready.runner
         capture = ready.runner.run(ready.plan, emit, on_output, cancel, account.open)
         account.require_open(ready.runner)
         return capture
@@ -104,7 +105,10 @@ def execute(
         # A fault; or not foreseen, or Ctrl-C without a `cancel`: the record is closed all the same.
         account.seal_error(error)
         raise
-    return account.seal(ready.plan, ready.adapter, capture)
+    else:
+        return account.seal(ready.plan, ready.adapter, capture)
+    finally:
+        account.rest()
 
 
 def forecast(contract: Contract, rooms: Rooms) -> Forecast:

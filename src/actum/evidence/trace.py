@@ -91,32 +91,28 @@ class Trace:
 
     def __init__(self) -> None:
         self._recorded: list[Recorded] = []
+        self._reached: dict[int, int] = {}  #: attempt -> how many of its lifecycle events came
         self._lock = threading.Lock()
 
     def emit(self, event: TraceEvent) -> None:
         with self._lock:
             if event.event_type in LIFECYCLE:
-                seen = self._lifecycle(event.attempt)
-                due = LIFECYCLE[len(seen)] if len(seen) < len(LIFECYCLE) else None
+                reached = self._reached.get(event.attempt, 0)
+                due = LIFECYCLE[reached] if reached < len(LIFECYCLE) else None
                 if event.event_type is not due:
                     raise EvidenceUnavailable(
                         f"Trace of {event.execution_id}, attempt {event.attempt}:"
                         f" {event.event_type} came where {due or 'nothing more'} was due.",
                         remedy="The runner is at fault; report it with `actum trace`.",
                     )
-            self._recorded.append(Recorded(event=event, ts=rfc3339(datetime.now(UTC))))
+                self._reached[event.attempt] = reached + 1
+            now = datetime.now(UTC).isoformat(timespec="milliseconds")
+            self._recorded.append(Recorded(event=event, ts=_with_z(now)))
 
     @property
     def events(self) -> tuple[Recorded, ...]:
         with self._lock:
             return tuple(self._recorded)
-
-    def _lifecycle(self, attempt: int) -> list[EventType]:
-        return [
-            kept.event.event_type
-            for kept in self._recorded
-            if kept.event.attempt == attempt and kept.event.event_type in LIFECYCLE
-        ]
 
 
 def missing_events(events: tuple[Recorded, ...], attempts: int) -> tuple[str, ...]:
@@ -135,5 +131,8 @@ def missing_events(events: tuple[Recorded, ...], attempts: int) -> tuple[str, ..
 @lru_cache(maxsize=32)
 def rfc3339(moment: datetime) -> str:
     """UTC with milliseconds and a Z, the one way times are written in records."""
-    text = moment.astimezone(UTC).isoformat(timespec="milliseconds")
+    return _with_z(moment.astimezone(UTC).isoformat(timespec="milliseconds"))
+
+
+def _with_z(text: str) -> str:
     return text.removesuffix("+00:00") + "Z"

@@ -72,6 +72,20 @@ def collect_outputs(
     plan: Plan, sandbox: Sandbox
 ) -> tuple[tuple[Collected, ...], tuple[NotCollected, ...]]:
     """After the last process is gone, so that nothing can be swapped under our hands."""
+    collected, missed = _declared(plan) if plan.output_files else ((), ())
+    if sandbox.artifacts >= 0:
+        taken, lost = collect.collect_tree(
+            sandbox.artifacts,
+            "artifact",
+            limit_bytes=ARTIFACTS_BYTES,
+            deadline=time.monotonic() + 5,
+        )
+        collected += taken
+        missed += lost
+    return collected, missed
+
+
+def _declared(plan: Plan) -> tuple[tuple[Collected, ...], tuple[NotCollected, ...]]:
     collected: tuple[Collected, ...] = ()
     missed: tuple[NotCollected, ...] = ()
     grants = sorted({*plan.policy.write, *plan.policy.read}, key=len, reverse=True)
@@ -93,24 +107,18 @@ def collect_outputs(
         left -= sum(item.size for item in taken)
         collected += taken
         missed += lost
-    if sandbox.artifacts >= 0:
-        taken, lost = collect.collect_tree(
-            sandbox.artifacts,
-            "artifact",
-            limit_bytes=ARTIFACTS_BYTES,
-            deadline=time.monotonic() + 5,
-        )
-        collected += taken
-        missed += lost
     return collected, missed
 
 
 def without_token(
+    plan: Plan,
     collected: tuple[Collected, ...],
     not_collected: tuple[NotCollected, ...],
     keep: Callable[[bytes], None],
 ) -> tuple[tuple[Collected, ...], tuple[NotCollected, ...]]:
     """What the tool has left behind but for its token, which nobody else is shown."""
+    if not any(use.token for use in plan.secrets):
+        return collected, not_collected
     for item in collected:
         if _is_token(item):
             keep(item.content)

@@ -9,7 +9,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from actum.capture.model import Stream
-from actum.capture.streams import drain, keeper
+from actum.capture.streams import SILENCE, drain, keeper
 from actum.contract.limits import STDERR_BYTES, STDOUT_BYTES, TERM_GRACE_S
 from actum.errors import Refused, SandboxUnavailable
 from actum.runners.base import Cancel, OnOutput
@@ -63,13 +63,12 @@ class Attended:
     leaving: bool = False  #: nothing runs any more, but not all of it is cleared away
 
 
-_UNREAD = keeper(0, None).finish()
 #: Of a tool that still runs: what only its end tells is left out.
 SO_FAR = Attended(
     wait_status=0,
     stop=None,
-    stdout=_UNREAD,
-    stderr=_UNREAD,
+    stdout=SILENCE,
+    stderr=SILENCE,
     violation="",
     denials=(),
     denials_total=0,
@@ -240,11 +239,10 @@ def _conclude(attendant: _Attendant) -> Attended:
         )
     ended: Report = attendant.ended or {}
     leaving = ended.get("leaving", False)
-    if not leaving:
-        # Hang up: the init leaves. If it said that the tree is gone, it leaves alone, and nobody
-        # waits for that; if not, its end is the end of the tree.
+    if attendant.ended is None:
+        # It did not say that the tree is gone. Hang up: its own end is the end of the tree.
         sandbox.control.shutdown(2)
-        if attendant.ended is None and not _readable([sandbox.pidfd], _DEATH_S):
+        if not _readable([sandbox.pidfd], _DEATH_S):
             raise _stuck()
     # Every writer is dead, so both streams end; the bound is against what we cannot imagine. Those
     # of writers that are leaving end later, but nobody can write any more: all there is, is there.

@@ -196,6 +196,12 @@ class Runner(Protocol):
         """
         ...
 
+    def rest(self) -> None:
+        """What was asked for is on record: do now what could wait until then, such as preparing
+        for the next. Returns soon; any thread may call it at any time, and nothing depends on it.
+        """
+        ...
+
     def close(self) -> None: ...
 
 

@@ -16,7 +16,7 @@ from actum.capture.model import (
     Exited,
     PolicyBroken,
 )
-from actum.capture.streams import StreamKeeper
+from actum.capture.streams import SILENCE
 from actum.capture.suspicions import suspicions
 from actum.contract.call import Plan
 from actum.contract.model import Json, RunnerKind
@@ -32,10 +32,11 @@ class Lifecycle:
     """Emits for one attempt. A step that is never reached is emitted as aborted, not left out."""
 
     def __init__(self, plan: Plan, runner: RunnerKind, emit: Emit) -> None:
-        self._plan = plan
-        self._runner = runner
+        self._trace = plan.trace
+        self._tool_id = plan.tool.tool_id
+        self._runner_type = runner.value
         self._emit = emit
-        self._due = list(LIFECYCLE)
+        self._passed = 0  #: how many of the steps
         self.began = time.monotonic()
         self.container_id: str | None = None
 
@@ -48,9 +49,9 @@ class Lifecycle:
         data: Mapping[str, Json],
         outcome: TraceOutcome | None = None,
     ) -> None:
-        while self._due and self._due[0] is not step:
-            self._send(self._due[0], {"aborted": True}, None)
-        self._send(step, data, outcome)
+        while LIFECYCLE[self._passed] is not step:
+            self._send({"aborted": True}, None)
+        self._send(data, outcome)
 
     def note(self, kind: EventType, data: Mapping[str, Json]) -> None:
         """An event beside the four."""
@@ -58,9 +59,9 @@ class Lifecycle:
 
     def abort(self) -> None:
         """Something failed on our side: the rest of the steps is on record as not reached."""
-        while self._due:
-            last = self._due[0] is EventType.TOOL_RUN_END
-            self._send(self._due[0], {"aborted": True}, TraceOutcome.ERROR if last else None)
+        while self._passed < len(LIFECYCLE):
+            last = LIFECYCLE[self._passed] is EventType.TOOL_RUN_END
+            self._send({"aborted": True}, TraceOutcome.ERROR if last else None)
 
     def conclude(
         self, capture: Capture, denials: int, redaction: Redaction | None = None
@@ -100,12 +101,11 @@ class Lifecycle:
             trace_outcome(ending),
         )
 
-    def _send(
-        self, step: EventType, data: Mapping[str, Json], outcome: TraceOutcome | None
-    ) -> None:
-        first = len(self._due) == len(LIFECYCLE)
-        self._due.remove(step)
-        self._emit(self._event(step, data, outcome, 0 if first else self.elapsed_ms()))
+    def _send(self, data: Mapping[str, Json], outcome: TraceOutcome | None) -> None:
+        step = LIFECYCLE[self._passed]
+        elapsed_ms = self.elapsed_ms() if self._passed else 0
+        self._passed += 1
+        self._emit(self._event(step, data, outcome, elapsed_ms))
 
     def _event(
         self,
@@ -114,13 +114,14 @@ class Lifecycle:
         outcome: TraceOutcome | None,
         duration_ms: int,
     ) -> TraceEvent:
+        trace = self._trace
         return TraceEvent(
             event_type=kind,
-            trace_id=self._plan.trace.trace_id,
-            execution_id=self._plan.trace.execution_id,
-            attempt=self._plan.trace.attempt,
-            tool_id=self._plan.tool.tool_id,
-            runner_type=self._runner.value,
+            trace_id=trace.trace_id,
+            execution_id=trace.execution_id,
+            attempt=trace.attempt,
+            tool_id=self._tool_id,
+            runner_type=self._runner_type,
             container_id=self.container_id,
             duration_ms=duration_ms,
             outcome=outcome,
@@ -147,13 +148,12 @@ def never_started(
     """Cancelled before the start: nothing ran, so there is nothing to clean up."""
     lifecycle = Lifecycle(plan, runner, emit)
     lifecycle.reached(EventType.TOOL_RUN_START, {"attempt": plan.trace.attempt})
-    nothing = StreamKeeper(0).finish()
     ending = Cancelled(0)
     lifecycle.end_unstarted(ending)
     return Capture(
         ending=ending,
-        stdout=nothing,
-        stderr=nothing,
+        stdout=SILENCE,
+        stderr=SILENCE,
         enforcement=foreseen,
         duration_ms=lifecycle.elapsed_ms(),
         leftovers=(),

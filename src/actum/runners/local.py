@@ -8,7 +8,9 @@ choice, no change of permissions, no memory of earlier plans.
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -120,6 +122,7 @@ class LocalRunner:
         self._host: probe.Host | None = None
         self._known: dict[str, _Known] = {}  #: by the digest of the call
         self._equipped = False
+        self._later: deque[Callable[[], None]] = deque()  #: until the record is closed
         self._guard = threading.Lock()
 
     @property
@@ -165,10 +168,20 @@ class LocalRunner:
             if permit is not None:
                 permit()  # an invocation that was received and cancelled is on record too
             return never_started(plan, self.kind, emit, order.known.foreseen)
+        if self._later:
+            self.rest()  # whoever asked for the last one said nothing
         try:
             return self._carry_out(order, emit, on_output, cancel, permit)
         finally:
-            self._refill(order)
+            self._later.append(partial(self._refill, order))
+
+    def rest(self) -> None:
+        while True:
+            try:
+                due = self._later.popleft()
+            except IndexError:
+                return
+            due()
 
     def _order(self, plan: Plan) -> _Order:
         """Refusals come before the first event: what cannot be held is not received."""
@@ -270,7 +283,6 @@ class LocalRunner:
             cgroup.remove()
             raise
         lifecycle = Lifecycle(plan, self.kind, emit)
-        lifecycle.reached(EventType.TOOL_RUN_START, {"attempt": plan.trace.attempt})
 
         def ready() -> None:
             lifecycle.reached(EventType.TOOL_RUN_RESOURCE_APPLIED, known.applied)
@@ -290,9 +302,10 @@ class LocalRunner:
 
         try:
             try:
-                if outside.doors is not None:
-                    outside.begin(self._open_relay(), sandbox)
+                lifecycle.reached(EventType.TOOL_RUN_START, {"attempt": plan.trace.attempt})
                 try:
+                    if outside.doors is not None:
+                        outside.begin(self._open_relay(), sandbox)
                     release()
                     try:
                         attended = attend(
@@ -313,9 +326,9 @@ class LocalRunner:
                     usage = cgroup.usage(attended.usage)
                     duration_ms = lifecycle.elapsed_ms()
                     collected, not_collected = collect_outputs(plan, sandbox)
-                    if duplex is None and any(use.token for use in plan.secrets):
+                    if plan.secrets and duplex is None:
                         collected, not_collected = without_token(
-                            collected, not_collected, order.secrets.keep_token
+                            plan, collected, not_collected, order.secrets.keep_token
                         )
                 finally:
                     connections = outside.end()
@@ -338,12 +351,20 @@ class LocalRunner:
                 capture = lifecycle.conclude(capture, attended.denials_total, order.redaction)
                 if attended.leaving:  # as late as can be: the kernel works while we do
                     sandbox.await_gone()
+            except BaseException:
+                sandbox.close()  # the init hears it and leaves, and what is inside with it
+                raise
             finally:
-                sandbox.close()
                 leftovers = _remove(cgroup)
         except BaseException:
             lifecycle.abort()
             raise
+        # Hanging up lets the init leave, alone: it said that the tree is gone. What its namespaces
+        # take to vanish is not taken from an answer that is being put on record.
+        if duplex is None:
+            self._later.append(sandbox.close)
+        else:
+            sandbox.close()
         return replace(capture, leftovers=leftovers)
 
     def _sandbox(
@@ -380,6 +401,7 @@ class LocalRunner:
         return self._spawner.launch(request, owner, stdin)
 
     def close(self) -> None:
+        self.rest()
         if self._warm is not None:
             self._warm.close()
         self._spawner.close()

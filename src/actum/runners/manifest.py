@@ -125,6 +125,7 @@ def measured(
 ) -> tuple[Enforced, ...]:
     fork_denied = any(kind == "fork" for kind, _target, _ms in attended.denials)
     memory, tasks = usage.memory_peak_bytes, usage.tasks_peak
+    # What was found of each, in the order of `_MECHANISMS`: how close it came, and if it was hit.
     found: dict[str, tuple[int | None, bool]] = {
         "timeout_ms": (duration_ms, attended.stop is Stop.DEADLINE),
         "memory_mb": (None if memory is None else -(-memory // MIB), usage.oom_kills > 0),
@@ -135,31 +136,30 @@ def measured(
             (fork_denied and policy.limits.allow_fork) or usage.forks_refused > 0,
         ),
         "allow_fork": (None, fork_denied and not policy.limits.allow_fork),
-        "system_calls": (None, bool(attended.violation) or attended.denials_total > 0),
+        "filesystem": (None, False),
         "network": (outside.figures["connections"], outside.tripped),
+        "privileges": (None, False),
+        "system_calls": (None, bool(attended.violation) or attended.denials_total > 0),
         "scratch_bytes": (attended.scratch_bytes, "scratch_bytes" in attended.full),
+        "file_bytes": (None, False),
+        "stdout_bytes": (attended.stdout.total_bytes, attended.stdout.truncated),
+        "stderr_bytes": (attended.stderr.total_bytes, attended.stderr.truncated),
         # Its tmpfs has room for more than may be collected.
         "artifacts_bytes": (
             attended.artifacts_bytes,
             "artifacts_bytes" in attended.full or (attended.artifacts_bytes or 0) > ARTIFACTS_BYTES,
         ),
-        "stdout_bytes": (attended.stdout.total_bytes, attended.stdout.truncated),
-        "stderr_bytes": (attended.stderr.total_bytes, attended.stderr.truncated),
     }
-    result = []
-    for row in rows:
-        peak, tripped = found.get(row.limit, (None, False))
-        if peak is None and not tripped and not note:
-            result.append(row)  # as foreseen
-            continue
-        result.append(
-            Enforced(
-                limit=row.limit,
-                requested=row.requested,
-                mechanism=row.mechanism + note,
-                enforced=row.enforced,
-                peak=peak,
-                tripped=tripped,
-            )
+    return tuple(
+        row  # as foreseen
+        if peak is None and not tripped and not note
+        else Enforced(
+            limit=row.limit,
+            requested=row.requested,
+            mechanism=row.mechanism + note,
+            enforced=row.enforced,
+            peak=peak,
+            tripped=tripped,
         )
-    return tuple(result)
+        for row, (peak, tripped) in zip(rows, found.values(), strict=True)
+    )

@@ -136,6 +136,9 @@ class SessionRunner:
     ) -> Channel:
         raise NotImplementedError("a session is open already")
 
+    def rest(self) -> None:
+        """Nothing is made ready for a next call: the session is."""
+
     def close(self) -> None:
         """It belongs to whoever opened the session."""
 

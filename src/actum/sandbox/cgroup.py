@@ -179,11 +179,9 @@ class Gauges:
 
 
 def counter(text: str, name: str) -> int:
-    for line in text.splitlines():
-        key, _, value = line.partition(" ")
-        if key == name:
-            return int(value)
-    return 0
+    """The figure after `name`, at the beginning of a line."""
+    _before, _name, found = f"\n{text}".partition(f"\n{name} ")
+    return int(found.partition("\n")[0] or 0)
 
 
 def kill_group(folder: str) -> None:

@@ -111,7 +111,7 @@ class Sandbox:
             return  # already gone
 
     def await_gone(self) -> bool:
-        """Until nothing is left of what ended; then hang up, so that the init leaves, too."""
+        """Until nothing is left of what ended but the init, which leaves when it is let go."""
         poll = select.poll()
         poll.register(self.control, select.POLLIN)
         while poll.poll(_DEATH_MS):
@@ -119,7 +119,6 @@ class Sandbox:
             if received is None:
                 return self.await_end()  # killed meanwhile: its end is the end of everything
             if received[0]["kind"] == "gone":
-                self.control.shutdown(socket.SHUT_RDWR)
                 return True
         return False
 

@@ -115,6 +115,9 @@ class _Watched:
             plan, heard, cancel, permit, idle_s=idle_s, message_bytes=message_bytes
         )
 
+    def rest(self) -> None:
+        self._inner.rest()
+
     def close(self) -> None:
         self._inner.close()
 
@@ -277,6 +280,22 @@ class RunnerConformance:
             assert self._survivors(mark) == [], "something of it is left"
             return
         raise AssertionError("the runner went on without permission")
+
+    def nothing_depends_on_its_rest(self) -> None:
+        """A word that may be left out, or come at any time, twice or in the middle of a run."""
+        self.run("echo said")
+        plan = self.runner.plans[-1]
+        for rests in (0, 1, 2):
+            for _ in range(2):
+                capture = self.runner.run(
+                    plan,
+                    lambda _event: None,
+                    on_output=lambda _name, _chunk: self.runner.rest() if rests else None,  # noqa: B023
+                )
+                assert capture.stdout.kept == b"said\n", "a run was not whole"
+                assert not capture.leftovers, capture.leftovers
+                for _ in range(rests):
+                    self.runner.rest()
 
     def the_same_input_gives_the_same_result(self) -> None:
         script = (
@@ -474,6 +493,7 @@ CHECKS: dict[str, Check] = {
             "permissions_applied_are_those_given",
             "another_plan_than_the_validated_one_is_refused",
             "nothing_starts_before_it_may",
+            "nothing_depends_on_its_rest",
             "the_same_input_gives_the_same_result",
             "nothing_is_kept_between_runs",
             "children_are_limited_exactly",

@@ -113,6 +113,9 @@ class FakeRunner:
             permit()
         return FakeChannel(self._reply or (lambda _line: ()), Lifecycle(plan, self._kind, emit))
 
+    def rest(self) -> None:
+        """Nothing was left for later."""
+
     def close(self) -> None:
         self.closed = True
 

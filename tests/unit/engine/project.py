@@ -67,6 +67,9 @@ class ScriptedRunner:
         lifecycle.reached(EventType.TOOL_RUN_END, {}, TraceOutcome.SUCCESS)
         return Capture(ending=Exited(self.code), stdout=NOTHING, stderr=NOTHING, duration_ms=1)
 
+    def rest(self) -> None:
+        pass
+
     def close(self) -> None:
         pass
 

@@ -84,6 +84,9 @@ class ThroughServer:
     def foresee(self, policy: EffectivePolicy) -> tuple[Enforced, ...]:
         return self._runner.foresee(policy)
 
+    def rest(self) -> None:
+        self._runner.rest()
+
     def close(self) -> None:
         """Nothing of its own is open."""
 
