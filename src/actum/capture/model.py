@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TypeAlias
 
-from actum.value import value
+from actum.value import field, value
 
 
 @value(kw_only=False)
@@ -160,3 +161,9 @@ class Capture:
     #: What was still there after the runner had cleaned up and looked: ``()`` is "nothing",
     #: ``None`` is "nobody looked".
     leftovers: tuple[str, ...] | None = None
+    #: How to find that out, where it takes its time: asked last, before the record is closed.
+    clearing: Callable[[], tuple[str, ...]] | None = field(default=None, compare=False, repr=False)
+
+    def left(self) -> tuple[str, ...] | None:
+        """What is left behind, once the runner has cleaned up."""
+        return self.leftovers if self.clearing is None else self.clearing()

@@ -336,16 +336,17 @@ class Account:
             determinism=self.determination.document() if self.determination else None,
             **told(adapter, capture, verdict, problems, plan.trace.trace_id, output),
         )
+        self.rooms.sessions.put(
+            self.session, contract.execution_id, capture.stdout.kept, capture.stderr.kept
+        )
+        digest = output_digest(capture, verdict.exit_code)
         facts = self._facts(
             outcome,
             verdict.reason_codes,
             capture=capture,
             exit_code=verdict.exit_code,
-            output_digest=output_digest(capture, verdict.exit_code),
-            leftovers=capture.leftovers,
-        )
-        self.rooms.sessions.put(
-            self.session, contract.execution_id, capture.stdout.kept, capture.stderr.kept
+            output_digest=digest,
+            leftovers=capture.left(),
         )
         self._sealed(facts, result)
         if outcome is Outcome.SUCCEEDED:

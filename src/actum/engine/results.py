@@ -105,7 +105,7 @@ def is_fit(capture: Capture, found: Determination) -> bool:
 
 def answered(kept: Kept) -> Capture:
     """The capture as it is handed out again: nothing ran, so nothing took time."""
-    return replace(kept.capture, duration_ms=0, leftovers=())
+    return replace(kept.capture, duration_ms=0, leftovers=(), clearing=None)
 
 
 def _state(paths: Iterable[str], deny: tuple[str, ...]) -> str | None:

@@ -24,11 +24,12 @@ from actum.runners import manifest, passable
 from actum.runners.afterwards import collect_outputs, denials_of, ending_of, without_token
 from actum.runners.attend import SO_FAR, attend
 from actum.runners.base import Cancel, Capability, Channel, OnOutput, Permit, require_proof
+from actum.runners.clearing import Clearing, remove
 from actum.runners.lifecycle import Lifecycle, never_started
 from actum.runners.outside import Outside, planned
 from actum.runners.places import Places
 from actum.runners.request import Description, with_secrets
-from actum.runners.warm import WarmInterpreters, shape_of
+from actum.runners.warm import Shape, WarmInterpreters, shape_of
 from actum.sandbox import probe
 from actum.sandbox.cgroup import Cgroup
 from actum.sandbox.egress.doors import Doors
@@ -88,6 +89,7 @@ class _Order:
     known: _Known
     request: Request  #: without the values of secrets, so that it can be kept
     owner: tuple[int, int]
+    shape: Shape | None  #: what an interpreter that waits must be like to serve
     modes: Mapping[str, int]  #: of folders, given back when the tool is gone
     outside: Outside
     secrets: Given
@@ -122,7 +124,8 @@ class LocalRunner:
         self._host: probe.Host | None = None
         self._known: dict[str, _Known] = {}  #: by the digest of the call
         self._equipped = False
-        self._later: deque[Callable[[], None]] = deque()  #: until the record is closed
+        #: Until the record is closed, and whose record that is: nobody does what others wait for.
+        self._later: deque[tuple[int, Callable[[], None]]] = deque()
         self._guard = threading.Lock()
 
     @property
@@ -173,15 +176,19 @@ class LocalRunner:
         try:
             return self._carry_out(order, emit, on_output, cancel, permit)
         finally:
-            self._later.append(partial(self._refill, order))
+            self._later.append((threading.get_ident(), partial(self._refill, order)))
 
-    def rest(self) -> None:
-        while True:
+    def rest(self, *, of_all: bool = False) -> None:
+        thread = threading.get_ident()
+        for _ in range(len(self._later)):
             try:
-                due = self._later.popleft()
+                whose, due = self._later.popleft()
             except IndexError:
                 return
-            due()
+            if whose == thread or of_all:
+                due()
+            else:
+                self._later.append((whose, due))
 
     def _order(self, plan: Plan) -> _Order:
         """Refusals come before the first event: what cannot be held is not received."""
@@ -192,11 +199,13 @@ class LocalRunner:
         reach = known.reach
         outside = Outside(None if reach is None else Doors(reach), self._ca_file)
         secrets = self._secrets.give(plan.secrets, known.holder)
+        request = outside.described(found.request)
         return _Order(
             plan=plan,
             known=known,
-            request=outside.described(found.request),
+            request=request,
             owner=found.owner,
+            shape=None if self._warm is None else shape_of(plan, request, found.owner),
             modes=found.modes,
             outside=outside,
             secrets=secrets,
@@ -270,7 +279,7 @@ class LocalRunner:
         limits = plan.policy.limits
         request = with_secrets(order.request, order.secrets)
         if duplex is None:
-            sandbox, cgroup, release = self._sandbox(plan, request, order.owner)
+            sandbox, cgroup, release = self._sandbox(order, request)
         else:
             sandbox, cgroup = self._launch(request, order.owner, duplex.stdin)
             release = sandbox.go
@@ -349,42 +358,42 @@ class LocalRunner:
                     duration_ms=duration_ms,
                 )
                 capture = lifecycle.conclude(capture, attended.denials_total, order.redaction)
-                if attended.leaving:  # as late as can be: the kernel works while we do
-                    sandbox.await_gone()
             except BaseException:
                 sandbox.close()  # the init hears it and leaves, and what is inside with it
+                remove(cgroup)
                 raise
-            finally:
-                leftovers = _remove(cgroup)
         except BaseException:
             lifecycle.abort()
             raise
-        # Hanging up lets the init leave, alone: it said that the tree is gone. What its namespaces
-        # take to vanish is not taken from an answer that is being put on record.
-        if duplex is None:
-            self._later.append(sandbox.close)
+        clearing = Clearing(sandbox, cgroup, leaving=attended.leaving)
+        if duplex is not None:
+            clearing.end()
         else:
-            sandbox.close()
-        return replace(capture, leftovers=leftovers)
+            self._later.append((threading.get_ident(), clearing.end))
+        return replace(capture, clearing=clearing.found)
 
     def _sandbox(
-        self, plan: Plan, request: Request, owner: tuple[int, int]
+        self, order: _Order, request: Request
     ) -> tuple[Sandbox, Cgroup, Callable[[], None]]:
         """A sandbox in its group, one that waits for just this or a new one; and what starts it."""
-        shape = shape_of(plan, request, owner) if self._warm is not None else None
-        warm = self._warm.take(shape) if self._warm is not None and shape is not None else None
-        if warm is not None:
-            return warm.sandbox, warm.cgroup, lambda: warm.give(plan.stdin)
-        sandbox, cgroup = self._launch(request, owner, plan.stdin)
+        stdin = order.plan.stdin
+        if self._warm is not None and order.shape is not None:
+            warm = self._warm.take(order.shape)
+            if warm is not None:
+                return warm.sandbox, warm.cgroup, lambda: warm.give(stdin)
+        sandbox, cgroup = self._launch(request, order.owner, stdin)
         return sandbox, cgroup, sandbox.go
 
     def _refill(self, order: _Order) -> None:
         self._spawner.refill()
-        request, owner = order.request, order.owner
-        shape = shape_of(order.plan, request, owner) if self._warm is not None else None
-        if self._warm is not None and shape is not None:
+        if self._warm is not None and order.shape is not None:
             self._spawner.teach()
-            self._warm.refill(shape, lambda stdin: self._launch_ahead(request, owner, stdin))
+            request, owner = order.request, order.owner
+            self._warm.refill(
+                order.shape,
+                lambda: shape_of(order.plan, request, owner),
+                lambda stdin: self._launch_ahead(request, owner, stdin),
+            )
 
     def _launch_ahead(
         self, request: Request, owner: tuple[int, int], stdin: int
@@ -401,7 +410,7 @@ class LocalRunner:
         return self._spawner.launch(request, owner, stdin)
 
     def close(self) -> None:
-        self.rest()
+        self.rest(of_all=True)
         if self._warm is not None:
             self._warm.close()
         self._spawner.close()
@@ -424,13 +433,3 @@ def _redaction(secrets: Given) -> Redaction | None:
     from actum.capture.redaction import Redaction  # the automaton, for few executions
 
     return Redaction(secrets.values)
-
-
-def _remove(cgroup: Cgroup) -> tuple[str, ...]:
-    """What cannot be removed. That it goes is the proof: the kernel keeps a group that holds a
-    process."""
-    try:
-        cgroup.remove()
-    except OSError as error:
-        return (f"cgroup {error.filename}: {error.strerror}",)
-    return ()

@@ -78,6 +78,8 @@ class Warm:
 
 #: Starts a sandbox with this descriptor as stdin.
 Launch = Callable[[int], tuple[Sandbox, Cgroup]]
+#: What has the shape that was asked for, as files are now; and how to start it.
+Recipe = tuple[Callable[[], Shape | None], Launch]
 
 
 def shape_of(plan: Plan, request: Request, owner: tuple[int, int]) -> Shape | None:
@@ -122,7 +124,7 @@ class WarmInterpreters:
         self._waiting: dict[Shape, list[Warm]] = {}
         self._wanted: dict[Shape, int] = {}  #: more of those that were missed
         self._guard = threading.Lock()
-        self._due: dict[Shape, Launch] = {}  #: to be refilled, and how
+        self._due: dict[Shape, Recipe] = {}  #: to be refilled, and how
         self._orders: queue.SimpleQueue[Shape | None] = queue.SimpleQueue()  #: one for each
         self._worker: threading.Thread | None = None
         self._closed = False
@@ -142,8 +144,9 @@ class WarmInterpreters:
                 return warm
             warm.discard()  # killed by someone, or its imports failed
 
-    def refill(self, shape: Shape, launch: Launch) -> None:
-        """Have some ready for the next time. Returns at once."""
+    def refill(self, shape: Shape, look: Callable[[], Shape | None], launch: Launch) -> None:
+        """Have some ready for the next time that the like of `shape` is asked for. Returns at
+        once; what it is like by then is looked at when there is time."""
         self._asked = time.monotonic()
         with self._guard:
             if self._closed:
@@ -152,7 +155,7 @@ class WarmInterpreters:
                 self._worker = threading.Thread(target=self._work, name="actum-refill", daemon=True)
                 self._worker.start()
             known = shape in self._due
-            self._due[shape] = launch
+            self._due[shape] = look, launch
         if not known:
             self._orders.put(shape)
 
@@ -170,7 +173,10 @@ class WarmInterpreters:
                 return
             self._await_quiet()
             with self._guard:
-                launch = self._due.pop(shape)
+                look, launch = self._due.pop(shape)
+            shape = look()
+            if shape is None:
+                continue
             self._make_room(shape)
             while self._wanting(shape):
                 self._await_quiet()  # somebody may have come while the last one was made

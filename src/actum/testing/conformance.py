@@ -293,7 +293,7 @@ class RunnerConformance:
                     on_output=lambda _name, _chunk: self.runner.rest() if rests else None,  # noqa: B023
                 )
                 assert capture.stdout.kept == b"said\n", "a run was not whole"
-                assert not capture.leftovers, capture.leftovers
+                assert capture.left() == (), capture.left()
                 for _ in range(rests):
                     self.runner.rest()
 

@@ -321,7 +321,7 @@ class _Call:
             collected=() if of_server is None else of_server.collected,
             not_collected=() if of_server is None else of_server.not_collected,
             duration_ms=self.elapsed_ms,
-            leftovers=() if of_server is None else of_server.leftovers,
+            leftovers=() if of_server is None else of_server.left(),
         )
 
     def _ending(self, server: Capture | None) -> Ending:
