@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -106,8 +107,7 @@ class Trace:
                         remedy="The runner is at fault; report it with `actum trace`.",
                     )
                 self._reached[event.attempt] = reached + 1
-            now = datetime.now(UTC).isoformat(timespec="milliseconds")
-            self._recorded.append(Recorded(event=event, ts=_with_z(now)))
+            self._recorded.append(Recorded(event=event, ts=_now()))
 
     @property
     def events(self) -> tuple[Recorded, ...]:
@@ -131,8 +131,20 @@ def missing_events(events: tuple[Recorded, ...], attempts: int) -> tuple[str, ..
 @lru_cache(maxsize=32)
 def rfc3339(moment: datetime) -> str:
     """UTC with milliseconds and a Z, the one way times are written in records."""
-    return _with_z(moment.astimezone(UTC).isoformat(timespec="milliseconds"))
-
-
-def _with_z(text: str) -> str:
+    text = moment.astimezone(UTC).isoformat(timespec="milliseconds")
     return text.removesuffix("+00:00") + "Z"
+
+
+#: A second, and its text: the events of one execution share it.
+_second = (0, "")
+
+
+def _now() -> str:
+    """As `rfc3339` writes it."""
+    global _second  # noqa: PLW0603 -- one assignment: threads may disagree about which it is
+    second, left = divmod(time.time_ns(), 1_000_000_000)
+    known, text = _second
+    if second != known:
+        text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
+        _second = second, text
+    return f"{text}.{left // 1_000_000:03d}Z"

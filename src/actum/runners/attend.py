@@ -120,6 +120,7 @@ class _Attendant:
         if not drain(descriptor, kept, relay):
             self.poll.unregister(descriptor)
             self.open.discard(descriptor)
+            self.sandbox.close_stream(descriptor)
 
     def hear(self) -> None:
         """One report of the init."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TypeAlias
 
 from actum.capture.model import Enforced
 from actum.contract.call import EffectivePolicy
@@ -13,6 +14,10 @@ from actum.runners.outside import Outside
 from actum.sandbox.become import FILE_BYTES
 from actum.sandbox.cgroup import Usage
 from actum.sandbox.probe import Host
+
+Rows: TypeAlias = tuple[Enforced, ...]
+#: How close it came to a limit, if that can be told, and whether the limit was hit.
+Figure: TypeAlias = tuple[int | None, bool]
 
 _MECHANISMS = {
     "timeout_ms": "host deadline: SIGTERM, then SIGKILL of the pid namespace",
@@ -125,8 +130,8 @@ def measured(
 ) -> tuple[Enforced, ...]:
     fork_denied = any(kind == "fork" for kind, _target, _ms in attended.denials)
     memory, tasks = usage.memory_peak_bytes, usage.tasks_peak
-    # What was found of each, in the order of `_MECHANISMS`: how close it came, and if it was hit.
-    found: dict[str, tuple[int | None, bool]] = {
+    # In the order of `_MECHANISMS`, as the rows are.
+    found: dict[str, Figure] = {
         "timeout_ms": (duration_ms, attended.stop is Stop.DEADLINE),
         "memory_mb": (None if memory is None else -(-memory // MIB), usage.oom_kills > 0),
         "cpu_cores": (usage.cpu_ns // 1_000_000, usage.periods_throttled > 0),
@@ -150,16 +155,36 @@ def measured(
             "artifacts_bytes" in attended.full or (attended.artifacts_bytes or 0) > ARTIFACTS_BYTES,
         ),
     }
-    return tuple(
-        row  # as foreseen
-        if peak is None and not tripped and not note
-        else Enforced(
-            limit=row.limit,
-            requested=row.requested,
-            mechanism=row.mechanism + note,
-            enforced=row.enforced,
-            peak=peak,
-            tripped=tripped,
-        )
-        for row, (peak, tripped) in zip(rows, found.values(), strict=True)
+    return _filled_in(rows, tuple(found.values()), note)
+
+
+#: Rows with figures, lately: by the very rows that were foreseen, which it keeps alive, and the
+#: figures. Most tools that do the same come equally close to their limits.
+_lately: dict[tuple[int, tuple[Figure, ...]], tuple[Rows, Rows]] = {}
+_MOST_LATELY = 256
+
+
+def _filled_in(rows: Rows, figures: tuple[Figure, ...], note: str) -> Rows:
+    if note:
+        return tuple(_row(row, figure, note) for row, figure in zip(rows, figures, strict=True))
+    key = id(rows), figures
+    known = _lately.get(key)
+    if known is None or known[0] is not rows:
+        if len(_lately) >= _MOST_LATELY:
+            _lately.clear()
+        known = _lately[key] = rows, tuple(map(_row, rows, figures))
+    return known[1]
+
+
+def _row(row: Enforced, figure: Figure, note: str = "") -> Enforced:
+    peak, tripped = figure
+    if peak is None and not tripped and not note:
+        return row  # as foreseen
+    return Enforced(
+        limit=row.limit,
+        requested=row.requested,
+        mechanism=row.mechanism + note,
+        enforced=row.enforced,
+        peak=peak,
+        tripped=tripped,
     )

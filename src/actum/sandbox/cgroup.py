@@ -204,10 +204,13 @@ def kill_group(folder: str) -> None:
 
 
 def remove_folder(folder: str) -> None:
-    """The last task leaves its group a moment after it was reaped, hence the patience."""
+    """The last task leaves its group a moment after it was reaped, hence the patience. One that is
+    gone already was removed by somebody else."""
     for _ in range(_REMOVE_TRIES):
         try:
             os.rmdir(folder)
+        except FileNotFoundError:
+            return
         except OSError as error:
             if error.errno != errno.EBUSY:
                 raise

@@ -261,6 +261,8 @@ class Group:
             self.oom_event = -1
         try:
             os.rmdir(self._folder)
+        except FileNotFoundError:
+            return  # by somebody else
         except OSError as error:
             if error.errno != errno.EBUSY:
                 raise

@@ -95,6 +95,8 @@ class Sandbox:
         # If it could not be built, its last report, still to be read, says why.
         with contextlib.suppress(BrokenPipeError):
             os.write(self.start, wire.GO)
+        os.close(self.start)
+        self.start = -1
 
     def terminate(self) -> None:
         """SIGTERM to every process inside."""
@@ -138,6 +140,14 @@ class Sandbox:
         self.kill()
         self.await_end()
         self.close()
+
+    def close_stream(self, descriptor: int) -> None:
+        """One that has ended."""
+        os.close(descriptor)
+        if descriptor == self.stdout:
+            self.stdout = -1
+        else:
+            self.stderr = -1
 
     def close(self) -> None:
         self.control.close()
