@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from actum import settings as project
-from actum.contract.complete import Fill, Sections, completed, sections
+from actum.contract.complete import Sections, completed, sections
 from actum.contract.drafts import Drafts
 from actum.contract.encoder import hasten
 from actum.contract.ids import new_id
@@ -20,7 +20,7 @@ from actum.contract.limits import IDLE_S
 from actum.contract.model import Contract, Json, RunnerKind
 from actum.contract.parse import Draft, parse_contract
 from actum.engine.approvals import Approvals
-from actum.engine.ask import Ask, contract_document
+from actum.engine.ask import Ask, Asked, contract_document
 from actum.engine.mcp.kept import KeptServers
 from actum.engine.mcp.pins import ServerPins
 from actum.engine.pipeline import Forecast, execute, forecast
@@ -134,7 +134,10 @@ class Runtime:
         if pool:
             hasten()
         self._drafts = Drafts()
+        self._asked = Asked(self.rooms.registry, self._parsed)
+        self._asker = f"user:{settings.login}"
         self._sessions: set[PythonSession] = set()
+        self._warm = False
         self._swept = 0.0
         self.sweep()
 
@@ -189,30 +192,33 @@ class Runtime:
         turn: Turn | None = None,
     ) -> Result:
         """One execution, asked for by keywords: the same words as `actum exec`."""
-        ask = Ask(
-            tool=tool,
-            arguments=arguments,
-            parameters=parameters or {},
-            stdin=stdin,
-            files=files,
-            env=env or {},
-            secrets=secrets,
-            cwd=os.fspath(cwd) if cwd is not None else None,
-            timeout=timeout,
-            memory=memory,
-            allow_hosts=allow_hosts,
-            purpose=purpose,
-            requested_by=requested_by,
-            adapter_id=adapter_id,
-            set=set or {},
+        self._look_after()
+        asked = self._completed(
+            self._asked.sections(
+                tool,
+                parameters or {},
+                arguments,
+                stdin,
+                files,
+                env or {},
+                secrets,
+                None if cwd is None else os.fspath(cwd),
+                timeout,
+                memory,
+                allow_hosts,
+                purpose,
+                requested_by,
+                adapter_id,
+                set or {},
+            )
         )
-        return self.execute(
-            self.draft(ask),
-            on_output=on_output,
-            cancel=cancel,
-            wait_s=wait_s,
-            queue_s=queue_s,
-            turn=turn,
+        return self._carried_out(
+            asked,
+            "execution_id" in asked.filled,
+            turn or self._queueing(cancel, queue_s),
+            on_output,
+            cancel,
+            wait_s,
         )
 
     def python(
@@ -321,16 +327,30 @@ class Runtime:
         self._look_after()
         asked = self.contract(contract)
         is_new = asked is not contract and "execution_id" in asked.filled
-        until = time.monotonic() + (wait_s or 0)
-        if turn is None:
-            patience = self.rooms.wait_s if queue_s is None else queue_s
-            turn = Queueing(self.rooms.places, cancel, patience)
+        turn = turn or self._queueing(cancel, queue_s)
+        return self._carried_out(asked, is_new, turn, on_output, cancel, wait_s, on_waiting)
+
+    def _queueing(self, cancel: Cancel | None, queue_s: float | None) -> Queueing:
+        patience = self.rooms.wait_s if queue_s is None else queue_s
+        return Queueing(self.rooms.places, cancel, patience)
+
+    def _carried_out(
+        self,
+        asked: Contract,
+        is_new: bool,
+        turn: Turn,
+        on_output: OnOutput | None,
+        cancel: Cancel | None,
+        wait_s: float | None,
+        on_waiting: Callable[[Result], None] | None = None,
+    ) -> Result:
+        until = None if wait_s is None else time.monotonic() + wait_s
         while True:
             result = execute(
                 asked, self.rooms, on_output=on_output, cancel=cancel, turn=turn, is_new=is_new
             )
             is_new = False
-            if wait_s is None or "APPROVAL_REQUIRED" not in result.reason_codes:
+            if until is None or "APPROVAL_REQUIRED" not in result.reason_codes:
                 return result
             if on_waiting is not None:
                 on_waiting(result)
@@ -377,26 +397,25 @@ class Runtime:
             return source
         if isinstance(source, Draft):
             return self._completed(sections(source))
+        return self._completed(self._parsed(source))
+
+    def _parsed(self, source: Mapping[str, Any] | str | bytes | Path) -> Sections:
         try:
             if isinstance(source, Mapping):
-                return self._completed(self._drafts.sections(source))
-            return self._completed(sections(parse_contract(source)))
+                return self._drafts.sections(source)
+            return sections(parse_contract(source))
         except ContractInvalid:
             self.rooms.ledger.malformed(_bytes_of(source), self.rooms.clock())
             raise
 
     def _completed(self, known: Sections) -> Contract:
-        tool = known.document["tool_id"]
-        working_directory = os.getcwd() if self._temporary is None else str(self.settings.root)
         return completed(
             known,
-            Fill(
-                execution_id=new_id(),
-                requested_at=self.rooms.clock(),
-                requested_by=f"user:{self.settings.login}",
-                purpose=f"actum exec {tool}",
-                working_directory=working_directory,
-            ),
+            execution_id=new_id(),
+            requested_at=self.rooms.clock(),
+            requested_by=self._asker,
+            purpose=f"actum exec {known.tool_id}",
+            working_directory=os.getcwd() if self._temporary is None else str(self.settings.root),
         )
 
     @cached_property
@@ -484,7 +503,10 @@ class Runtime:
 
     def _look_after(self) -> None:
         """What a request does for those to come."""
-        self.warm_up()
+        if not self._warm:
+            # Once: from then on the runner itself sees to it that its spawner lives.
+            self._warm = True
+            self.warm_up()
         if time.monotonic() - self._swept > _SWEEP_EVERY_S:
             self.sweep()
 

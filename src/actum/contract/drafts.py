@@ -34,13 +34,13 @@ class Drafts:
         found = self._kept.get(key)
         if found is None:
             found = sections(parse_contract(document))
-            if len(key) <= _MOST_BYTES and _is_flat(found.document["inputs"]):
+            if len(key) <= _MOST_BYTES and is_shareable(found):
                 if len(self._kept) >= _MOST:
                     self._kept.clear()
                 self._kept[key] = found
         return found
 
 
-def _is_flat(inputs: Mapping[str, Any]) -> bool:
-    given = inputs.get("parameters", {}).values()
-    return not any(isinstance(each, (dict, list)) for each in given)
+def is_shareable(found: Sections) -> bool:
+    """Whether two contracts that were made of it would have nothing in common that can change."""
+    return not any(isinstance(each, (dict, list)) for each in found.parameters.values())

@@ -64,7 +64,11 @@ class Account:
     """One execution, from its first stage to its seal."""
 
     def __init__(
-        self, contract: Contract, rooms: Rooms, trace_id: str, parent_receipt: str | None = None
+        self,
+        contract: Contract,
+        rooms: Rooms,
+        trace_id: str | None = None,
+        parent_receipt: str | None = None,
     ) -> None:
         self.rooms = rooms
         self.contract = contract
@@ -86,13 +90,13 @@ class Account:
         #: What equal requests have in common, for whoever remembers something of this one.
         self.request = request_key(contract)
         whole, identity, asked = digests(contract, self.request)
-        receipt_id, evidence_id = new_ids(2)
+        receipt_id, evidence_id, drawn = new_ids(3)
         #: The fields of an `Intent`; it is made when somebody needs all of them together.
         self._known: dict[str, Any] = {
             "contract": contract,
             "contract_sha256": whole,
             "identity_sha256": identity,
-            "trace_id": trace_id,
+            "trace_id": trace_id or drawn,
             "session": self.session,
             "input_digest": asked,
             "started_at": rooms.clock(),

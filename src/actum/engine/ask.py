@@ -7,15 +7,18 @@ recorded like any other.
 from __future__ import annotations
 
 import base64
+import marshal
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from actum.contract.complete import Sections
+from actum.contract.drafts import is_shareable
 from actum.contract.model import Json
 from actum.errors import ContractInvalid, Problem, Refused
 from actum.registry.model import AdapterStatus
 from actum.registry.registry import Recalled, Registry
-from actum.value import field, value
+from actum.value import field, fields, value
 
 _DURATION = re.compile(r"(\d+)(ms|s|m)?")
 _SIZE = re.compile(r"(\d+)([MG]i?B?)?", re.IGNORECASE)
@@ -40,6 +43,50 @@ class Ask:
     requested_by: str | None = None
     adapter_id: str | None = None
     set: Mapping[str, Json] = field(default_factory=dict)
+
+
+class Asked:
+    """What was asked in the same words lately, and what they meant. Shared by threads.
+
+    Words are the same if Python itself writes them as the same plain data, types and all. Besides
+    them, only what the registry recalls of the tool decides what they mean, so that has to be the
+    very object it was: with another tools.lock, or too much later, it is another one.
+    """
+
+    def __init__(
+        self, registry: Registry, parse: Callable[[Mapping[str, Any]], Sections], most: int = 256
+    ) -> None:
+        self._registry = registry
+        self._parse = parse
+        self._most = most
+        self._kept: dict[bytes, tuple[Recalled, Sections]] = {}
+
+    def sections(self, *words: Any) -> Sections:
+        """What an `Ask` of these contents means; raises as the parser does."""
+        try:
+            key = marshal.dumps(words, 2)
+        except ValueError:
+            return self._meant(words)
+        name, _, operation = words[_TOOL].partition(":")
+        recalled = self._registry.recall(name, words[_ADAPTER], operation)
+        known = self._kept.get(key)
+        if known is not None and known[0] is recalled:
+            return known[1]
+        found = self._meant(words)
+        if recalled is not None and len(key) <= _MOST_BYTES and is_shareable(found):
+            if len(self._kept) >= self._most:
+                self._kept.clear()
+            self._kept[key] = recalled, found
+        return found
+
+    def _meant(self, words: tuple[Any, ...]) -> Sections:
+        ask = Ask(**dict(zip(_WORDS, words, strict=True)))
+        return self._parse(contract_document(ask, self._registry))
+
+
+_WORDS = tuple(each.name for each in fields(Ask))
+_TOOL, _ADAPTER = _WORDS.index("tool"), _WORDS.index("adapter_id")
+_MOST_BYTES = 16_384
 
 
 def contract_document(ask: Ask, registry: Registry) -> dict[str, Any]:

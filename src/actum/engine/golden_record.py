@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from actum.contract.ids import new_id
 from actum.contract.model import Contract, Determinism, StreamMode
 from actum.engine.account import Account
 from actum.engine.determinism import Verified
@@ -34,7 +33,7 @@ def record(
     """(the run, what was kept of it); nothing is kept of a run that did not succeed."""
     captured = changed(contract.outputs, stdout=StreamMode.CAPTURED, stderr=StreamMode.CAPTURED)
     contract = changed(contract, outputs=captured, determinism=Determinism.D2)
-    account = Account(contract, rooms, new_id())
+    account = Account(contract, rooms)
     prepare(contract, rooms, account)
     tool, adapter = account.intent.tool, account.intent.adapter
     assert tool is not None and adapter is not None  # noqa: S101 -- prepared

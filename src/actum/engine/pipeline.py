@@ -11,11 +11,11 @@ no result is handed out before its receipt is.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 
 from actum.adapters.kinds import build_call
 from actum.capture.model import Capture, Enforced
 from actum.contract.call import Call, Check, EffectivePolicy
-from actum.contract.ids import new_id
 from actum.contract.model import Contract, Determinism
 from actum.contract.wire import request_key
 from actum.engine import plan as planning
@@ -58,10 +58,16 @@ def execute(
     `is_new`: its id was drawn for it a moment ago, so that nobody can have asked for it before.
     """
     turn = turn or Queueing(rooms.places, cancel, rooms.wait_s)
-    account = Account(contract, rooms, trace_id or new_id(), parent_receipt)
+    account = Account(contract, rooms, trace_id, parent_receipt)
+
+    def compiled(made: Contract) -> Result:
+        """An adapter that has to be compiled first is, by an execution of its own."""
+        shared = Sharing() if turn.holds else None
+        trace_id = account.intent.trace_id
+        return execute(made, rooms, cancel=cancel, trace_id=trace_id, turn=shared)
 
     def made_ready(asked: Contract) -> Ready:
-        return prepare(asked, rooms, account, _compiling(account, rooms, cancel, turn))
+        return prepare(asked, rooms, account, compiled)
 
     def run(ready: Ready) -> Capture:
         if account.find_cached(ready.plan):
@@ -113,7 +119,7 @@ def execute(
 
 def forecast(contract: Contract, rooms: Rooms) -> Forecast:
     """Everything up to the start, and nothing of it recorded: would this run, and held by what?"""
-    account = Account(contract, rooms, new_id())
+    account = Account(contract, rooms)
     refusal = None
     try:
         prepare(contract, rooms, account, None)
@@ -126,17 +132,6 @@ def forecast(contract: Contract, rooms: Rooms) -> Forecast:
         checks=account.intent.checks,
         enforcement=account.intent.foreseen,
     )
-
-
-def _compiling(account: Account, rooms: Rooms, cancel: Cancel | None, turn: Turn) -> Carry:
-    """How an adapter that has to be compiled first is: by an execution of its own."""
-
-    def carry(contract: Contract) -> Result:
-        shared = Sharing() if turn.holds else None
-        trace_id = account.intent.trace_id
-        return execute(contract, rooms, cancel=cancel, trace_id=trace_id, turn=shared)
-
-    return carry
 
 
 def prepare(
@@ -153,7 +148,9 @@ def prepare(
     `granted` is what people have decided about a call that this one serves.
     """
     account.stage = Stage.REGISTRY
-    entry = rooms.registry.entry(contract.tool_id, contract.adapter_id, task=_task(contract))
+    inputs = contract.inputs
+    task = _task(inputs.command, tuple(inputs.parameters))
+    entry = rooms.registry.entry(contract.tool_id, contract.adapter_id, task=task)
     tool, adapter = entry.tool_ref, entry.adapter_ref
     account.know(tool=tool, adapter=adapter)
     entry = with_program(contract, entry, rooms, carry)
@@ -239,6 +236,7 @@ class Forecast:
     enforcement: tuple[Enforced, ...]
 
 
-def _task(contract: Contract) -> Task:
+@lru_cache(maxsize=256)
+def _task(command: str, parameters: tuple[str, ...]) -> Task:
     """What the adapter must be able to do, if the contract leaves its choice to the registry."""
-    return Task(operation=contract.inputs.command, parameters=tuple(contract.inputs.parameters))
+    return Task(operation=command, parameters=parameters)

@@ -50,8 +50,8 @@ _MEMORY_MB, _TIMEOUT_S = 2_048, 300
 
 def with_program(contract: Contract, entry: Entry, rooms: Rooms, carry: Carry | None) -> Entry:
     """The entry with its program, which is compiled now if it is not there."""
-    language = entry.adapter.interface.get("language", "")
-    if entry.adapter.kind is not AdapterKind.SDK or language not in LANGUAGES:
+    adapter = entry.adapter
+    if adapter.kind is not AdapterKind.SDK or adapter.interface.get("language") not in LANGUAGES:
         return entry
     if contract.inputs.command == COMPILE:
         # What comes out is a program and no answer of a function.

@@ -13,7 +13,6 @@ from typing import TypeVar
 from actum.adapters.kinds import build_call
 from actum.capture.model import Capture
 from actum.contract.call import Call
-from actum.contract.ids import new_id
 from actum.contract.limits import IDLE_S
 from actum.contract.model import Contract, Json
 from actum.engine.account import Account
@@ -76,7 +75,7 @@ def open_server(
     idle_s: float = IDLE_S,
 ) -> Server:
     """Start what `contract` asks for and keep it. A refusal is sealed, and raised as well."""
-    account = Account(contract, rooms, trace_id or new_id(), parent_receipt)
+    account = Account(contract, rooms, trace_id, parent_receipt)
 
     def start() -> Server:
         ready = prepare(contract, rooms, account, build=build, granted=granted)

@@ -103,7 +103,7 @@ class SnapshotCache:
 
     def read(self, folder: Path) -> Snapshot:
         kept = self._kept.get(folder)
-        if kept is not None and _hold(kept[0]):
+        if kept is not None and hold(kept[0]):
             return kept[1]
         # The clock comes first: a later change is stamped no earlier than this.
         tick = file_clock_ns()
@@ -113,10 +113,11 @@ class SnapshotCache:
             self._kept[folder] = (stamps, snapshot)
         return snapshot
 
-    def holds(self, snapshot: Snapshot) -> bool:
-        """Whether `read` would give this very snapshot now."""
+    def stamps(self, snapshot: Snapshot) -> tuple[Stamp, ...] | None:
+        """What `hold` can tell by whether `read` would give this very snapshot; ``None``: it would
+        not."""
         kept = self._kept.get(snapshot.folder)
-        return kept is not None and kept[1] is snapshot and _hold(kept[0])
+        return kept[0] if kept is not None and kept[1] is snapshot else None
 
 
 def _stamps(folder: Path) -> tuple[Stamp, ...]:
@@ -135,7 +136,8 @@ def _stamps(folder: Path) -> tuple[Stamp, ...]:
     )
 
 
-def _hold(stamps: tuple[Stamp, ...]) -> bool:
+def hold(stamps: tuple[Stamp, ...]) -> bool:
+    """Whether nothing of what was stamped has changed."""
     try:
         for path, device, inode, mode, size, mtime_ns, ctime_ns in stamps:
             s = os.lstat(path)

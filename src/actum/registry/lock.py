@@ -76,7 +76,7 @@ def lock_bytes(root: Path) -> bytes | None:
     return content
 
 
-def lock_stamp(root: Path) -> tuple[int, ...] | None:
+def lock_stamp(root: Path | str) -> tuple[int, ...] | None:
     """What changes whenever the file does, its ctime last; ``None`` if there is none."""
     try:
         found = os.stat(f"{root}/{FILE_NAME}")

@@ -9,12 +9,18 @@ by where it leads, a file by the first three, mode and size, and a ctime cannot 
 changed in the very clock tick in which it was looked at could change again and keep its ctime; then
 `lasting` is false. Not seen: a store through a shared mapping that was made before the look, which
 the kernel need not date anew. It takes somebody who may write that very file.
+
+Names that lie in one folder are not asked for one by one while the folder itself is the same: its
+times change whenever a name in it comes, goes or is replaced (POSIX), and what a name stands for
+does not turn into a link by itself. That holds on file systems that keep their own times on a
+device, and once they are older than the coarsest of them can tell (`_COARSEST_NS`).
 """
 
 from __future__ import annotations
 
 import os
 import stat
+import time
 
 from actum.registry.digest import file_clock_ns
 
@@ -24,11 +30,24 @@ _MOST_LINKS = 40
 #: Of a directory its content is left out: that something was written into it says nothing.
 Known = tuple[int, ...]
 
+#: File times that are this old cannot be those of a later change, too: FAT counts in two seconds.
+_COARSEST_NS = 2_500_000_000
+
 
 class Looks:
     """Everything that was asked of the file system, with the answers."""
 
-    __slots__ = ("_absent", "_files", "_links", "_may", "_plain", "_real", "_tick", "lasting")
+    __slots__ = (
+        "_absent",
+        "_again",
+        "_files",
+        "_links",
+        "_may",
+        "_plain",
+        "_real",
+        "_tick",
+        "lasting",
+    )
 
     def __init__(self) -> None:
         # The clock comes first: a later change is stamped no earlier than this.
@@ -39,6 +58,7 @@ class Looks:
         self._absent: set[str] = set()
         self._files: dict[str, Known] = {}
         self._may: dict[tuple[str, int, bool], bool] = {}
+        self._again: tuple[tuple[_Again, ...], tuple[str, ...]] | None = None
         self.lasting = True  #: whether `hold` can tell
 
     def real(self, path: str) -> str:
@@ -83,6 +103,7 @@ class Looks:
             return None
         known = self._links.get(path)
         if known is None:
+            self._again = None
             try:
                 status = os.lstat(path)
             except OSError:
@@ -102,6 +123,7 @@ class Looks:
         except OSError:
             self.lasting = False  # nothing that was refused for it is kept
             raise
+        self._again = None
         self._files[path] = _file(status)
         if not stat.S_ISDIR(status.st_mode):
             self._settle(status)
@@ -119,25 +141,110 @@ class Looks:
 
     def hold(self) -> bool:
         """Whether every answer would be the same now."""
+        again = self._again
+        if again is None:
+            again = self._again = self._to_ask()
         try:
-            for path, mode in self._plain.items():
-                if os.lstat(path).st_mode != mode:
+            for each in again[0]:
+                status = os.lstat(each.path)
+                if each.mode is not None and status.st_mode != each.mode:
+                    return False
+                if each.file is not None and _file(status) != each.file:
+                    return False
+                if each.inside is not None and not each.inside.hold(status):
                     return False
             for path, (link, target) in self._links.items():
                 # Those of /proc lead elsewhere and stay the same link: `/proc/self/cwd`.
                 if _link(os.lstat(path)) != link or os.readlink(path) != target:
                     return False
             for path, file in self._files.items():
-                if _file(os.stat(path)) != file:
+                if path not in self._plain and _file(os.stat(path)) != file:
                     return False
         except OSError:
             return False
-        for path in self._absent:
+        for path in again[1]:
             if os.access(path, os.F_OK, follow_symlinks=False):
                 return False
         for (path, mode, effective_ids), found in self._may.items():
             if os.access(path, mode, effective_ids=effective_ids) is not found:
                 return False
+        return True
+
+    def _to_ask(self) -> tuple[tuple[_Again, ...], tuple[str, ...]]:
+        """One look for each path that has to be looked at; and what must not be there."""
+        folders: dict[str, _Inside] = {}
+        alone, absent = dict(self._plain), set(self._absent)
+        for path in (*self._plain, *self._absent):
+            folder = path.rpartition("/")[0] or "/"
+            if folder == "/" or stat.S_ISDIR(self._plain.get(folder, 0)):
+                folders.setdefault(folder, _Inside()).add(path, self._plain.get(path))
+        worth = {folder: inside for folder, inside in folders.items() if inside.is_worth_it}
+        for inside in worth.values():
+            for path, _mode in inside.plain:
+                del alone[path]
+            absent.difference_update(inside.absent)
+        files = {path: file for path, file in self._files.items() if path in self._plain}
+        looks = tuple(
+            _Again(path, alone.get(path), files.get(path), worth.get(path))
+            for path in {**alone, **files, **worth}
+        )
+        return looks, tuple(absent)
+
+
+class _Again:
+    """What one look at a path is to confirm."""
+
+    __slots__ = ("file", "inside", "mode", "path")
+
+    def __init__(
+        self, path: str, mode: int | None, file: Known | None, inside: _Inside | None
+    ) -> None:
+        self.path = path
+        self.mode = mode
+        self.file = file
+        self.inside = inside
+
+
+class _Inside:
+    """Names in one folder that were looked at: those that are no links, and those not there."""
+
+    __slots__ = ("absent", "plain", "stamp")
+
+    def __init__(self) -> None:
+        self.plain: list[tuple[str, int]] = []
+        self.absent: list[str] = []
+        self.stamp: Known | None = None  #: of the folder, when each of them was the same
+
+    def add(self, path: str, mode: int | None) -> None:
+        if mode is None:
+            self.absent.append(path)
+        else:
+            self.plain.append((path, mode))
+
+    @property
+    def is_worth_it(self) -> bool:
+        """One look at the folder instead of several, or instead of one that is made anyway."""
+        return bool(self.absent) or len(self.plain) > 1
+
+    def hold(self, folder: os.stat_result) -> bool:
+        stamp = (
+            folder.st_dev,
+            folder.st_ino,
+            folder.st_mode,
+            folder.st_mtime_ns,
+            folder.st_ctime_ns,
+        )
+        if stamp == self.stamp:
+            return True
+        # The folder was looked at first: what changes from here on changes its times.
+        for path, mode in self.plain:
+            if os.lstat(path).st_mode != mode:
+                return False
+        for path in self.absent:
+            if os.access(path, os.F_OK, follow_symlinks=False):
+                return False
+        settled = max(folder.st_mtime_ns, folder.st_ctime_ns) < time.time_ns() - _COARSEST_NS
+        self.stamp = stamp if settled and os.major(folder.st_dev) else None
         return True
 
 

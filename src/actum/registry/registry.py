@@ -16,7 +16,14 @@ from typing import Any
 
 from actum.contract.call import Executable
 from actum.errors import ContractInvalid, Problem, Refused
-from actum.registry.digest import Snapshot, SnapshotCache, changed_files, file_clock_ns
+from actum.registry.digest import (
+    Snapshot,
+    SnapshotCache,
+    Stamp,
+    changed_files,
+    file_clock_ns,
+    hold,
+)
 from actum.registry.disclosure import summary
 from actum.registry.executable import MINIMAL_PATH, Executables
 from actum.registry.kept import Card, Kept, ToolCard
@@ -46,7 +53,8 @@ class _Found:
     """An entry that was given out, and what it rests on."""
 
     entry: Entry
-    snapshot: Snapshot
+    lock: Lock
+    stamps: tuple[Stamp, ...]  #: of its folder
     at: float
 
 
@@ -75,6 +83,7 @@ class Registry:
         kept: Kept | None = None,
     ) -> None:
         self.root = root
+        self._root = str(root)
         self.kept = kept or Kept()
         self.loaded: Counter[int] = Counter()  #: level of disclosure -> times it was loaded
         self._full: dict[str, tuple[Mapping[str, Any], Adapter]] = {}
@@ -176,16 +185,16 @@ class Registry:
     def lock(self) -> Lock:
         """The pins in force; refused unless a trusted key signed them."""
         read = self._lock_read
-        if read is not None and read.stamp is not None and read.stamp == lock_stamp(self.root):
+        if read is not None and read.stamp is not None and read.stamp == lock_stamp(self._root):
             return read.lock
         # The clock comes first: a later change is stamped no earlier than this.
         tick = file_clock_ns()
-        stamp = lock_stamp(self.root)
+        stamp = lock_stamp(self._root)
         content = lock_bytes(self.root)
         same = read is not None and read.content == content
         lock = read.lock if read is not None and same else parse_lock(content, self._trusted)
         # Changed in this very tick, it could change again and keep its times.
-        settled = stamp is not None and stamp[-1] < tick and lock_stamp(self.root) == stamp
+        settled = stamp is not None and stamp[-1] < tick and lock_stamp(self._root) == stamp
         self._lock_read = _LockRead(content, lock, stamp if settled else None)
         return lock
 
@@ -195,10 +204,11 @@ class Registry:
         Without `adapter_id` it is the only active adapter; of several, the only one that serves
         `task`. Experimental and deprecated adapters are used only by explicit id.
         """
-        known = self._entries.get((tool, adapter_id, task.operation, task.parameters))
-        if known is not None and self._stands(tool, known):
+        key = (tool, adapter_id, task.operation, task.parameters)
+        known = self._entries.get(key)
+        if known is not None and self._stands(known):
             return known.entry
-        pin, folder = self._pinned(tool)
+        lock, pin, folder = self._pinned(tool)
         snapshot = self._snapshots.read(folder)
         _unchanged(pin, snapshot)
         spec = self._spec(snapshot)
@@ -222,20 +232,17 @@ class Registry:
                 remedy=_approve(pin.tool_id),
             )
         entry = Entry(tool=spec, adapter=adapter, pin=pin)
-        if len(self._entries) >= _MOST_ENTRIES:
-            self._entries.clear()
-        key = (tool, adapter_id, task.operation, task.parameters)
-        self._entries[key] = _Found(entry, snapshot, self.kept.now())
+        stamps = self._snapshots.stamps(snapshot)
+        if stamps is not None:
+            if len(self._entries) >= _MOST_ENTRIES:
+                self._entries.clear()
+            self._entries[key] = _Found(entry, lock, stamps, self.kept.now())
         return entry
 
-    def _stands(self, tool: str, known: _Found) -> bool:
-        """Whether `known` would be found again: the pin is the very one that trusted keys signed,
-        the folder is as it was down to every stamp, and nothing kept of it is too old."""
-        return (
-            self.lock().pin(tool) is known.entry.pin
-            and self._snapshots.holds(known.snapshot)
-            and self.kept.lasts(known.at)
-        )
+    def _stands(self, known: _Found) -> bool:
+        """Whether `known` would be found again: the pins are the very ones that trusted keys
+        signed, the folder is as it was down to every stamp, and nothing kept of it is too old."""
+        return self.lock() is known.lock and hold(known.stamps) and self.kept.lasts(known.at)
 
     def listed(self) -> Iterator[ToolCard]:
         """Level 0 of every tool that is pinned and active, in the order of their ids.
@@ -312,7 +319,7 @@ class Registry:
                 self._loaded[snapshot.folder] = known
         return known[1]
 
-    def _pinned(self, tool: str) -> tuple[Pin, Path]:
+    def _pinned(self, tool: str) -> tuple[Lock, Pin, Path]:
         try:
             lock = self.lock()
         except Refused:
@@ -329,7 +336,7 @@ class Registry:
         folder = self._folder_of(pin.name)
         if not os.path.isdir(folder):
             raise self._unknown(tool)
-        return pin, folder
+        return lock, pin, folder
 
     def _folder_of(self, name: str) -> Path:
         # One object per folder: joining and hashing paths was a tenth of a look-up.

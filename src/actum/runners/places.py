@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from enum import Enum, auto
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, Self
 
 from actum.errors import Refused
 from actum.runners.base import Cancel
@@ -162,18 +162,22 @@ class Queueing:
         self._places = places
         self._cancel = cancel
         self._wait_s = wait_s
+        self._caller = ""
         self.holds = False
 
-    @contextmanager
-    def place(self, contract: Contract) -> Iterator[Got]:
-        got = self._take(contract.metadata.requested_by)
+    def place(self, contract: Contract) -> Self:
+        self._caller = contract.metadata.requested_by
+        return self
+
+    def __enter__(self) -> Got:
+        got = self._take(self._caller)
         self.holds = got is not Got.CANCELLED
-        try:
-            yield got
-        finally:
-            if self.holds:
-                self.holds = False
-                self._places.give_back()
+        return got
+
+    def __exit__(self, *_: object) -> None:
+        if self.holds:
+            self.holds = False
+            self._places.give_back()
 
     def _take(self, caller: str) -> Got:
         cancel = self._cancel

@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 
 from actum.contract import drafts as module
-from actum.contract.complete import Fill, complete, completed
+from actum.contract.complete import Fill, Sections, complete
+from actum.contract.complete import completed as completed_by_name
 from actum.contract.drafts import Drafts
+from actum.contract.model import Contract
 from actum.contract.parse import Draft, parse_contract, timestamp
 from actum.errors import ContractInvalid
-from actum.value import replace
+from actum.value import plain, replace
 
 
 @pytest.fixture
@@ -41,6 +43,10 @@ def fill(name: str = "one") -> Fill:
         purpose="p",
         working_directory="/w",
     )
+
+
+def completed(known: Sections, filled: Fill) -> Contract:
+    return completed_by_name(known, **plain(filled))
 
 
 FULL = document(

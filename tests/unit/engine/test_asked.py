@@ -1,0 +1,139 @@
+"""The same words are parsed once, for as long as the tool is called and spoken to the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from actum import Runtime
+from actum.contract import drafts
+from actum.engine import ask as module
+from actum.errors import ContractInvalid
+from actum.registry.change import approve
+from actum.store.keys import Keyring
+
+from .project import Project
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return Project(tmp_path)
+
+
+@pytest.fixture
+def runtime(project: Project) -> Iterator[Runtime]:
+    with project.open() as opened:
+        yield opened
+
+
+@pytest.fixture
+def meant(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Whatever had to be put into the words of a contract."""
+    seen: list[Any] = []
+    original = module.contract_document
+
+    def contract_document(ask: Any, registry: Any) -> Any:
+        seen.append(ask)
+        return original(ask, registry)
+
+    monkeypatch.setattr(module, "contract_document", contract_document)
+    return seen
+
+
+def test_the_same_words_are_put_into_a_contract_once(runtime: Runtime, meant: list[Any]) -> None:
+    runtime.exec("shell", "a", stdin=b"x", env={"LANG": "C"}, timeout="5s")  # the registry learns
+    first, second = (
+        runtime.exec("shell", "a", stdin=b"x", env={"LANG": "C"}, timeout="5s") for _ in range(2)
+    )
+    assert len(meant) <= 2
+    count = len(meant)
+    third = runtime.exec("shell", "a", stdin=b"x", env={"LANG": "C"}, timeout="5s")
+    assert len(meant) == count
+    assert len({each.execution_id for each in (first, second, third)}) == 3
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"stdin": b"x"}, {"stdin": "x"}),
+        ({"parameters": {"n": 1}}, {"parameters": {"n": True}}),
+        ({"parameters": {"n": 1}}, {"parameters": {"n": 1.0}}),
+        ({"env": {"A": "b"}}, {"set": {"A": "b"}}),
+        ({"timeout": "5s"}, {"memory": "5s"}),
+        ({"purpose": "a"}, {"requested_by": "a"}),
+        ({"secrets": ["A"]}, {"secrets": {"A": "env"}}),
+    ],
+    ids=str,
+)
+def test_other_words_are_others(
+    runtime: Runtime, meant: list[Any], one: dict[str, Any], other: dict[str, Any]
+) -> None:
+    for words in (one, one, other):
+        try:
+            runtime.exec("shell", **words)
+        except ContractInvalid:
+            continue
+    assert repr(meant[-1]) != repr(meant[0])
+    for name, content in other.items():
+        assert repr(getattr(meant[-1], name)) == repr(content)
+
+
+def test_what_can_change_is_in_no_two_contracts(runtime: Runtime, project: Project) -> None:
+    asked = runtime._asked
+    words: list[Any] = [getattr(module.Ask(tool="shell"), name) for name in module._WORDS]
+    words[module._WORDS.index("parameters")] = {"list": ["a"]}
+    one = runtime._completed(asked.sections(*words))
+    changed: Any = one.inputs.parameters["list"]
+    changed.append("b")
+    two = runtime._completed(asked.sections(*words))
+    assert two.inputs.parameters == {"list": ["a"]}
+    words[module._WORDS.index("parameters")] = {"flat": "a"}
+    flat = [runtime._completed(asked.sections(*words)) for _ in range(2)]
+    mapping: Any = flat[0].inputs.parameters
+    mapping["more"] = "x"
+    assert runtime._completed(asked.sections(*words)).inputs.parameters == {"flat": "a"}
+    assert drafts.is_shareable(asked.sections(*words))
+
+
+def test_another_lock_means_the_words_anew(
+    runtime: Runtime, project: Project, meant: list[Any]
+) -> None:
+    for _ in range(3):
+        assert runtime.exec("shell", cwd=project.work).ok
+    count = len(meant)
+    assert runtime.exec("shell", cwd=project.work).ok
+    assert len(meant) == count
+    keyring = Keyring.open(project.root / ".actum")
+    approve(project.root, keyring, "shell", by="user:maker", evidence="test", date="2026-11-15")
+    assert runtime.exec("shell", cwd=project.work).ok
+    assert len(meant) == count + 1
+
+
+def test_malformed_words_are_put_on_record_each_time(runtime: Runtime) -> None:
+    def recorded() -> int:
+        row = runtime.database.row("SELECT count(*) FROM audit")
+        return int(row[0])
+
+    for _ in range(2):
+        before = recorded()
+        with pytest.raises(ContractInvalid):
+            runtime.exec("shell", set={"sandbox.memory_mb": "much"})
+        assert recorded() == before + 1
+
+
+def test_few_are_kept(runtime: Runtime) -> None:
+    few = module.Asked(runtime.rooms.registry, runtime._parsed, most=3)
+    runtime.exec("shell")
+    words: list[Any] = [getattr(module.Ask(tool="shell"), name) for name in module._WORDS]
+    at = module._WORDS.index("stdin")
+    for number in range(10):
+        words[at] = str(number)
+        few.sections(*words)
+        assert len(few._kept) <= 3
+    few._kept.clear()
+    words[at] = "x" * 100_000
+    assert few.sections(*words).stdin == b"x" * 100_000
+    assert not few._kept
