@@ -8,7 +8,6 @@ choice, no change of permissions, no memory of earlier plans.
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
 from operator import attrgetter
@@ -124,8 +123,8 @@ class LocalRunner:
         self._host: probe.Host | None = None
         self._known: dict[str, _Known] = {}  #: by the digest of the call
         self._equipped = False
-        #: Until the record is closed, and whose record that is: nobody does what others wait for.
-        self._later: deque[tuple[int, Callable[[], None]]] = deque()
+        #: Until the record is closed, by the thread that does so: nobody waits for another's tool.
+        self._later: dict[int, list[Callable[[], None]]] = {}
         self._guard = threading.Lock()
 
     @property
@@ -171,24 +170,18 @@ class LocalRunner:
             if permit is not None:
                 permit()  # an invocation that was received and cancelled is on record too
             return never_started(plan, self.kind, emit, order.known.foreseen)
-        if self._later:
-            self.rest()  # whoever asked for the last one said nothing
+        self.rest()  # if whoever asked for the last one did not say it
         try:
             return self._carry_out(order, emit, on_output, cancel, permit)
         finally:
-            self._later.append((threading.get_ident(), partial(self._refill, order)))
+            self._do_later(partial(self._refill, order))
 
-    def rest(self, *, of_all: bool = False) -> None:
-        thread = threading.get_ident()
-        for _ in range(len(self._later)):
-            try:
-                whose, due = self._later.popleft()
-            except IndexError:
-                return
-            if whose == thread or of_all:
-                due()
-            else:
-                self._later.append((whose, due))
+    def _do_later(self, due: Callable[[], None]) -> None:
+        self._later.setdefault(threading.get_ident(), []).append(due)
+
+    def rest(self) -> None:
+        for due in self._later.pop(threading.get_ident(), ()):
+            due()
 
     def _order(self, plan: Plan) -> _Order:
         """Refusals come before the first event: what cannot be held is not received."""
@@ -369,7 +362,7 @@ class LocalRunner:
         if duplex is not None:
             clearing.end()
         else:
-            self._later.append((threading.get_ident(), clearing.end))
+            self._do_later(clearing.end)
         return replace(capture, clearing=clearing.found)
 
     def _sandbox(
@@ -410,7 +403,9 @@ class LocalRunner:
         return self._spawner.launch(request, owner, stdin)
 
     def close(self) -> None:
-        self.rest(of_all=True)
+        while self._later:
+            for due in self._later.popitem()[1]:
+                due()
         if self._warm is not None:
             self._warm.close()
         self._spawner.close()
