@@ -35,7 +35,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE))
+sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 import injector  # noqa: E402
 import points  # noqa: E402
@@ -44,6 +44,8 @@ from actum import Runtime, kernel  # noqa: E402
 from actum.errors import ActumError  # noqa: E402
 from actum.sandbox import cgroup_v1, cgroup_v2, host  # noqa: E402
 from actum.sandbox.cgroup import Layout  # noqa: E402
+from actum.store.keys import Keyring  # noqa: E402
+from common.journals import lying  # noqa: E402
 
 _SUBREAPER = 36
 _PRIVATE = 1 << 18  # MS_PRIVATE
@@ -94,9 +96,18 @@ class House:
             rows = connection.execute(
                 "SELECT e.execution_id, e.state, e.outcome, r.envelope FROM executions e"
                 " LEFT JOIN receipts r ON r.receipt_id = e.receipt_id"
-                " UNION ALL SELECT execution_id, state, outcome, envelope FROM unfiled"
             )
-            return {row[0]: [row[1], row[2], _reasons(row[3])] for row in rows}
+            found = {row[0]: [row[1], row[2], _reasons(row[3])] for row in rows}
+            (filed,) = connection.execute("SELECT coalesce(max(seq), 0) FROM audit").fetchone()
+        home = self.project / ".actum"
+        for frame in lying(home, Keyring.open(home).signer):
+            if frame.last > filed:
+                found |= {row["execution_id"]: ["PENDING", None, []] for row in frame.started}
+                found |= {
+                    row["execution_id"]: ["FINAL", row["outcome"], _reasons(row["envelope"])]
+                    for row in frame.ended
+                }
+        return found
 
 
 def _reasons(envelope: str | None) -> list[str]:

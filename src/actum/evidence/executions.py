@@ -118,16 +118,17 @@ class Opening:
 def require_startable(cursor: sqlite3.Cursor, intent: Intent) -> None:
     """Of two that start one id at once, the second is refused here."""
     found = _found(cursor, intent.execution_id)
-    if found and found.may_have_run:
-        raise started_already(intent)
+    require_unstarted((found.outcome,) if found else None, intent)
 
 
-def started_already(intent: Intent) -> Refused:
-    return Refused(
-        "EXECUTION_ID_REUSED",
-        f"execution_id: {intent.execution_id} has been started already.",
-        remedy="Ask for its result, or use a new execution_id.",
-    )
+def require_unstarted(found: tuple[str | None] | None, intent: Intent) -> None:
+    """The same, of what `Entry.outcome_of` says of the id."""
+    if found is not None and _Found(Outcome(found[0]) if found[0] else None).may_have_run:
+        raise Refused(
+            "EXECUTION_ID_REUSED",
+            f"execution_id: {intent.execution_id} has been started already.",
+            remedy="Ask for its result, or use a new execution_id.",
+        )
 
 
 def require_open(cursor: sqlite3.Cursor, intent: Intent) -> None:
@@ -219,7 +220,7 @@ VALUES (:execution_id, :identity_sha256, :contract_sha256, :trace_id, :session, 
 {REPLACING}"""  # noqa: S608 -- all of it is ours
 
 
-def started_columns(intent: Intent) -> dict[str, str | None]:
+def started_columns(intent: Intent) -> dict[str, str]:
     """What a row says of the start, by column."""
     return {
         "execution_id": intent.execution_id,
@@ -228,7 +229,7 @@ def started_columns(intent: Intent) -> dict[str, str | None]:
         "trace_id": intent.trace_id,
         "session": intent.session,
         # As in the receipt, which will be held against this row.
-        "tool_id": intent.tool.tool_id if intent.tool else closed(intent.contract.tool_id),
+        "tool_id": intent.tool.tool_id if intent.tool else closed(intent.contract.tool_id) or "",
         "started_at": rfc3339(intent.started_at),
     }
 

@@ -46,7 +46,6 @@ class Opened:
     """Proof that evidence was open before the start: the PENDING audit record, on the disk."""
 
     pending_seq: int
-    laid: int | None = None  #: its row in `unfiled`, if it went there
     draft: Draft | None = field(default=None, repr=False, compare=False)  #: what was written down
 
 

@@ -1,9 +1,11 @@
 """The two durable writes of an execution: before it starts, and when it is over.
 
 `write_ahead` commits the decision and a PENDING record; only then may anything start. `seal`
-commits everything that came of it. Each is one transaction, so an execution costs two syncs and
-is at any instant unknown, open or closed, never in between. What the ledger cannot write it does
-not let happen. Proved by tests/unit/evidence/test_ledger.py.
+commits everything that came of it. Each is one frame of the journal, so an execution costs two
+syncs and is at any instant unknown, open or closed, never in between. What comes with somebody
+else's rows (an approval, a retry), a refusal, and what is too large, is a transaction of the
+database instead. What the ledger cannot write it does not let happen. Proved by
+tests/unit/evidence/test_ledger.py.
 """
 
 from __future__ import annotations
@@ -22,13 +24,14 @@ from actum.evidence.encoding import encoded
 from actum.evidence.executions import (
     Opening,
     close_row,
+    not_open,
     open_row,
     require_open,
     require_startable,
-    started_already,
+    require_unstarted,
 )
 from actum.evidence.facts import ExecutionFacts, Intent, Opened
-from actum.evidence.laid import complete, is_laid, lay_down
+from actum.evidence.laid import ended_part, file_part, started_part
 from actum.evidence.log import Log, Page
 from actum.evidence.receipt import Receipt, encode_statement, joined, sign_receipt
 from actum.evidence.receipts import insert_receipt
@@ -36,7 +39,7 @@ from actum.evidence.record import Redact, ended, insert_record
 from actum.evidence.traces import insert_events, require_fileable
 from actum.store.blobs import BlobStore, insert_small
 from actum.store.database import Database
-from actum.store.filing import MANY, file_away
+from actum.store.filing import MANY
 from actum.store.keys import Signer
 from actum.value import fields
 
@@ -48,7 +51,6 @@ class Ledger:
         self._database = database
         self._blobs = blobs
         self._redact = redact
-        self._laid = 0  #: how many lie unfiled, as far as this process knows
         self.log = Log(database, signer)
         self.log.adopt()
 
@@ -66,24 +68,20 @@ class Ledger:
         self._blobs.prepare()
         begun = draft(intent)
         opening = recovery.opening(begun)
-        if self._laid >= MANY:
-            self._file()
-            self._laid = 0
-        with self.log.page(filed=also is not None) as page:
-            require_startable(page.cursor, intent)
-            page.append(allowed(intent))
-            if also is not None:
+        if also is not None:
+            with self.log.page() as page:
+                require_startable(page.cursor, intent)
+                page.append(allowed(intent))
                 also(page.cursor)
                 return _opened(page, begun, opening)
-            if is_laid(page.cursor, intent.execution_id):
-                raise started_already(intent)
-            seq = page.append(pending(intent, opening.sha256))
-            self._laid = lay_down(page.cursor, intent, opening, seq)
-            return Opened(pending_seq=seq, draft=begun, laid=self._laid)
-
-    def _file(self) -> None:
-        with self._database.transaction():
-            pass  # every transaction begins with filing
+        if self.log.laid() >= MANY:
+            self._database.file()
+        with self.log.entry(signed=False) as entry:
+            require_unstarted(entry.outcome_of(intent.execution_id), intent)
+            entry.append(allowed(intent))
+            seq = entry.append(pending(intent, opening.sha256))
+            entry.start(intent.execution_id, started_part(intent, opening, seq))
+        return Opened(pending_seq=seq, draft=begun)
 
     def another_attempt(
         self, intent: Intent, also: Callable[[sqlite3.Cursor], None] | None = None
@@ -120,29 +118,29 @@ class Ledger:
             events=events,
             predicate=begun.predicate,
         )
-        told = None if answer is None else answer.decode()
-        laid = facts.opened.laid if facts.opened else None
-        with self.log.page(filed=laid is None) as page:
+        room = sum(map(len, small.values())) + 3 * len(statement) + len(record) + len(events)
+        if facts.opened is not None and self.log.takes(room + len(answer or b"")):
+            with self.log.entry() as entry:
+                if entry.outcome_of(facts.execution_id) != (None,):
+                    raise not_open(facts.execution_id)
+                # Signed in here: only now is it certain whose turn it is to sign.
+                receipt = sign_receipt(statement, facts.receipt_id, entry.signer)
+                seq = entry.append(final(facts, receipt.sha256))
+                for blake3, content in small.items():
+                    entry.add(file_part(blake3, content))
+                part = ended_part(
+                    facts, receipt, final_seq=seq, result=answer, record=record, events=events
+                )
+                entry.end(facts.execution_id, facts.outcome.value, part)
+            return receipt
+        with self.log.page() as page:
             cursor = page.cursor
-            # Signed in here: only now is it certain whose turn it is to sign.
             receipt = sign_receipt(statement, facts.receipt_id, page.signer)
             if facts.refused_at is not None and facts.opened is None:
                 page.append(denied(facts))
             final_seq = page.append(final(facts, receipt.sha256))
             insert_small(cursor, small)
-            if laid is not None and complete(
-                cursor,
-                laid,
-                facts,
-                receipt,
-                final_seq=final_seq,
-                result=told,
-                record=record,
-                events=events,
-            ):
-                return receipt
-            file_away(cursor)
-            close_row(cursor, facts, told)
+            close_row(cursor, facts, None if answer is None else answer.decode())
             insert_receipt(
                 cursor,
                 receipt,

@@ -1,9 +1,15 @@
-"""The audit log: a Merkle tree that only grows, and a signed checkpoint at every commit.
+"""The audit log: a Merkle tree that only grows, and signed checkpoints over all of it.
 
 Each record keeps, beside its bytes, the hashes of the subtrees it completes; so adding, the root
-and every proof cost a few reads, however long the log is. A checkpoint is part of the same
-transaction as the records it covers. Nothing is ever added to a log whose end is not the one that
-was signed last: what was changed behind our back is reported, not signed over.
+and every proof cost a few reads, however long the log is. There are two ways to add:
+
+- a `page` is a transaction of the database, with its checkpoint;
+- an `entry` is a frame of the journal (`store.journal`): one write, one sync. One that only says
+  that something is about to start is bound by the frame's MAC until the next checkpoint, which is
+  over it too. What is filed is always under a signed one.
+
+Nothing is ever added to a log whose end is not the one that was signed last: what was changed
+behind our back is reported, not signed over.
 
 This makes changes evident, to whoever has the key's public half. It cannot show that the newest
 records *and* their checkpoints were cut off together: only a checkpoint kept elsewhere can.
@@ -12,40 +18,35 @@ records *and* their checkpoints were cut off together: only a checkpoint kept el
 from __future__ import annotations
 
 import sqlite3
-import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from types import TracebackType
+from typing import Self
 
 from actum.contract.model import Json
 from actum.errors import EvidenceUnavailable, VerificationFailed
 from actum.evidence.audit import adopted
 from actum.evidence.encoding import encoded
-from actum.store import note
+from actum.store import frames, note
 from actum.store.database import Database
+from actum.store.filing import End, Unfit, continued, file_away
+from actum.store.frames import Frame, Part, unpacked
+from actum.store.journal import LARGEST_FRAME, JournalChanged, Mac, Turn
 from actum.store.keys import Keyring, Signer, private_keys, switch_to_next
 from actum.store.merkle import HASH_BYTES, Edge, ReadNode, leaf_hash, read_edge
-from actum.value import value
 
-
-@value(kw_only=False)
-class Head:
-    """Where a log ends, and what it is called."""
-
-    origin: str
-    edge: Edge
-    checkpoints: int = 0  #: how many there are
-    signed: bool = True
+_NOTE_BYTES = 4_096  #: more than a checkpoint has
 
 
 class Page:
     """One transaction's records. They and their checkpoint are committed together."""
 
-    def __init__(self, cursor: sqlite3.Cursor, head: Head, signer: Signer) -> None:
+    def __init__(self, cursor: sqlite3.Cursor, end: End, signer: Signer) -> None:
         self.cursor = cursor
         self.signer = signer  #: whoever signs anything in this transaction
-        self._before = head
-        self._edge = head.edge
+        self._before = end
+        self._edge = end.edge
         self._heir: Signer | None = None
 
     def append(self, document: dict[str, Json]) -> int:
@@ -62,41 +63,181 @@ class Page:
         """Both keys sign this page's checkpoint; the next page is the heir's."""
         self._heir = heir
 
-    def sign(self) -> tuple[Head, Signer]:
+    def sign(self) -> tuple[End, Signer]:
         """Write the checkpoint; returns where the log ends now and who signs the next page."""
-        head = Head(self._before.origin, self._edge, self._before.checkpoints + 1)
         signers = (self.signer, self._heir) if self._heir else (self.signer,)
-        self.cursor.execute(
-            "INSERT INTO checkpoints (size, number, note) VALUES (?, ?, ?)",
-            (self._edge.size, head.checkpoints, note.sign(_checkpoint(head), signers)),
-        )
-        return head, signers[-1]
+        end = End(self._before.origin, self._edge, self._before.checkpoints + 1)
+        _insert_checkpoint(self.cursor, end, signers)
+        return end, signers[-1]
+
+
+class Entry:
+    """One frame's records, and what they are of. Durable when its `with` block has ended.
+
+    Only one who holds it can be writing; so what it finds out inside stays true until then.
+    """
+
+    def __init__(self, log: Log, *, signed: bool) -> None:
+        self._log = log
+        self._signed = signed
+        self._parts: list[Part] = []
+        self._outcomes: list[tuple[str, str | None]] = []
+        self._first = 0
+        self._edge = Edge()
+
+    def __enter__(self) -> Self:
+        self._edge = self._log.begin_entry()
+        self._first = self._edge.size + 1
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        log = self._log
+        try:
+            if kind is None:
+                ticket = log.lay_down(
+                    self._first, self._edge, self._parts, self._outcomes, self._signed
+                )
+        finally:
+            log.end_entry()
+        if kind is None:
+            log.sync(ticket)
+
+    @property
+    def signer(self) -> Signer:
+        """Whoever signs anything in this frame."""
+        return self._log.signer
+
+    def append(self, document: dict[str, Json]) -> int:
+        """Add one record and return its number, counted from 1 without gaps."""
+        return self.append_encoded(encoded(document))
+
+    def append_encoded(self, record: bytes) -> int:
+        self._edge, _ = self._edge.grown(leaf_hash(record))
+        self._parts.append((frames.RECORD, record))
+        return self._edge.size
+
+    def add(self, part: Part) -> None:
+        """What else is to be filed with the records."""
+        self._parts.append(part)
+
+    def start(self, execution_id: str, part: Part) -> None:
+        """Make an execution PENDING."""
+        self._parts.append(part)
+        self._outcomes.append((execution_id, None))
+
+    def end(self, execution_id: str, outcome: str, part: Part) -> None:
+        """Make it FINAL."""
+        self._parts.append(part)
+        self._outcomes.append((execution_id, outcome))
+
+    def outcome_of(self, execution_id: str) -> tuple[str | None] | None:
+        """What is on record of an id: ``None`` nothing, ``(None,)`` it is open, or its outcome."""
+        return self._log.outcome_of(execution_id)
 
 
 class Log:
+    """One process's hold on the log. Its lock is the `Database`'s."""
+
     def __init__(self, database: Database, signer: Signer) -> None:
         self._database = database
-        self._signer = signer
-        self._head: Head | None = None
-        self._lock = threading.RLock()
+        self._journal = database.journal
+        self.signer = signer
+        self._end: End | None = None  #: of the log, the frames that were read included
+        self._known: Turn | None = None  #: where in the journal `_end` is true
+        self._laid: dict[str, str | None] = {}  #: executions in the journal: outcome, if ended
+        self._mac: tuple[bytes, Signer, Mac] | None = None
+        database.files_by(self)
 
     @contextmanager
-    def page(self, *, filed: bool = True) -> Iterator[Page]:
-        """A transaction that adds at least one record, and the checkpoint over all of them.
+    def page(self) -> Iterator[Page]:
+        """A transaction that adds at least one record, and the checkpoint over all of them."""
+        with self._database.transaction() as cursor:
+            end = self._stored(cursor)
+            page = Page(cursor, end, self.signer)
+            if not end.signed:
+                cursor.execute("DELETE FROM checkpoints WHERE note = ''")
+                page.append(adopted(end.edge.size, end.edge.root, datetime.now(UTC)))
+            yield page
+            # Forgotten again by `undone` if the commit fails.
+            self._end, self.signer = page.sign()
 
-        `filed` is as for `Database.transaction`.
+    def entry(self, *, signed: bool = True) -> Entry:
+        """A frame of the journal that adds at least one record.
+
+        One that is not `signed` says only that something is about to start.
         """
-        with self._lock:
-            with self._database.transaction(filed=filed) as cursor:
-                page = self._open(cursor)
-                yield page
-                head, signer = page.sign()
-            # Only what is committed is remembered.
-            self._head, self._signer = head, signer
+        return Entry(self, signed=signed)
+
+    def laid(self) -> int:
+        """How many executions lie in the journal, as far as this process knows."""
+        return len(self._laid)
+
+    # What an `Entry` is made of
+
+    def begin_entry(self) -> Edge:
+        self._database.begin_turn()
+        try:
+            return self._caught_up().edge
+        except BaseException:
+            self.undone()  # half of what was read is not to be believed the next time
+            self._database.end_turn()
+            raise
+
+    def end_entry(self) -> None:
+        self._database.end_turn()
+
+    def outcome_of(self, execution_id: str) -> tuple[str | None] | None:
+        if execution_id in self._laid:
+            return (self._laid[execution_id],)
+        with self._database.peeking() as connection:
+            found: tuple[str | None] | None = connection.execute(
+                "SELECT outcome FROM executions WHERE execution_id = ?", (execution_id,)
+            ).fetchone()
+        return found
+
+    def lay_down(
+        self,
+        first: int,
+        edge: Edge,
+        parts: list[Part],
+        outcomes: list[tuple[str, str | None]],
+        signed: bool,
+    ) -> int:
+        size = sum(len(content) + 8 for _, content in parts) + _NOTE_BYTES
+        if not self._journal.fits(size):
+            self._database.file()
+            if not self._journal.fits(size):
+                raise EvidenceUnavailable(
+                    f"A record of {size} bytes has no place in {self._journal.path}.",
+                    remedy="Free space on that file system.",
+                )
+        before = self._end
+        assert before is not None  # noqa: S101 -- an entry begins with looking
+        end = End(before.origin, edge, before.checkpoints + signed, signed)
+        if signed:
+            parts.append((frames.NOTE, note.sign(_checkpoint(end), (self.signer,)).encode()))
+        ticket = self._journal.append(frames.packed(first, parts), self._macs())
+        self._end = end
+        self._laid.update(outcomes)
+        return ticket
+
+    def takes(self, payload_bytes: int) -> bool:
+        """Whether so much is for a frame, and not for a transaction."""
+        return payload_bytes <= LARGEST_FRAME
+
+    def sync(self, ticket: int) -> None:
+        self._journal.sync(ticket)
 
     def adopt(self) -> None:
         """Sign what a migration from before checkpoints has left unsigned, on record."""
-        if self._database.row("SELECT note FROM checkpoints ORDER BY size LIMIT 1") == ("",):
+        with self._database.as_it_is():  # there can be no journal to such a home
+            oldest = self._database.row("SELECT note FROM checkpoints ORDER BY size LIMIT 1")
+        if oldest == ("",):
             with self.page():
                 pass
 
@@ -105,41 +246,114 @@ class Log:
         row = self._database.row("SELECT note FROM checkpoints ORDER BY size DESC LIMIT 1")
         return str(row[0]) if row else None
 
-    def _open(self, cursor: sqlite3.Cursor) -> Page:
-        size = cursor.execute("SELECT max(seq) FROM audit").fetchone()[0] or 0
-        if self._head is None or self._head.edge.size != size:
-            self._head = self._load(cursor, size)
-        page = Page(cursor, self._head, self._signer)
-        if not self._head.signed:
-            cursor.execute("DELETE FROM checkpoints WHERE note = ''")
-            page.append(adopted(size, self._head.edge.root, datetime.now(UTC)))
-        return page
+    # What the `Database` asks for: see `store.database.Filer`
 
-    def _load(self, cursor: sqlite3.Cursor, size: int) -> Head:
+    def file(self, cursor: sqlite3.Cursor) -> bool:
+        if self._known != self._journal.turn:
+            self._end = None
+        if not (self._journal.lies() or self._journal.unfinished):
+            return False
+        end = self._load(cursor)
+        self._journal.rewind()
+        lying = [each for each in self._read(end.edge.size) if each.last > end.edge.size]
+        try:
+            filed = file_away(cursor, end, lying)
+        except Unfit as error:
+            raise JournalChanged(self._journal.path, f"of what lies there, {error}") from error
+        if not filed.signed and lying:
+            filed = End(filed.origin, filed.edge, filed.checkpoints + 1)
+            _insert_checkpoint(cursor, filed, (self.signer,))
+        self._end, self._known, self._laid = filed, self._journal.turn, {}
+        return True
+
+    def committed(self) -> None:
+        self._known = self._journal.turn if self._end is not None else None
+
+    def undone(self) -> None:
+        self._end = self._known = None
+
+    # Where the log ends
+
+    def _caught_up(self) -> End:
+        """The end of the log, with the turn held."""
+        if self._end is None or self._known != self._journal.turn:
+            with self._database.peeking() as connection:
+                self._end, self._laid = self._load(connection.cursor()), {}
+            self._known = self._journal.turn
+            self._journal.rewind()
+            if not self._end.signed:
+                self.adopt()
+        for frame in self._read(self._end.edge.size):
+            if frame.last > self._end.edge.size:
+                self._follow(frame)
+        if self._journal.unfinished:
+            with self._database.transaction():
+                pass  # which files, and leaves an empty journal
+        return self._end
+
+    def _read(self, filed: int) -> Iterable[Frame]:
+        """Frames not read yet; raises if one was taken away that the tables do not have."""
+        read, strays = self._journal.read(self._macs())
+        for stray in strays:
+            if unpacked(stray.payload).last > filed and stray.durable > self._journal.frames:
+                missing = (
+                    f"frame {self._journal.frames} is damaged, and frame {stray.number} is not"
+                )
+                raise JournalChanged(self._journal.path, missing)
+        return map(unpacked, read)
+
+    def _follow(self, frame: Frame) -> None:
+        """Somebody else has written it."""
+        assert self._end is not None  # noqa: S101 -- it is continued
+        try:
+            self._end = continued(self._end, frame)
+        except Unfit as error:
+            raise JournalChanged(self._journal.path, f"of what lies there, {error}") from error
+        self._laid.update((row["execution_id"], None) for row in frame.started)
+        self._laid.update((row["execution_id"], row["outcome"]) for row in frame.ended)
+
+    def _macs(self) -> Mac:
+        kept = self._mac
+        # By what it is made of, so it is never that of another generation or key.
+        if kept is None or kept[0] != self._journal.salt or kept[1] is not self.signer:
+            salt = self._journal.salt
+            kept = self._mac = (salt, self.signer, self.signer.macs(salt))
+        return kept[2]
+
+    def _stored(self, cursor: sqlite3.Cursor) -> End:
+        """The end of the log in a transaction, everything being filed."""
+        size = _size(cursor)
+        if self._end is None or self._known != self._journal.turn or self._end.edge.size != size:
+            self._end, self._laid = self._load(cursor), {}
+            self._known = self._journal.turn
+        return self._end
+
+    def _load(self, cursor: sqlite3.Cursor) -> End:
+        size = _size(cursor)
         row = cursor.execute(
             "SELECT size, number, note FROM checkpoints ORDER BY size DESC LIMIT 1"
         ).fetchone()
         if row is None:
             if size:
                 raise self._changed("its checkpoints are gone")
-            return Head(_new_origin(self._signer), Edge())
+            return End(_new_origin(self.signer), Edge())
         signed_size, number, text = row
         try:
             edge = read_edge(size, node_reader(cursor))
             if text == "" and signed_size == size and _only_one(cursor):
-                return Head(_new_origin(self._signer), edge, signed=False)
+                return End(_new_origin(self.signer), edge, signed=False)
             found = note.parse(text)
-            if found.checkpoint != _checkpoint(Head(found.checkpoint.origin, edge)):
+            if found.checkpoint != _checkpoint(End(found.checkpoint.origin, edge)):
                 raise self._changed(f"its {size} records are not those that were signed last")
             self._require_signature(found)
         except VerificationFailed as error:
             raise self._changed(error.message.rstrip(".")) from error
-        return Head(found.checkpoint.origin, edge, number)
+        return End(found.checkpoint.origin, edge, number)
 
     def _require_signature(self, found: note.Note) -> None:
         """The last signature says whose turn it is. If it is not ours, a rotation went by."""
         home = self._database.path.parent
-        if _signed_last(found, self._signer):
+        if _signed_last(found, self.signer):
             return
         keyring = Keyring.open(home)
         if not _signed_last(found, keyring.signer):
@@ -150,7 +364,7 @@ class Log:
                 raise self._changed("it was signed last by a key that is not in use here")
             switch_to_next(home, heir.keyid)
             keyring = Keyring.open(home)
-        self._signer = keyring.signer
+        self.signer = keyring.signer
 
     def _changed(self, why: str) -> EvidenceUnavailable:
         return EvidenceUnavailable(
@@ -177,13 +391,24 @@ def node_reader(source: sqlite3.Cursor | Database) -> ReadNode:
     return read
 
 
+def _size(cursor: sqlite3.Cursor) -> int:
+    return int(cursor.execute("SELECT max(seq) FROM audit").fetchone()[0] or 0)
+
+
+def _insert_checkpoint(cursor: sqlite3.Cursor, end: End, signers: Sequence[Signer]) -> None:
+    cursor.execute(
+        "INSERT INTO checkpoints (size, number, note) VALUES (?, ?, ?)",
+        (end.edge.size, end.checkpoints, note.sign(_checkpoint(end), signers)),
+    )
+
+
 def _only_one(cursor: sqlite3.Cursor) -> bool:
     # What a migration leaves unsigned has never been signed: nothing else may claim to be that.
     return bool(cursor.execute("SELECT count(*) = 1 FROM checkpoints").fetchone()[0])
 
 
-def _checkpoint(head: Head) -> note.Checkpoint:
-    return note.Checkpoint(origin=head.origin, size=head.edge.size, root=head.edge.root)
+def _checkpoint(end: End) -> note.Checkpoint:
+    return note.Checkpoint(origin=end.origin, size=end.edge.size, root=end.edge.root)
 
 
 def _new_origin(signer: Signer) -> str:

@@ -17,6 +17,7 @@ from actum.evidence.executions import Opening
 from actum.evidence.findings import Finding, judged
 from actum.evidence.recovery import expected_start
 from actum.store.database import SCHEMA, Database, expected_schema, schema_of
+from actum.store.journal import JournalChanged
 from actum.value import value
 
 _COLUMNS = (
@@ -176,6 +177,15 @@ def stray_findings(database: Database) -> Iterator[Finding]:
             if blake3_bytes(content) != blake3:
                 yield Finding(f"file content {blake3}", "content", False, "it was changed")
         last = rows[-1][0]
+
+
+def journal_finding(database: Database) -> Finding:
+    """That what lies in the journal is what was laid there; whoever looks files it."""
+    try:
+        database.row("SELECT 1")
+    except JournalChanged as error:
+        return Finding("journal", "frames", False, error.message)
+    return Finding("journal", "frames", True)
 
 
 def file_findings(database: Database) -> Iterator[Finding]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 
 from actum.contract.canonical import sha256_bytes
@@ -29,6 +30,7 @@ from actum.evidence.row_findings import (
     Answers,
     execution_findings,
     file_findings,
+    journal_finding,
     one_execution,
     stray_findings,
 )
@@ -101,8 +103,11 @@ class Verifier:
         """
         findings: list[Finding] = []
         try:
-            findings += file_findings(self._database)
-            self._verify_all(findings, checkpoint)
+            sound = journal_finding(self._database)
+            findings.append(sound)
+            with nullcontext() if sound.passed else self._database.as_it_is():
+                findings += file_findings(self._database)
+                self._verify_all(findings, checkpoint)
         except EvidenceUnavailable as error:
             # A damaged page: what was found so far is worth more than an abort.
             findings.append(Finding("database", "readable", False, error.message))

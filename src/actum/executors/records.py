@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from actum.contract.model import Json
 from actum.contract.outcome import ActionStatus
 from actum.evidence.audit import closed
+from actum.evidence.laid import closed_part, opened_part
 from actum.evidence.log import Log, Page
 from actum.evidence.owner import current_owner, is_alive
 from actum.evidence.trace import rfc3339
@@ -39,7 +40,7 @@ class Judged:
 
 
 class Journal:
-    """Its pages depend on no execution's row, so none has to be filed for them."""
+    """Two frames of the home's journal for each action: nothing has to be filed for them."""
 
     def __init__(self, database: Database, log: Log) -> None:
         self._database = database
@@ -47,30 +48,28 @@ class Journal:
 
     def open(self, judged: Judged, pending: ActionResult) -> int:
         """Record that the action is allowed and about to start; raises if it must not start."""
-        with self._log.page(filed=False) as page:
-            page.append(_decision(judged, pending))
-            seq = page.append(_action(pending, duration_ms=0, at=pending.ts_utc))
-            page.cursor.execute(
-                "INSERT INTO open_actions (pending_seq, owner) VALUES (?, ?)",
-                (seq, current_owner()),
-            )
+        with self._log.entry(signed=False) as entry:
+            entry.append(_decision(judged, pending))
+            seq = entry.append(_action(pending, duration_ms=0, at=pending.ts_utc))
+            entry.add(opened_part(seq, current_owner()))
         return seq
 
     def close(self, pending_seq: int, result: ActionResult, duration_ms: int) -> None:
         """Record how an open action ended."""
-        with self._log.page(filed=False) as page:
-            _close(page, pending_seq, _action(result, duration_ms=duration_ms, pending=pending_seq))
+        with self._log.entry() as entry:
+            entry.append(_action(result, duration_ms=duration_ms, pending=pending_seq))
+            entry.add(closed_part(pending_seq))
 
     def refuse(self, judged: Judged, result: ActionResult, duration_ms: int) -> None:
         """Record an action that never started: the decision and its end, at once."""
-        with self._log.page(filed=False) as page:
-            page.append(_decision(judged, result))
-            page.append(_action(result, duration_ms=duration_ms))
+        with self._log.entry() as entry:
+            entry.append(_decision(judged, result))
+            entry.append(_action(result, duration_ms=duration_ms))
 
     def malformed(self, input_digest: str) -> None:
         """Record that something came which is no request."""
-        with self._log.page(filed=False) as page:
-            page.append(
+        with self._log.entry() as entry:
+            entry.append(
                 {
                     "v": 1,
                     "kind": KIND,
@@ -93,7 +92,7 @@ class Journal:
 
     def _close_orphan(self, seq: int) -> bool:
         try:
-            with self._log.page(filed=False) as page:
+            with self._log.page() as page:
                 # Looked at again under the write lock: another process may be doing the same.
                 found = page.cursor.execute(
                     "SELECT record FROM audit JOIN open_actions ON pending_seq = seq WHERE seq = ?",

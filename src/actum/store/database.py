@@ -2,12 +2,15 @@
 
 One `Database` may be used by many threads, and one file by many processes. Every write is a short
 transaction that takes the write lock at once, so that a reader never has to become a writer and
-fail half way. A commit is on the disk when it returns (WAL with full sync). No statement of any
-other room lives here, and nothing is retried: a store that fails stops what depends on it.
+fail half way. A commit is on the disk when it returns (WAL with full sync). What lies in the
+journal (`store.journal`) is filed before anything is read or written here, so nobody sees less for
+it. No statement of any other room lives here, and nothing is retried: a store that fails stops
+what depends on it.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 import threading
@@ -15,19 +18,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from actum.errors import EvidenceUnavailable
-from actum.store.filing import file_away, is_unfiled
+from actum.store.journal import Journal, held
 from actum.store.migrations import MIGRATIONS, Part
 
 FILE_NAME = "actum.db"
 BUSY_TIMEOUT_S = 10.0
 _FOLD_PAGES = 2_000
-#: From this commit of a process on, room in the log is worth its price.
-_MANY_COMMITS = 32
-_ROOM_BYTES = _FOLD_PAGES * 4_200
-_ROOM_TO_SPARE = 64  #: times that much must be free on the disk
 
 _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _CLOSED_TO_US = {
@@ -40,13 +39,28 @@ _NO_ROOM = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR}
 _TAKEN = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL}
 
 
+class Filer(Protocol):
+    """Whoever can read the journal: that takes the signing key."""
+
+    def file(self, cursor: sqlite3.Cursor) -> bool:
+        """File what lies there, in the transaction of `cursor`; whether there was anything."""
+
+    def committed(self) -> None:
+        """The transaction is on the disk, and the journal emptied if it was filed."""
+
+    def undone(self) -> None:
+        """The transaction is given up."""
+
+
 class Database:
     """An open store; `Database.open` makes or migrates the file first."""
 
-    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
+    def __init__(self, path: Path, connection: sqlite3.Connection, journal: Journal) -> None:
         self.path = path
+        self.journal = journal
         self._connection = connection
-        self._commits = 0
+        self._filer: Filer | None = None
+        self._as_it_is = False
         self._closed = False
         self._lock = threading.RLock()
 
@@ -75,38 +89,72 @@ class Database:
             ) from error
         except sqlite3.Error as error:
             raise _fault(error, path) from error
-        database = cls(path, connection)
+        try:
+            journal = Journal.open(path.parent, BUSY_TIMEOUT_S)
+        except BaseException:
+            connection.close()
+            raise
+        database = cls(path, connection, journal)
         try:
             database._prepare()
         except BaseException:
             connection.close()
+            journal.close()
             raise
         return database
 
-    @contextmanager
-    def transaction(self, *, filed: bool = True) -> Iterator[sqlite3.Cursor]:
-        """One atomic write: committed and synced when the block ends, undone when it raises.
+    def files_by(self, filer: Filer) -> None:
+        """From here on what lies in the journal is filed before anything is read."""
+        self._filer = filer
 
-        One that is not `filed` first must not depend on any execution's row (see `store.filing`).
-        """
-        with self._lock, self._mapped():
-            cursor = self._connection.cursor()
-            cursor.execute("BEGIN IMMEDIATE")
+    def begin_turn(self) -> sqlite3.Connection:
+        """Let nobody else write until `end_turn`: no thread, no process; see `Journal.acquire`."""
+        self._lock.acquire()
+        try:
+            self.journal.acquire(BUSY_TIMEOUT_S)
+        except BaseException:
+            self._lock.release()
+            raise
+        return self._connection
+
+    def end_turn(self) -> None:
+        try:
+            self.journal.release()
+        finally:
+            self._lock.release()
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Cursor]:
+        """One atomic write: committed and synced when the block ends, undone when it raises."""
+        with self._mapped():
+            self.begin_turn()
             try:
-                if filed:
-                    file_away(cursor)
-                yield cursor
-                self._commits += 1
-                if self._commits == _MANY_COMMITS:
-                    _make_room(f"{self.path}-wal")
-                cursor.execute("COMMIT")
-            except BaseException:
-                # SQLite has rolled back by itself after some errors (disk full, I/O).
-                if self._connection.in_transaction:
-                    cursor.execute("ROLLBACK")
-                raise
+                yield from self._in_turn()
             finally:
-                cursor.close()
+                self.end_turn()
+
+    def _in_turn(self) -> Iterator[sqlite3.Cursor]:
+        cursor = self._connection.cursor()
+        cursor.execute("BEGIN IMMEDIATE")
+        try:
+            filed = self._filer is not None and self._filer.file(cursor)
+            yield cursor
+            # Before the commit: whoever is alive when it is done must not believe their memory.
+            self.journal.touch()
+            cursor.execute("COMMIT")
+            if filed:
+                self.journal.empty()
+        except BaseException:
+            # SQLite has rolled back by itself after some errors (disk full, I/O).
+            if self._connection.in_transaction:
+                cursor.execute("ROLLBACK")
+            if self._filer is not None:
+                self._filer.undone()
+            raise
+        finally:
+            cursor.close()
+        if self._filer is not None:
+            self._filer.committed()
 
     def rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Read everything that `sql` selects."""
@@ -127,13 +175,41 @@ class Database:
             # What cannot be filed any more is safe where it lies.
             with suppress(EvidenceUnavailable), self._mapped():
                 self._file()
+            self.journal.close()
             with self._mapped():
                 self._connection.close()
 
+    @contextmanager
+    def as_it_is(self) -> Iterator[None]:
+        """Read what is filed and nothing else: all there is to see if the journal was changed."""
+        with self._lock:
+            before, self._as_it_is = self._as_it_is, True
+            try:
+                yield
+            finally:
+                self._as_it_is = before
+
+    @contextmanager
+    def peeking(self) -> Iterator[sqlite3.Connection]:
+        """To read from inside a turn, what lies in the journal being known."""
+        with self._mapped():
+            yield self._connection
+
+    def file(self) -> None:
+        """Empty the journal into the tables."""
+        with self._lock, self._mapped():
+            self._file()
+
     def _file(self) -> None:
-        if not self._connection.in_transaction and is_unfiled(self._connection):
-            with self.transaction():
-                pass
+        if self._as_it_is or self._connection.in_transaction or not self.journal.lies():
+            return
+        if self._filer is None:
+            raise EvidenceUnavailable(
+                f"{self.journal.path} holds what only the log of this home can file.",
+                remedy="Open the home with its signing key.",
+            )
+        with self.transaction():
+            pass
 
     @contextmanager
     def _filed(self) -> Iterator[sqlite3.Connection]:
@@ -142,17 +218,22 @@ class Database:
         try:
             self._file()
         except EvidenceUnavailable as error:
-            if _code(error.__cause__) not in _NO_ROOM:
+            if not _without_room(error.__cause__):
                 raise
             # To read, nothing has to be written: a transaction that is given up needs no room.
             connection.execute("PRAGMA cache_spill = OFF")
-            connection.execute("BEGIN IMMEDIATE")
+            self.begin_turn()
             try:
-                file_away(connection.cursor())
+                connection.execute("BEGIN IMMEDIATE")
+                assert self._filer is not None  # noqa: S101 -- or there would be nothing to file
+                self._filer.file(connection.cursor())
                 yield connection
             finally:
                 connection.execute("ROLLBACK")
                 connection.execute("PRAGMA cache_spill = ON")
+                if self._filer is not None:
+                    self._filer.undone()
+                self.end_turn()
         else:
             yield connection
 
@@ -185,7 +266,7 @@ class Database:
 
     def _migrate(self) -> None:
         for number, step in enumerate(MIGRATIONS, start=1):
-            with self.transaction(filed=False) as cursor:
+            with self.transaction() as cursor:
                 # Looked at again under the write lock: another process may have been faster.
                 if self._version() >= number:
                     continue
@@ -198,30 +279,6 @@ class Database:
             yield
         except sqlite3.Error as error:
             raise _fault(error, self.path) from error
-
-
-def _make_room(log: str) -> None:
-    """Lengthen the write-ahead log with zeros; to be called by whoever holds the write lock.
-
-    A sync of bytes within a file's length costs a third less than one that makes the file longer,
-    which the file system has to note in a journal of its own. SQLite reads its log as far as the
-    checksums of the frames hold, so zeros behind the last of them mean nothing to it.
-    """
-    try:
-        descriptor = os.open(log, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except OSError:  # no descriptor left: a commit needs none, and this was only for speed
-        return
-    try:
-        end, disk = os.fstat(descriptor).st_size, os.fstatvfs(descriptor)
-        if disk.f_bavail * disk.f_frsize < _ROOM_TO_SPARE * _ROOM_BYTES:
-            return
-        try:
-            os.pwrite(descriptor, bytes(max(0, _ROOM_BYTES - end)), end)
-            os.fsync(descriptor)
-        except OSError:  # a quota
-            os.ftruncate(descriptor, end)
-    finally:
-        os.close(descriptor)
 
 
 @cache
@@ -267,6 +324,12 @@ def _code(error: BaseException | None) -> int:
     return int(getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)) & 0xFF
 
 
+def _without_room(error: BaseException | None) -> bool:
+    if isinstance(error, OSError):  # of the journal
+        return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+    return _code(error) in _NO_ROOM
+
+
 def _fault(error: sqlite3.Error, path: Path) -> EvidenceUnavailable:
     code = _code(error)
     if code in _DAMAGED:
@@ -279,8 +342,7 @@ def _fault(error: sqlite3.Error, path: Path) -> EvidenceUnavailable:
         said = f"The store {path} cannot take more records: {error}."
         remedy = "Free space on that file system, or look for disk errors in the kernel log."
     elif code in _TAKEN:
-        said = f"The store {path} is held by another process for more than {BUSY_TIMEOUT_S:g} s."
-        remedy = "Try again; if it stays, look for a stopped `actum` process."
+        return held(path, BUSY_TIMEOUT_S)
     else:
         said = f"The store {path} refused a record: {error}."
         remedy = "Run `actum verify --all` to see whether the store is sound."

@@ -1,21 +1,27 @@
-"""Executions that are on record but not yet filed: one row each, until there is time.
+"""Puts frames of the journal where they belong: what is kept of an execution has four tables.
 
-What is kept of an execution belongs into four tables with eight indexes, and putting it there costs
-more than anything else that is written at its end, while the caller waits. So it is laid into one
-row of `unfiled`, in the same durable commit as its audit record, and filed many at a time: before
-anything is read, before any other transaction, when many lie there, and when the store is closed.
-After a crash whoever opens the store next does it. Nobody reads `unfiled` itself, so there is no
-second way to tell a story.
+They have eight indexes, and filling them costs more than anything else that is written at the end
+of an execution, while the caller waits. So it is laid into the journal, durably, and filed many at
+a time: before anything is read, before any other transaction, when many lie there, and when the
+store is closed. After a crash whoever opens the store next does it. Nobody reads the journal for
+any other purpose, so there is no second way to tell a story.
+
+A frame that the log does not continue with is not filed, and neither is anything behind it.
 """
 
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterable
 
-from actum.errors import EvidenceUnavailable
+from actum.store.blobs import insert_small
+from actum.store.frames import Columns, Frame
+from actum.store.merkle import Edge, leaf_hash
+from actum.store.note import Checkpoint
+from actum.value import value
 
-#: So many rows, and the next execution files them first: few enough to look through quickly, and
-#: seldom enough that hardly anyone waits for it.
+#: So many executions, and the next one files them first: often enough that a crash leaves little to
+#: do, and seldom enough that hardly anyone waits for it.
 MANY = 48
 
 #: A row of `executions` says what was said last of its id.
@@ -30,55 +36,146 @@ ON CONFLICT (execution_id) DO UPDATE SET identity_sha256 = excluded.identity_sha
 """
 _EXECUTIONS = f"""
 INSERT INTO executions (execution_id, identity_sha256, contract_sha256, trace_id, session, tool_id,
-    state, outcome, result_json, receipt_id, started_at, ended_at, owner, opening, pending_seq)
-SELECT execution_id, identity_sha256, contract_sha256, trace_id, session, tool_id,
-    state, outcome, result_json, receipt_id, started_at, ended_at, owner, opening, pending_seq
-FROM unfiled WHERE true ORDER BY seq
+    started_at, owner, opening, pending_seq, state, outcome, result_json, receipt_id, ended_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 {REPLACING}"""  # noqa: S608 -- all of it stands here
+_END = """
+UPDATE executions SET state = 'FINAL', outcome = ?, result_json = ?, receipt_id = ?, ended_at = ?,
+    owner = NULL, opening = NULL, pending_seq = NULL
+WHERE execution_id = ? AND state = 'PENDING'
+"""
 _RECEIPTS = """
 INSERT INTO receipts (receipt_id, execution_id, evidence_id, final_seq, envelope, sha256)
-SELECT receipt_id, execution_id, evidence_id, final_seq, envelope, sha256
-FROM unfiled WHERE state = 'FINAL' ORDER BY final_seq
+VALUES (?, ?, ?, ?, ?, ?)
 """
 _RECORDS = """
 INSERT INTO evidence_records (evidence_id, execution_id, evidence_ref, document)
-SELECT evidence_id, execution_id, evidence_ref, record
-FROM unfiled WHERE state = 'FINAL' ORDER BY final_seq
+VALUES (?, ?, ?, ?)
 """
 # Not `->>`: this Python's SQLite may be 3.37, the first that has STRICT tables.
 _EVENTS = """
 INSERT INTO trace_events (receipt_id, trace_id, execution_id, attempt, event_type, ts, tool_id,
     runner_type, container_id, duration_ms, outcome, data)
-SELECT unfiled.receipt_id, json_extract(event.value, '$.trace_id'),
+SELECT ?, json_extract(event.value, '$.trace_id'),
     json_extract(event.value, '$.execution_id'), json_extract(event.value, '$.attempt'),
     json_extract(event.value, '$.event_type'), json_extract(event.value, '$.ts'),
     json_extract(event.value, '$.tool_id'), json_extract(event.value, '$.runner_type'),
     json_extract(event.value, '$.container_id'), json_extract(event.value, '$.duration_ms'),
     json_extract(event.value, '$.outcome'), json_extract(event.value, '$.data')
-FROM unfiled, json_each(unfiled.events) AS event
-WHERE unfiled.state = 'FINAL' ORDER BY unfiled.final_seq, event.key
+FROM json_each(?) AS event
+ORDER BY event.key
 """
-_STEPS = (_EXECUTIONS, _RECEIPTS, _RECORDS, _EVENTS, "DELETE FROM unfiled")
 #: What the tables say of a row that they cannot hold. Anything else (no room) is the disk's.
 _UNFIT = {sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH}
 
 
-def is_unfiled(source: sqlite3.Connection | sqlite3.Cursor) -> bool:
-    return source.execute("SELECT 1 FROM unfiled LIMIT 1").fetchone() is not None
+class Unfit(Exception):
+    """A frame that does not continue the log, or that no table takes; the text says why."""
 
 
-def file_away(cursor: sqlite3.Cursor) -> None:
-    """Put everything where it belongs, inside the transaction of `cursor`."""
-    if not is_unfiled(cursor):
-        return
+@value(kw_only=False)
+class End:
+    """Where a log ends."""
+
+    origin: str
+    edge: Edge
+    checkpoints: int = 0  #: how many there are
+    signed: bool = True  #: whether the newest of them is over all of it
+
+
+def continued(end: End, frame: Frame) -> End:
+    """Where the log ends behind `frame`."""
+    return _continued(end, frame)[0]
+
+
+def _continued(end: End, frame: Frame) -> tuple[End, list[tuple[int, bytes, bytes]]]:
+    edge, rows = end.edge, []
+    if not frame.records or frame.first != edge.size + 1:
+        raise Unfit(f"it begins with audit record {frame.first} where {edge.size + 1} is due")
+    for record in frame.records:
+        edge, nodes = edge.grown(leaf_hash(record))
+        rows.append((edge.size, record, nodes))
+    if frame.note is None:
+        return End(end.origin, edge, end.checkpoints, signed=False), rows
+    signed = Checkpoint(origin=end.origin, size=edge.size, root=edge.root)
+    if not frame.note.startswith(f"{signed.text}\n"):
+        raise Unfit(f"its checkpoint is not over audit records 1 to {edge.size}")
+    return End(end.origin, edge, end.checkpoints + 1), rows
+
+
+class _Rows:
+    """What several frames put into each table."""
+
+    def __init__(self) -> None:
+        self.audit: list[tuple[int, bytes, bytes]] = []
+        self.checkpoints: list[tuple[int, int, str]] = []
+        self.executions: dict[str, tuple[str | None, ...]] = {}
+        self.ends: list[tuple[str | None, ...]] = []
+        self.receipts: list[tuple[str, ...]] = []
+        self.records: list[tuple[str, ...]] = []
+        self.events: list[tuple[str, str]] = []
+        self.files: dict[str, bytes] = {}
+        self.actions: dict[int, str] = {}
+        self.actions_ended: list[tuple[int]] = []
+
+    def add(self, frame: Frame) -> None:
+        for row in frame.started:
+            self.executions[row["execution_id"]] = (*row.values(), "PENDING", *[None] * 4)
+        for row in frame.ended:
+            self._end(row)
+        self.files.update(frame.files)
+        self.actions.update(frame.actions)
+        for seq in frame.actions_ended:
+            if self.actions.pop(seq, None) is None:
+                self.actions_ended.append((seq,))
+
+    def _end(self, row: Columns) -> None:
+        execution, receipt, evidence = row["execution_id"], row["receipt_id"], row["evidence_id"]
+        end = (row["outcome"], row["result_json"] or None, receipt, row["ended_at"])
+        begun = self.executions.get(execution)
+        if begun is None:  # it was filed while it ran
+            self.ends.append((*end, execution))
+        else:
+            # What was written down for the case that nobody comes back never gets into a table.
+            self.executions[execution] = (*begun[:7], None, None, None, "FINAL", *end)
+        self.receipts.append(
+            (receipt, execution, evidence, row["final_seq"], row["envelope"], row["sha256"])
+        )
+        self.records.append((evidence, execution, row["evidence_ref"], row["record"]))
+        self.events.append((receipt, row["events"]))
+
+    def insert(self, cursor: sqlite3.Cursor) -> None:
+        cursor.executemany("INSERT INTO audit (seq, record, nodes) VALUES (?, ?, ?)", self.audit)
+        cursor.executemany(
+            "INSERT INTO checkpoints (size, number, note) VALUES (?, ?, ?)", self.checkpoints
+        )
+        for end in self.ends:
+            if cursor.execute(_END, end).rowcount != 1:
+                raise Unfit(f"it ends execution {end[-1]}, which is not open")
+        cursor.executemany(_EXECUTIONS, self.executions.values())
+        cursor.executemany(_RECEIPTS, self.receipts)
+        cursor.executemany(_RECORDS, self.records)
+        cursor.executemany(_EVENTS, self.events)
+        insert_small(cursor, self.files)
+        cursor.executemany(
+            "INSERT INTO open_actions (pending_seq, owner) VALUES (?, ?)", self.actions.items()
+        )
+        cursor.executemany("DELETE FROM open_actions WHERE pending_seq = ?", self.actions_ended)
+
+
+def file_away(cursor: sqlite3.Cursor, end: End, frames: Iterable[Frame]) -> End:
+    """Put `frames`, which continue the log from `end`, into their tables; returns its new end."""
+    rows = _Rows()
+    for frame in frames:
+        end, audit = _continued(end, frame)
+        rows.audit += audit
+        if frame.note is not None:
+            rows.checkpoints.append((end.edge.size, end.checkpoints, frame.note))
+        rows.add(frame)
     try:
-        for step in _STEPS:
-            cursor.execute(step)
+        rows.insert(cursor)
     except sqlite3.Error as error:
         if error.sqlite_errorcode & 0xFF not in _UNFIT:
             raise
-        raise EvidenceUnavailable(
-            f"An execution that lies unfiled in the store is not as it was laid there: {error}."
-            " Nothing is read until it is.",
-            remedy="Restore the home from a backup; keep this one, for whoever finds out why.",
-        ) from error
+        raise Unfit(f"the tables do not take it ({error})") from error
+    return end

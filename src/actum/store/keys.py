@@ -19,6 +19,7 @@ from __future__ import annotations
 import binascii
 import fcntl
 import hashlib
+import hmac
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -118,11 +119,13 @@ def _loaded(raw: bytes) -> Ed25519PublicKey:
 
 @value(kw_only=False)
 class Signer:
-    """The one thing a private key is for."""
+    """What a private key is for: to sign, and to know again what only it can have written."""
 
     keyid: str
     sign: Callable[[bytes], bytes] = field(repr=False)
     public: PublicKey = field(repr=False)
+    #: Makes the HMAC-SHA-256 of messages under a salt, with a key that is derived from this one.
+    macs: Callable[[bytes], Callable[[bytes], bytes]] = field(repr=False, compare=False)
 
 
 class _Trusted(Mapping[str, PublicKey]):
@@ -220,7 +223,18 @@ def _signer_of(path: Path, keyid: str | None = None) -> Signer:
     public = PublicKey.from_raw(private.public_key().public_bytes_raw())
     if keyid not in (None, public.keyid):
         raise _unusable(str(path), "it holds another key than its name says")
-    return Signer(public.keyid, private.sign, public)
+    return Signer(public.keyid, private.sign, public, _macs(private.private_bytes_raw()))
+
+
+def _macs(secret: bytes) -> Callable[[bytes], Callable[[bytes], bytes]]:
+    # Derived, because one key is not to be used in two ways.
+    own = hmac.digest(secret, b"actum journal v1", "sha256")
+
+    def under(salt: bytes) -> Callable[[bytes], bytes]:
+        salted = hmac.digest(own, salt, "sha256")
+        return lambda message: hmac.digest(salted, message, "sha256")
+
+    return under
 
 
 def _parse_private(pem: bytes, path: Path) -> Ed25519PrivateKey:

@@ -295,6 +295,38 @@ CREATE TRIGGER unfiled_is_closed_once BEFORE UPDATE ON unfiled WHEN OLD.state = 
 END;
 """
 
+_JOURNAL = """
+INSERT INTO executions (execution_id, identity_sha256, contract_sha256, trace_id, session, tool_id,
+    state, outcome, result_json, receipt_id, started_at, ended_at, owner, opening, pending_seq)
+SELECT execution_id, identity_sha256, contract_sha256, trace_id, session, tool_id,
+    state, outcome, result_json, receipt_id, started_at, ended_at, owner, opening, pending_seq
+FROM unfiled WHERE true ORDER BY seq
+ON CONFLICT (execution_id) DO UPDATE SET identity_sha256 = excluded.identity_sha256,
+    contract_sha256 = excluded.contract_sha256, trace_id = excluded.trace_id,
+    session = excluded.session, tool_id = excluded.tool_id, state = excluded.state,
+    outcome = excluded.outcome, result_json = excluded.result_json,
+    receipt_id = excluded.receipt_id, started_at = excluded.started_at,
+    ended_at = excluded.ended_at, owner = excluded.owner, opening = excluded.opening,
+    pending_seq = excluded.pending_seq;
+INSERT INTO receipts (receipt_id, execution_id, evidence_id, final_seq, envelope, sha256)
+SELECT receipt_id, execution_id, evidence_id, final_seq, envelope, sha256
+FROM unfiled WHERE state = 'FINAL' ORDER BY final_seq;
+INSERT INTO evidence_records (evidence_id, execution_id, evidence_ref, document)
+SELECT evidence_id, execution_id, evidence_ref, record
+FROM unfiled WHERE state = 'FINAL' ORDER BY final_seq;
+INSERT INTO trace_events (receipt_id, trace_id, execution_id, attempt, event_type, ts, tool_id,
+    runner_type, container_id, duration_ms, outcome, data)
+SELECT unfiled.receipt_id, json_extract(event.value, '$.trace_id'),
+    json_extract(event.value, '$.execution_id'), json_extract(event.value, '$.attempt'),
+    json_extract(event.value, '$.event_type'), json_extract(event.value, '$.ts'),
+    json_extract(event.value, '$.tool_id'), json_extract(event.value, '$.runner_type'),
+    json_extract(event.value, '$.container_id'), json_extract(event.value, '$.duration_ms'),
+    json_extract(event.value, '$.outcome'), json_extract(event.value, '$.data')
+FROM unfiled, json_each(unfiled.events) AS event
+WHERE unfiled.state = 'FINAL' ORDER BY unfiled.final_seq, event.key;
+DROP TABLE unfiled;
+"""
+
 MIGRATIONS: tuple[tuple[Part, ...], ...] = (
     (_FIRST,),
     (_TREE, _CHECKPOINTS, _grow_tree, _TREE_GROWN),
@@ -303,4 +335,5 @@ MIGRATIONS: tuple[tuple[Part, ...], ...] = (
     (_WORK,),
     (_SERVER_TOOLS,),
     (_UNFILED,),
+    (_JOURNAL,),  # what lay in `unfiled` lies in `actum.journal` from here on
 )

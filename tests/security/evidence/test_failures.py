@@ -18,6 +18,7 @@ from actum.contract.model import RunnerKind
 from actum.engine.project import create
 from actum.errors import EvidenceUnavailable
 from actum.evidence.record import EvidenceRecords
+from common.journals import read_only
 
 UNIT = str(Path(__file__).resolve().parents[2] / "unit")
 
@@ -256,10 +257,8 @@ def test_a_seal_that_fails_leaves_the_execution_open_and_the_next_start_closes_i
 ) -> None:
     intent = make_intent()
     opened = house.ledger.write_ahead(intent)
-    house.database._connection.execute("PRAGMA query_only = ON")
-    with pytest.raises(EvidenceUnavailable):
+    with read_only(house.database), pytest.raises(EvidenceUnavailable):
         house.ledger.seal(make_facts(intent, opened=opened), RESULT)
-    house.database._connection.execute("PRAGMA query_only = OFF")
     (left,) = house.executions.open_executions()
     assert left.execution_id == intent.execution_id
     house.ledger.seal(make_facts(intent, opened=opened), RESULT)
@@ -272,11 +271,9 @@ def test_without_a_record_of_the_start_the_tool_does_not_start(project: Path) ->
     made = project / "made.txt"
     declared = {"outputs.output_files": ["made.txt"]}
     with Runtime.open(project) as runtime:
-        runtime.database._connection.execute("PRAGMA query_only = ON")  # as a read-only mount
-        with pytest.raises(EvidenceUnavailable):
+        with read_only(runtime.database), pytest.raises(EvidenceUnavailable):
             runtime.exec("shell", stdin="echo x > made.txt", cwd=project, set=declared)
         assert not made.exists()
-        runtime.database._connection.execute("PRAGMA query_only = OFF")
         assert records(runtime) == []
         ran = runtime.exec("shell", stdin="echo x > made.txt", cwd=project, set=declared)
         assert ran.outcome == "SUCCEEDED"

@@ -71,7 +71,7 @@ def syncs_per_execution(tmp_path: Path, script: str, *writes: str) -> list[list[
 def test_an_execution_costs_exactly_two_syncs_both_of_the_one_file(tmp_path: Path) -> None:
     for calls in syncs_per_execution(tmp_path, "echo hello"):
         assert len(calls) == 2, calls
-        assert all(call.startswith("fdatasync") and "actum.db-wal" in call for call in calls)
+        assert all(call.startswith("fdatasync") and "actum.journal" in call for call in calls)
 
 
 @pytest.mark.sandbox
@@ -87,9 +87,9 @@ def test_a_large_collected_file_is_on_the_disk_before_the_record_that_names_it(
 ) -> None:
     script = "head -c 300000 /dev/urandom > $ACTUM_ARTIFACTS/large"
     for calls in syncs_per_execution(tmp_path, script, "large"):
-        where = ["wal" if "actum.db-wal" in call else "evidence" for call in calls]
-        assert where[0] == "wal"
-        assert where[-1] == "wal"
+        where = ["journal" if "actum.journal" in call else "evidence" for call in calls]
+        assert where[0] == "journal"
+        assert where[-1] == "journal"
         # Content and name, and the folder's own name when it is new.
         assert where[1:-1] in (["evidence"] * 2, ["evidence"] * 3), calls
         assert calls[1].startswith("fsync")

@@ -8,7 +8,6 @@ import json
 import multiprocessing
 import os
 import signal
-import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +18,7 @@ import pytest
 from actum.contract.outcome import Outcome
 from actum.errors import EvidenceUnavailable, Refused
 from actum.evidence.facts import Stage
+from common.journals import lying, no_room, read_only
 
 from .factories import (
     RESULT,
@@ -37,36 +37,44 @@ def _kinds(house: House) -> list[str]:
     return [json.loads(record)["kind"] for record in house.audit()]
 
 
-def test_an_execution_costs_exactly_two_commits(house: House) -> None:
+def test_an_execution_costs_exactly_two_frames_and_no_transaction(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
     statements: list[str] = []
+    synced: list[int] = []
+    fdatasync = os.fdatasync
+    monkeypatch.setattr(os, "fdatasync", lambda fd: (synced.append(fd), fdatasync(fd)))
     house.database._connection.set_trace_callback(statements.append)
     house.execute()
     house.database._connection.set_trace_callback(None)
-    assert [word for word in statements if word in ("COMMIT", "ROLLBACK")] == ["COMMIT"] * 2
-    writes = [word for word in statements if word.lstrip().startswith(("INSERT", "UPDATE"))]
-    assert len(writes) > 2  # and every one of them inside those two
-    assert statements.count("BEGIN IMMEDIATE") == 2
+    assert len(synced) == 2
+    frames = lying(house.home, house.keyring.signer)
+    assert [len(frame.records) for frame in frames] == [2, 1]
+    assert [word for word in statements if not word.lstrip().startswith("SELECT")] == []
 
 
 def test_evidence_is_open_on_the_disk_before_anything_may_start(house: House) -> None:
     intent = make_intent()
     opened = house.ledger.write_ahead(intent)
-    with sqlite3.connect(house.database.path) as other:  # another connection sees only commits
-        record = other.execute("SELECT record FROM audit WHERE seq = ?", (opened.pending_seq,))
-        pending = json.loads(record.fetchone()[0])
-        state = other.execute("SELECT state FROM unfiled").fetchall()
-    other.close()
+    (frame,) = lying(house.home, house.keyring.signer)  # another hold sees only what is written
+    pending = json.loads(frame.records[-1])
     assert (pending["kind"], pending["execution_id"]) == ("PENDING", intent.execution_id)
-    assert state == [("PENDING",)]
+    assert frame.last == opened.pending_seq
+    assert [row["execution_id"] for row in frame.started] == [intent.execution_id]
+    assert house.database.journal._durable == house.database.journal._appended
 
 
-def test_a_start_that_cannot_be_recorded_is_not_allowed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("broken", [read_only, no_room])
+def test_a_start_that_cannot_be_recorded_is_not_allowed(tmp_path: Path, broken: Any) -> None:
     house = House.open(tmp_path / ".actum")
-    house.database._connection.execute("PRAGMA query_only = ON")  # as a read-only mount answers
-    with pytest.raises(EvidenceUnavailable) as caught:
-        house.ledger.write_ahead(make_intent())
-    assert caught.value.code == "AUDIT_LOG_FAILED"
-    assert caught.value.remedy
+    with broken(house.database) if broken is read_only else broken():
+        with pytest.raises(EvidenceUnavailable) as caught:
+            house.ledger.write_ahead(make_intent())
+        assert caught.value.code == "AUDIT_LOG_FAILED"
+        assert caught.value.remedy
+    assert house.audit() == []
+    house.execute()
+    assert bad(house.verifier.verify_all()) == []
     house.database.close()
 
 

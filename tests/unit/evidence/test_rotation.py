@@ -12,16 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from actum.errors import Refused
+from actum.errors import EvidenceUnavailable, Refused
 from actum.evidence.encoding import encoded
 from actum.evidence.ledger import Ledger
+from actum.evidence.log import Log
 from actum.evidence.receipt import sign_receipt
 from actum.evidence.rotation import Rotated, rotate
 from actum.registry.lock import Lock, read_lock, write_lock
 from actum.store import note
-from actum.store.keys import Keyring
+from actum.store.keys import Keyring, Signer
 
-from .factories import RESULT, STARTED, House, bad, make_facts, make_intent, tamper
+from .factories import RESULT, STARTED, House, bad, make_facts, make_intent, make_refusal, tamper
 
 
 def rotated(house: House) -> Rotated:
@@ -120,15 +121,38 @@ def test_what_the_retired_key_signs_after_the_rotation_is_flagged(house: House) 
     forger = Ledger(
         database=house.database, blobs=house.blobs, signer=retired, redact=lambda data: data
     )
-    forger.log._signer, forger.log._head = retired, house.ledger.log._head
-    intent = make_intent()
-    opened = forger.write_ahead(intent)
-    receipt = forger.seal(make_facts(intent, opened=opened), RESULT)
+    _believe(forger.log, retired, house.ledger.log)
+    receipt = forger.seal(make_refusal(), None)
     found = bad(House.open(house.home).verifier.verify_all())
     assert (f"receipt {receipt.receipt_id}", "signer") in found
     assert ("checkpoint 3", "signer") in found
     with pytest.raises(Exception, match="was changed"):
         House.open(house.home).ledger.malformed(b"", STARTED)
+
+
+def _believe(log: Log, signer: Signer, other: Log) -> None:
+    """Make `log` take the end of `other` for its own, and `signer` for the key in turn."""
+    log.signer, log._end, log._known = signer, other._end, other._known
+
+
+def test_what_the_retired_key_lays_down_is_not_filed(house: House) -> None:
+    retired = house.keyring.signer
+    rotated(house)
+    house.execute()
+    house.database.file()
+    filed = house.audit()
+    forger = Ledger(
+        database=house.database, blobs=house.blobs, signer=retired, redact=lambda data: data
+    )
+    _believe(forger.log, retired, house.ledger.log)
+    intent = make_intent()
+    forger.seal(make_facts(intent, opened=forger.write_ahead(intent)), RESULT)
+    fresh = House.open(house.home)
+    with pytest.raises(EvidenceUnavailable, match="frame 0 was not written by this home's key"):
+        fresh.audit()
+    assert bad(fresh.verifier.verify_all()) == [("journal", "frames")]
+    with fresh.database.as_it_is():
+        assert fresh.audit() == filed
 
 
 def test_a_receipt_replaced_by_one_of_the_retired_key_is_flagged(house: House) -> None:
@@ -193,7 +217,7 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[3])
 from evidence.factories import House
 from actum.evidence.rotation import rotate
-from actum.store.keys import Keyring
+from actum.store.keys import Keyring, Signer
 
 home, left = Path(sys.argv[1]), int(sys.argv[2])
 house = House.open(home)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from pure_house import PureHouse
 from actum.contract.outcome import ActionStatus
 from actum.executors.plane import Executors, close_orphans
 from actum.executors.pool import Child, Pool, Reply
+from common.journals import no_room, read_only
 
 
 class WatchedPool(Pool):
@@ -52,33 +54,23 @@ def watched(own_house: PureHouse) -> Iterator[tuple[PureHouse, WatchedPool]]:
     yield own_house, pool
 
 
-def _refuse_writes(house: PureHouse) -> None:
-    house.database.rows("PRAGMA query_only = ON")  # as a read-only mount answers
-
-
-def _fill_up(house: PureHouse) -> None:
-    pages = house.database.rows("PRAGMA page_count")[0][0]
-    house.database.rows(f"PRAGMA max_page_count = {pages}")
-    with pytest.raises(Exception, match="take more"), house.database.transaction() as cursor:
-        cursor.execute("CREATE TABLE filler (content BLOB)")
-        for _ in range(1000):
-            cursor.execute("INSERT INTO filler VALUES (zeroblob(100000))")
-
-
 def _count(house: PureHouse) -> int:
     return int(house.database.rows("SELECT count(*) FROM audit")[0][0])
 
 
 @pytest.mark.req("001-51")
-@pytest.mark.parametrize("break_store", [_refuse_writes, _fill_up])
+@pytest.mark.parametrize("broken", [read_only, lambda _database: no_room()], ids=["mount", "disk"])
 def test_nothing_runs_when_its_pending_record_cannot_be_written(
-    watched: tuple[PureHouse, WatchedPool], break_store: Any
+    watched: tuple[PureHouse, WatchedPool], broken: Any
 ) -> None:
     house, pool = watched
-    break_store(house)
-    if break_store is _fill_up:
-        while house.act("noop").status is ActionStatus.SUCCESS:  # until the last page is used
-            pool.calls = 0
+    house.database.file()
+    with broken(house.database):
+        _nothing_runs(house, pool)
+    assert house.act("noop").status is ActionStatus.SUCCESS
+
+
+def _nothing_runs(house: PureHouse, pool: WatchedPool) -> None:
     before, pool.calls = _count(house), 0
     result = house.act("text_process", {"text": "a"})
     assert (result.status, result.reason_codes, result.output_digest) == (
@@ -102,23 +94,23 @@ def test_a_result_whose_final_record_cannot_be_written_is_withheld(
 ) -> None:
     house, pool = watched
     house.act("text_process", {"text": "warm"})
-    pool.afterwards = lambda: _refuse_writes(house)
-    result = house.act("text_process", {"text": "a"})
+    with ExitStack() as broken:
+        pool.afterwards = lambda: broken.enter_context(read_only(house.database))
+        result = house.act("text_process", {"text": "a"})
     assert (result.status, result.reason_codes, result.output_digest) == (
         ActionStatus.BLOCKED,
         ("AUDIT_LOG_FAILED",),
         None,
     )
     pool.afterwards = None
-    house.database.rows("PRAGMA query_only = OFF")
     open_now = house.database.rows("SELECT pending_seq FROM open_actions")
     assert len(open_now) == 1  # found at the next start, once this process is gone
 
 
 def test_a_refusal_that_cannot_be_recorded_says_so(watched: tuple[PureHouse, WatchedPool]) -> None:
     house, _pool = watched
-    _refuse_writes(house)
-    assert house.act("unknown").reason_codes == ("ACTION_UNKNOWN", "AUDIT_LOG_FAILED")
+    with read_only(house.database):
+        assert house.act("unknown").reason_codes == ("ACTION_UNKNOWN", "AUDIT_LOG_FAILED")
 
 
 def test_an_interrupted_caller_leaves_a_closed_record(

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from actum.errors import EvidenceUnavailable
-from actum.store.database import _MANY_COMMITS, _ROOM_BYTES, Database
+from actum.store.database import Database
 from actum.store.migrations import MIGRATIONS
 
 AUDIT = "INSERT INTO audit (record, nodes) VALUES (?, x'')"
@@ -136,63 +136,6 @@ def test_a_process_killed_inside_a_transaction_leaves_only_what_it_committed(hom
     assert database.rows("SELECT record FROM audit") == [(b"committed",)]
     with database.transaction() as cursor:  # its lock died with it
         cursor.execute(AUDIT, (b"next",))
-    database.close()
-
-
-def _die_with_room_in_the_log(home: Path) -> None:
-    database = Database.open(home)
-    for number in range(_MANY_COMMITS + 8):
-        with database.transaction() as cursor:
-            cursor.execute(AUDIT, (b"%d" % number,))
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def test_room_in_the_log_is_no_part_of_what_a_killed_process_committed(home: Path) -> None:
-    target = _die_with_room_in_the_log
-    process = multiprocessing.get_context("spawn").Process(target=target, args=(home,))
-    process.start()
-    process.join()
-    assert process.exitcode == -signal.SIGKILL
-    log = home / "actum.db-wal"
-    assert log.stat().st_size >= _ROOM_BYTES
-    assert log.read_bytes()[-4096:] == bytes(4096)
-    database = Database.open(home)
-    expected = [(b"%d" % number,) for number in range(_MANY_COMMITS + 8)]
-    assert database.rows("SELECT record FROM audit ORDER BY seq") == expected
-    assert database.rows("PRAGMA integrity_check") == [("ok",)]
-    database.close()
-
-
-def test_a_disk_with_little_room_keeps_it(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("actum.store.database._ROOM_TO_SPARE", 2**40)
-    database = Database.open(home)
-    for _ in range(_MANY_COMMITS + 8):
-        with database.transaction() as cursor:
-            cursor.execute(AUDIT, (b"",))
-    assert (home / "actum.db-wal").stat().st_size < _ROOM_BYTES
-    assert _count(database) == _MANY_COMMITS + 8
-    database.close()
-
-
-def test_a_process_without_a_descriptor_left_commits_without_room_in_the_log(home: Path) -> None:
-    database = Database.open(home)
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    while database._commits < _MANY_COMMITS - 1:
-        with database.transaction() as cursor:
-            cursor.execute(AUDIT, (b"",))
-    before = _count(database)
-    lowest = os.dup(0)
-    os.close(lowest)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, hard))
-    try:
-        with pytest.raises(OSError, match="Too many open files"):
-            os.dup(0)
-        with database.transaction() as cursor:
-            cursor.execute(AUDIT, (b"",))
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    assert (home / "actum.db-wal").stat().st_size < _ROOM_BYTES
-    assert _count(database) == before + 1
     database.close()
 
 

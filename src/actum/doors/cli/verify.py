@@ -150,8 +150,10 @@ def _findings(
     if checkpoint is not None:
         kept_elsewhere = (checkpoint.read_text(errors="replace"), str(checkpoint))
     if everything:
-        copies = [_copy(receipts, receipt) for receipt in receipts.latest(-1)]
-        return (*verifier.verify_all(kept_elsewhere), *(copy for copy in copies if copy))
+        found = verifier.verify_all(kept_elsewhere)
+        with home.database.as_it_is():  # it is filed by now, or was found to be changed
+            copies = [_copy(receipts, receipt) for receipt in receipts.latest(-1)]
+        return (*found, *(copy for copy in copies if copy))
     if kept_elsewhere is not None:
         return verifier.verify_log(kept_elsewhere)
     if target is not None and (of_work := one_work_receipt(home.database, trusted, target)):
