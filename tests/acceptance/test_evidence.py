@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from actum import Runtime
 from actum.doors.cli.main import main
+from common.journals import rewrite
 
 from .terminal import Terminal
 
@@ -145,3 +147,24 @@ def test_receipts_and_traces_are_found_by_any_of_their_ids(fresh: Terminal):
         "tool_run_end",
     ]
     assert fresh.actum("trace", "nothing").code == 3
+
+
+def test_a_changed_journal_is_named_and_what_is_filed_is_looked_at(fresh: Terminal):
+    run_with_files(fresh)
+    project = fresh.folder
+    with Runtime.open(project) as runtime:
+        for _ in range(2):
+            assert runtime.exec("shell", stdin="true", cwd=project).outcome == "SUCCEEDED"
+        sound = (project / ".actum" / "actum.journal").read_bytes()
+        rewrite(project / ".actum", 0, lambda payload: payload[:-1] + b"?", tidy=True)
+        answer = fresh.actum("verify", "--all", "--json")
+        assert answer.code == 1
+        broken = [each for each in answer.json["findings"] if not each["passed"]]
+        assert [(each["subject"], each["check"]) for each in broken] == [("journal", "frames")]
+        assert "frame 0 was not written by this home's key" in broken[0]["detail"]
+        assert len(answer.json["findings"]) > 10
+        answer = fresh.shell("true")  # and nothing starts in such a home
+        assert answer.code != 0
+        assert "AUDIT_LOG_FAILED" in answer.text + answer.aside
+        (project / ".actum" / "actum.journal").write_bytes(sound)
+    assert fresh.actum("verify", "--all").code == 0
