@@ -34,6 +34,7 @@ _METHOD = "tools/call"
 _FIXED = 2  #: elements before the caller's own in the arguments of a call
 _DRIVER = "mcp_bridge.py"
 _INTERPRETER = "python3"
+_decode = json.JSONDecoder().decode
 
 
 @value
@@ -135,7 +136,8 @@ def request_of(plan: Plan) -> tuple[str, dict[str, Json]]:
     """(tool, arguments) as judged: every text is the one that the input checks let through."""
     _program, _method, tool, *texts = plan.argv
     left = iter(texts)
-    arguments = {name: _put_back(value, left) for name, value in json.loads(plan.stdin).items()}
+    asked = _decode(plan.stdin.decode())
+    arguments = {name: _put_back(value, left) for name, value in asked.items()}
     return tool, arguments
 
 

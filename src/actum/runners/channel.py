@@ -56,7 +56,6 @@ class Duplex:
         self._speaking = False
         self._lock = threading.Lock()  #: around the descriptors and what is unread
         self._turn = threading.Lock()  #: who speaks
-        self._saying = _Speaking(self)
 
     # -- the run's thread -------------------------------------------------------------------
 
@@ -65,6 +64,7 @@ class Duplex:
         os.close(self.stdin)
         self.stdin = -1
         self._from = os.dup(stdout)
+        os.set_blocking(self._from, False)
         self._poll.register(self._from, select.POLLIN)
         self._spoken = time.monotonic()
         return self._stop
@@ -115,31 +115,37 @@ class Duplex:
         return self._from
 
     def send(self, message: bytes, deadline: float) -> bool:
-        left = memoryview(message + b"\n")
-        with self._saying:
-            if self.over:
-                return False
-            left = left[self._write(left) :]
-            if not left:
-                return True
-            poll = select.poll()
-            poll.register(self._to, select.POLLOUT)
-            poll.register(self._from, select.POLLIN)
-            while left and not self.over:
-                written = self._write(left)
-                if written:
-                    left = left[written:]
-                    continue
-                wait_s = deadline - time.monotonic()
-                if wait_s <= 0:
+        line = message + b"\n"
+        with self._turn:
+            self._speaking = True  # while someone waits for the tool, the tool is not idle
+            try:
+                if self.over:
                     return False
-                # A tool that waits for its own output to be taken takes no input meanwhile.
-                for descriptor, _event in poll.poll(wait_s * 1000):
-                    if descriptor == self._from and not self._read_some():
-                        poll.unregister(self._from)
+                written = self._write(line)
+                return written == len(line) or self._send_rest(memoryview(line)[written:], deadline)
+            finally:
+                self._spoken = time.monotonic()
+                self._speaking = False
+
+    def _send_rest(self, left: memoryview, deadline: float) -> bool:
+        poll = select.poll()
+        poll.register(self._to, select.POLLOUT)
+        poll.register(self._from, select.POLLIN)
+        while left and not self.over:
+            written = self._write(left)
+            if written:
+                left = left[written:]
+                continue
+            wait_s = deadline - time.monotonic()
+            if wait_s <= 0:
+                return False
+            # A tool that waits for its own output to be taken takes no input meanwhile.
+            for descriptor, _event in poll.poll(wait_s * 1000):
+                if descriptor == self._from and not self._read_some():
+                    poll.unregister(self._from)
         return not left
 
-    def _write(self, data: memoryview) -> int:
+    def _write(self, data: bytes | memoryview) -> int:
         # Under the lock: another thread may hang up, and the number then be another file's.
         with self._lock:
             try:
@@ -151,7 +157,8 @@ class Duplex:
                 return 0
 
     def receive(self, deadline: float, stop: int = -1) -> bytes | None:
-        with self._saying:
+        with self._turn:
+            self._speaking = True
             if stop >= 0:
                 self._poll.register(stop, select.POLLIN)
             try:
@@ -159,6 +166,8 @@ class Duplex:
             finally:
                 if stop >= 0:
                     self._poll.unregister(stop)
+                self._spoken = time.monotonic()
+                self._speaking = False
 
     def _received(self, deadline: float, stop: int) -> bytes | None:
         while True:
@@ -169,20 +178,22 @@ class Duplex:
                 self._is_over("it has ended")
                 return None
             wait_s = deadline - time.monotonic()
-            ready = [descriptor for descriptor, _ in self._poll.poll(max(0.0, wait_s) * 1000)]
-            if self._from in ready:
-                self._read_some()
-            elif stop in ready or wait_s <= 0:
+            if wait_s <= 0:
+                return None
+            ready = self._poll.poll(wait_s * 1000)
+            if stop >= 0 and ready and all(descriptor == stop for descriptor, _ in ready):
                 return None
 
     def _line(self) -> bytes | None:
+        """The next line, if all of it has been said by now."""
         with self._lock:
-            end = self._unread.find(b"\n", self._searched)
-            if end < 0:
+            while (end := self._unread.find(b"\n", self._searched)) < 0:
                 self._searched = len(self._unread)
                 if self._searched > self.message_bytes:
                     self._refuse_message()
-                return None
+                    return None
+                if not self._take():
+                    return None
             self._searched = 0
             line = bytes(self._unread[:end])
             del self._unread[: end + 1]
@@ -249,22 +260,6 @@ class Duplex:
             self.stdin = self._from = self._stop = -1
 
 
-class _Speaking:
-    """While someone waits for the tool, the tool is not idle."""
-
-    def __init__(self, duplex: Duplex) -> None:
-        self._duplex = duplex
-
-    def __enter__(self) -> None:
-        self._duplex._turn.acquire()
-        self._duplex._speaking = True
-
-    def __exit__(self, *_error: object) -> None:
-        self._duplex._spoken = time.monotonic()
-        self._duplex._speaking = False
-        self._duplex._turn.release()
-
-
 class LocalChannel:
     """A run of the local runner that is spoken with."""
 
@@ -273,6 +268,7 @@ class LocalChannel:
         self._run = run
         self._capture: Capture | None = None
         self._error: BaseException | None = None
+        self._ended = False  #: the run is over; its thread has nothing left to do
         self._closing = threading.Lock()
         self._thread = threading.Thread(target=self._carry_out, name="actum-channel", daemon=True)
         self._until = time.monotonic() + life_s
@@ -289,15 +285,16 @@ class LocalChannel:
         except BaseException as error:  # noqa: BLE001 -- raised again where someone can hear it
             self._error = error
         finally:
+            self._ended = True
             self._duplex.started.set()
 
     @property
     def over(self) -> str:
-        return self._duplex.over or ("" if self._thread.is_alive() else "it has ended")
+        return self._duplex.over or ("it has ended" if self._ended else "")
 
     @property
     def ended(self) -> bool:
-        return not self._thread.is_alive()
+        return self._ended
 
     @property
     def until(self) -> float:

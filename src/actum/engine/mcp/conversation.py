@@ -62,6 +62,25 @@ class Answered:
         return self.before is not None and line == b"%b%d%b" % (self.before, request_id, self.after)
 
 
+class _Question:
+    """A request that can be made more than once, with another number each time."""
+
+    __slots__ = ("_after", "headers", "params")
+
+    def __init__(
+        self, method: str, params: Mapping[str, Json] | None, headers: Mapping[str, str]
+    ) -> None:
+        self.params = params
+        self.headers = headers
+        rest: dict[str, Json] = {"method": method}
+        if params:
+            rest["params"] = dict(params)
+        self._after = _encode(rest)[1:]
+
+    def numbered(self, request_id: int) -> str:
+        return f'{{"jsonrpc":"2.0","id":{request_id},{self._after}'
+
+
 class Conversation:
     """What the library calls a dispatcher. One question at a time."""
 
@@ -71,7 +90,7 @@ class Conversation:
         self._last_id = 0
         self._abandoned: set[str] = set()
         self._unasked = 0
-        self._asked: dict[str, tuple[Mapping[str, Json] | None, Mapping[str, str]]] = {}
+        self._asked: dict[str, _Question] = {}
         self._given: dict[str, Any] | None = None
         self._last: tuple[bytes, dict[str, Any]] = b"", {}  #: line and result, as they came
         self.deadline = 0.0
@@ -92,8 +111,8 @@ class Conversation:
             return given
         opts = opts or {}
         headers = dict(opts.get("headers") or {})
-        self._asked[method] = (params, headers)
-        request_id = self._request(method, params, headers)
+        question = self._asked[method] = _Question(method, params, headers)
+        request_id = self._request(question)
         until = self.deadline
         if "timeout" in opts:
             # A server that knows nothing of the question may stay silent: leave time for another.
@@ -116,10 +135,10 @@ class Conversation:
 
     def asked(self, method: str) -> Mapping[str, Json]:
         """What the library sent along when it last asked this."""
-        return self._asked[method][0] or {}
+        return self._asked[method].params or {}
 
     def ask(self, method: str, params: Mapping[str, Json]) -> dict[str, Any]:
-        return self._answer(self._request(method, params, {}), self.deadline)
+        return self._answer(self._request(_Question(method, params, {})), self.deadline)
 
     def hand_over(self, result: dict[str, Any]) -> None:
         """What the library is answered when it asks next; nothing is sent then."""
@@ -127,7 +146,7 @@ class Conversation:
 
     def ask_again(self, method: str) -> int:
         """The last question of this kind once more; `answer` waits for what comes of it."""
-        return self._request(method, *self._asked[method])
+        return self._request(self._asked[method])
 
     def answer(self, request_id: int, known: Answered) -> dict[str, Any]:
         """The very `known.result` if the same has come again: it is not even parsed."""
@@ -146,19 +165,18 @@ class Conversation:
 
     # -- the wire -------------------------------------------------------------------------
 
-    def _request(
-        self, method: str, params: Mapping[str, Json] | None, headers: Mapping[str, str]
-    ) -> int:
+    def _request(self, question: _Question) -> int:
         self._last_id += 1
-        message: dict[str, Json] = {"jsonrpc": "2.0", "id": self._last_id, "method": method}
-        if params:
-            message["params"] = dict(params)
-        self._send(message, headers)
+        self._send_text(question.numbered(self._last_id), question.headers)
         return self._last_id
 
     def _send(self, message: Json, headers: Mapping[str, str]) -> None:
-        whole = {"headers": dict(headers), "message": message} if self._enveloped else message
-        if not self._channel.send(_encode(whole).encode(), self.deadline):
+        self._send_text(_encode(message), headers)
+
+    def _send_text(self, message: str, headers: Mapping[str, str]) -> None:
+        if self._enveloped:
+            message = f'{{"headers":{_encode(dict(headers))},"message":{message}}}'
+        if not self._channel.send(message.encode(), self.deadline):
             raise Gone(self._channel.over) if self._channel.over else Late
 
     def _answer(
@@ -203,7 +221,7 @@ class Conversation:
             if cancel is not None and cancel.requested:
                 raise Stopped
             line = channel.receive(until, stop)
-            if line is not None and line.strip():
+            if line and not line.isspace():
                 return line
             if channel.over:
                 raise Gone(channel.over)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Hashable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
 from actum.errors import ActumError
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from actum.contract.call import EffectivePolicy
     from actum.engine.mcp.pins import ServerPins
     from actum.engine.mcp.talk import Talk
+
+#: Words and sets of words, all of which decide who may share a server.
+Key = tuple[Hashable, ...]
 
 _LOOK_S = 1.0
 _POLICIES = 16  #: whose digests are remembered
@@ -51,7 +54,7 @@ class KeptServers:
     def __init__(self, pins: ServerPins, *, websocket: bool = False) -> None:
         self.pins = pins
         self.websocket = websocket
-        self._kept: dict[str, KeptServer] = {}
+        self._kept: dict[Key, KeptServer] = {}
         self._timeless: tuple[tuple[EffectivePolicy, str], ...] = ()
         self._guard = threading.Lock()
         self._woken = threading.Event()
@@ -67,30 +70,29 @@ class KeptServers:
         self._timeless = ((policy, digest), *self._timeless[: _POLICIES - 1])
         return digest
 
-    @contextmanager
-    def turn(self, key: str, deadline: float) -> Iterator[KeptServer | None]:
+    def turn(self, key: Key, deadline: float) -> AbstractContextManager[KeptServer | None]:
         """The place for `key`, ours inside the block; ``None``: not in time."""
+        return _Turn(self, key, deadline)
+
+    def take(self, key: Key, deadline: float) -> KeptServer | None:
         while True:
             place = self._place(key)
             if not place.turn.acquire(timeout=max(0.0, deadline - time.monotonic())):
-                yield None
-                return
+                return None
             with self._guard:
                 if self._kept.get(key) is place:
-                    break
+                    return place
             place.turn.release()  # it was given up while we waited for it
-        try:
-            yield place
-        finally:
-            place.used = time.monotonic()
-            place.turn.release()
 
-    def _place(self, key: str) -> KeptServer:
+    def _place(self, key: Key) -> KeptServer:
         with self._guard:
             if self._sealer is None and not self._closed:
                 self._sealer = threading.Thread(target=self._seal, name="actum-kept", daemon=True)
                 self._sealer.start()
-            return self._kept.setdefault(key, KeptServer())
+            place = self._kept.get(key)
+            if place is None:
+                place = self._kept[key] = KeptServer()
+            return place
 
     def make_room(self) -> bool:
         """End the one that has waited longest; false if none waits."""
@@ -134,3 +136,19 @@ class KeptServers:
         if self._sealer is not None:
             self._sealer.join()
         self._discard_ended(everything=True)
+
+
+class _Turn:
+    def __init__(self, servers: KeptServers, key: Key, deadline: float) -> None:
+        self._servers = servers
+        self._key = key
+        self._deadline = deadline
+
+    def __enter__(self) -> KeptServer | None:
+        self._place = self._servers.take(self._key, self._deadline)
+        return self._place
+
+    def __exit__(self, *_error: object) -> None:
+        if self._place is not None:
+            self._place.used = time.monotonic()
+            self._place.turn.release()

@@ -23,6 +23,7 @@ from actum.runners.base import Cancel
 from actum.value import value
 
 if TYPE_CHECKING:
+    from mcp import MCPError
     from mcp.client.session import ClientSession
 
 _PAGES, _TOOLS = 50, 1_000
@@ -52,6 +53,7 @@ class Talk:
         self._line = Conversation(server.channel, enveloped=enveloped)
         self._direct = not enveloped  #: no headers to be made for each call
         self._session: ClientSession | None = None
+        self._error: type[MCPError]  #: of the library; known once it is spoken with
         self._modern = False
         self._listing: Answered | None = None
         self._asked_ahead: int | None = None
@@ -62,13 +64,14 @@ class Talk:
         self._line.begin(deadline, cancel)
 
     def negotiate(self) -> None:
-        from mcp import types
+        from mcp import MCPError, types
         from mcp.client._probe import negotiate_auto
         from mcp.client.session import ClientSession
         from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
         from actum import __version__
 
+        self._error = MCPError
         info = types.Implementation(name="actum", version=__version__)
         self._session = ClientSession(dispatcher=self._line, client_info=info)
         self._asked(negotiate_auto(self._session))
@@ -112,8 +115,6 @@ class Talk:
             self._asked_ahead = self._line.ask_again(_LIST)
 
     def call(self, tool: str, arguments: dict[str, Json]) -> Answer:
-        from mcp import MCPError
-
         try:
             if self._always is not None:
                 asked = {**self._always, "name": tool, "arguments": arguments}
@@ -124,7 +125,7 @@ class Talk:
                         return _answer(texts)
                 self._line.hand_over(result)
             judged = self._asked(self._open.call_tool(tool, arguments), errors=False)
-        except MCPError as error:
+        except self._error as error:
             told = {"code": error.error.code, "message": error.error.message}
             return Answer({"error": told}, f"the server answered with error {error.error.code}")
         if self._direct and self._always is None:

@@ -24,14 +24,13 @@ from actum.capture.model import (
 )
 from actum.capture.streams import whole as whole_stream
 from actum.contract.call import EffectivePolicy, Plan
-from actum.contract.canonical import sha256_json
 from actum.contract.ids import new_id
 from actum.contract.limits import IDLE_S, MESSAGE_BYTES, STDOUT_BYTES
 from actum.contract.model import Contract, ExpectedOutputs, Inputs, Json, RunnerKind
 from actum.engine.account import Account
 from actum.engine.mcp import conversation
 from actum.engine.mcp.conversation import NoAnswer
-from actum.engine.mcp.kept import KeptServer
+from actum.engine.mcp.kept import KeptServer, Key
 from actum.engine.mcp.pins import Tools
 from actum.engine.mcp.talk import Answer, Talk, encoded, make_ready
 from actum.engine.rooms import Rooms
@@ -145,18 +144,18 @@ class ThroughServer:
             return self._rooms.servers.turn(self._key(plan), deadline)
         return KeptServer().for_one_call()
 
-    def _key(self, plan: Plan) -> str:
+    def _key(self, plan: Plan) -> Key:
         """What may share a server: all that decides what the server is and may do, but the time."""
-        return sha256_json(
-            {
-                "session": self._account.intent.session,
-                "by": self._contract.metadata.requested_by,
-                "tool": [plan.tool.pin, plan.adapter.sha256, plan.proof.executable.sha256],
-                "policy": self._rooms.servers.timeless(plan.policy),
-                "environment": dict(plan.environment),
-                "secrets": dict(self._contract.inputs.secrets),
-                "working_directory": plan.working_directory,
-            }
+        return (
+            self._account.intent.session,
+            self._contract.metadata.requested_by,
+            plan.tool.pin,
+            plan.adapter.sha256,
+            plan.proof.executable.sha256,
+            self._rooms.servers.timeless(plan.policy),
+            plan.working_directory,
+            frozenset(plan.environment.items()),
+            frozenset(self._contract.inputs.secrets.items()),
         )
 
     def _reach(self, place: KeptServer, call: _Call) -> None:
