@@ -3,7 +3,7 @@
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: setup demo test test-fast check fmt bench conformance soak steady waiter
+.PHONY: setup demo test test-fast check fmt bench conformance soak steady jail
 
 setup: $(READY)
 
@@ -61,8 +61,10 @@ steady:
 	gcc $(STEADY_FLAGS) -o src/actum/engine/steady-x86_64.so src/actum/engine/steady.c
 	chmod 644 src/actum/engine/steady-x86_64.so
 
-# What a tool's process is until its start. The result is kept beside its source.
-WAITER_FLAGS=-O2 -static -no-pie -nostdlib -ffreestanding -fno-stack-protector -fno-asynchronous-unwind-tables -fcf-protection=none -Wall -Wextra -s -Wl,--build-id=none,-z,norelro,-z,noseparate-code,-n
-waiter:
-	gcc $(WAITER_FLAGS) -o src/actum/sandbox/waiter-x86_64 src/actum/sandbox/waiter.c
-	chmod 644 src/actum/sandbox/waiter-x86_64
+# The init of every sandbox. The result is kept beside its sources.
+JAIL_FLAGS=-std=c11 -Os -static -no-pie -fstack-protector-strong -fno-asynchronous-unwind-tables -fcf-protection=none -Wall -Wextra -Werror -s -Wl,--build-id=none,-z,noexecstack,-z,relro,-z,now
+JAIL=src/actum/sandbox/jail
+jail:
+	$(BIN)/python scripts/jail-calls > $(JAIL)/calls.h
+	musl-gcc $(JAIL_FLAGS) -o src/actum/sandbox/jail-x86_64 $(JAIL)/*.c
+	chmod 644 src/actum/sandbox/jail-x86_64

@@ -28,6 +28,7 @@ _locked = ctypes.PyDLL(None, use_errno=True)
 _locked.syscall.restype = ctypes.c_long
 
 # System call numbers, x86-64.
+SYS_CAPGET = 125
 SYS_CAPSET = 126
 SYS_PIVOT_ROOT = 155
 SYS_NEWFSTATAT = 262
@@ -77,6 +78,7 @@ RESOLVE_IN_ROOT = 0x10
 PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
 PR_SET_NO_NEW_PRIVS = 38
+PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE = 47, 2
 
 CLONE_PIDFD = 0x00001000
 CLONE_PARENT = 0x00008000
@@ -274,6 +276,12 @@ def close_from(first: int) -> None:
     syscall(SYS_CLOSE_RANGE, "close_range", ctypes.c_uint(first), last, 0)
 
 
+def close_on_exec_from(first: int) -> None:
+    """Let no exec keep this descriptor or any above it."""
+    last, mark = ctypes.c_uint(0xFFFFFFFF), 4
+    syscall(SYS_CLOSE_RANGE, "close_range", ctypes.c_uint(first), last, mark)
+
+
 def clone_sibling() -> int:
     """Fork a process whose parent is our parent; its number here, 0 in the new process.
 
@@ -358,6 +366,23 @@ _CAPABILITY_VERSION_3 = 0x20080522
 def drop_capabilities() -> None:
     """All of the calling thread's: effective, permitted, inheritable, and so the ambient ones."""
     syscall(SYS_CAPSET, "capset", struct.pack("Ii", _CAPABILITY_VERSION_3, 0), bytes(24))
+
+
+def keep_capabilities() -> None:
+    """Let every program that is executed from here on have what this thread has."""
+    header = struct.pack("Ii", _CAPABILITY_VERSION_3, 0)
+    sets = ctypes.create_string_buffer(24)
+    syscall(SYS_CAPGET, "capget", header, sets)
+    # Two times (effective, permitted, inheritable): the low halves, then the high ones.
+    low_effective, low, _, high_effective, high, _ = struct.unpack("6I", sets.raw)
+    kept = struct.pack("6I", low_effective, low, low, high_effective, high, high)
+    syscall(SYS_CAPSET, "capset", header, kept)
+    for number in range(64):
+        if (high << 32 | low) >> number & 1:
+            _checked(
+                _libc.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, ctypes.c_ulong(number), 0, 0),
+                f"prctl: capability {number}",
+            )
 
 
 def write_own_memory(address: int, content: bytes) -> None:

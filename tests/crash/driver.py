@@ -211,7 +211,7 @@ def traced(work: Callable[[int], None], *options: str) -> tuple[int, int, bytes]
 
 
 def arm_spawner(role: str, kill_at: int, tally: str = "") -> None:
-    """Everything the spawner is and makes inherits the injector."""
+    """The spawner loads the injector before anything else."""
     host._BOOT = (
         f"import sys; sys.path.insert(0, {str(HERE)!r}); import injector; sys.path.pop(0);"
         f" injector.arm({kill_at}, {role!r}, tally={tally!r}); {host._BOOT}"
@@ -223,10 +223,10 @@ def count(house: House, victim: str, told: int) -> None:
     if victim in ("spawner", "init", "tool"):
         tally = house.project / "tally"
         tally.write_bytes(bytes(injector.TALLY_BYTES))
-        arm_spawner("outside", 0, str(tally))
+        role = "outside" if victim == "spawner" else victim
+        arm_spawner(role, 0, str(tally))
         with open_house(house, {}) as runtime:
             ask(runtime, SCRIPT)
-        role = "outside" if victim == "spawner" else victim
         seen = struct.unpack_from("III", tally.read_bytes())[injector.ROLES.index(role)]
     else:
         moments = injector.arm(0)

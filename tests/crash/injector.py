@@ -5,7 +5,7 @@ interface from Python (files, sockets, processes, SQLite), and of every function
 which holds the raw system calls. The count of an unharmed run tells how many moments there are.
 
 Only the standard library's built-in parts are used: it is also loaded into the spawner, which runs
-without site packages, and is inherited by every process that the spawner makes.
+without site packages. The spawner's children are another program, and are struck by `tracer`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ import os
 import signal
 import struct
 import sys
+
+import tracer
 
 _MODULES = {"posix", "_posixsubprocess", "fcntl", "_socket", "select", "sqlite3", "_signal"}
 _TYPES = {"_socket", "socket", "sqlite3", "select", "_io"}
@@ -82,8 +84,11 @@ def current_role() -> str:
     return {1: "init", 2: "tool"}.get(os.getpid(), "outside")
 
 
-def arm(kill_at: int, only: str = "outside", told: int = -1, tally: str = "") -> Moments:
+def arm(kill_at: int, only: str = "outside", told: int = -1, tally: str = "") -> Moments | None:
     """Kill at moment `kill_at` of the role `only`; 0 only counts, into the file `tally`."""
+    if only != "outside":
+        tracer.arm(only, kill_at, tally)
+        return None
     moments = Moments(kill_at, only, told, tally)
     sys.setprofile(moments)
     return moments

@@ -144,13 +144,13 @@ def own_cgroups() -> set[str]:
 
 
 def tools_in(group: Path) -> list[int]:
-    """Processes in a control group that run something else than our interpreter: a prepared sandbox
+    """Processes in a control group that run something else than our own programs: a prepared sandbox
     holds one that waits to become the tool."""
     # By name: an ordinary user may not look at a process that is not dumpable.
     return [
         int(pid)
         for pid in (group / "cgroup.procs").read_text().split()
-        if not Path(f"/proc/{pid}/comm").read_text().startswith("python")
+        if not Path(f"/proc/{pid}/comm").read_text().startswith(("jail", "python"))
     ]
 
 

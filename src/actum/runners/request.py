@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import stat
-from base64 import b64encode
 from typing import TYPE_CHECKING
 
 from actum.contract.call import PROVIDED, EffectivePolicy, Plan
@@ -192,7 +191,7 @@ def _grant(path: str, write: bool, look: _Look) -> Grant:
     return {"path": path, "write": write, "device": device, "inode": inode}
 
 
-def _provided(plan: Plan, granted: list[str]) -> dict[str, str]:
+def _provided(plan: Plan, granted: list[str]) -> dict[str, bytes]:
     """What the adapter brings along, where no granted path can cover it."""
     if not plan.provided:
         return {}
@@ -203,7 +202,7 @@ def _provided(plan: Plan, granted: list[str]) -> dict[str, str]:
                 f"{path} would cover {PROVIDED}, where this adapter's driver lies.",
                 remedy="Grant a directory beside it.",
             )
-    return {name: b64encode(content).decode() for name, content in plan.provided.items()}
+    return dict(plan.provided)
 
 
 def _steps(folder: str) -> tuple[str, ...]:

@@ -1,7 +1,9 @@
-"""How a process becomes the tool: forked ahead, confined step by step, told what to run, then exec.
+"""How a fork of the spawner becomes an interpreter that runs a snippet: forked ahead, confined step by
+step, told what to run.
 
-The last of our code that runs in that process. It holds nothing afterwards but its three streams.
-What does not depend on the request is done while the member waits; the rest in the moment it comes.
+Only for members that were made for that (`interpreter`); every other tool's process is the jail's
+own (`jail/tool.c`). It takes the same steps in the same order and says the same words to the init.
+What it is asked for, and cannot be, it executes.
 """
 
 from __future__ import annotations
@@ -15,24 +17,21 @@ import signal
 import socket
 
 from actum import kernel
-from actum.sandbox import interpreter, landlock, seccomp, wire
-from actum.sandbox.root import WAITER
-from actum.sandbox.talk import pass_packet, receive_document
+from actum.sandbox import interpreter, landlock, root, seccomp, wire
+from actum.sandbox.talk import packed, receive
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, NoReturn
+    from typing import NoReturn
 
-    from actum.sandbox.init import Kit
-    from actum.sandbox.wire import Make
+    from actum.sandbox.groups import Group
+    from actum.sandbox.wire import Make, Tool
 
-_EXEC_FAILED_DENIED = 126
+_EXEC_FAILED_NOT_FOUND, _EXEC_FAILED_DENIED = 127, 126
 _OPEN_FILES = 1_024
 #: What is needed until the last exec is held from here on, beyond the descriptors that the tool may
 #: read its secrets from.
 _BEYOND_SECRETS = 64
-#: Where the word to start is heard, by the waiter too: beyond those as well.
-_GO = 100
 #: 0 forbids files only: where the host pipes cores to a program, that program, as root and outside
 #: of every namespace, would still be handed the memory of the tool. At 1 the kernel starts nothing.
 _NO_CORE = 1
@@ -47,10 +46,6 @@ _LIMITS = (
 )
 
 
-class CannotJoin(Exception):
-    """The kernel does not let this process into the cgroup that was made for it."""
-
-
 class Template:
     """What the spawner prepared and every member inherits."""
 
@@ -59,91 +54,105 @@ class Template:
     ) -> None:
         self.rootless = rootless
         self.programs = programs  #: the filter, by whether forks are allowed
+        self.filters = {allow: _held(program) for allow, program in programs.items()}
         self.abi = abi
         self.uid = uid
         self.gid = gid
-        self._spawner = os.pidfd_open(os.getpid())
-        waiter = os.open(WAITER, os.O_PATH | os.O_CLOEXEC)
-        self.waiter = fcntl.fcntl(waiter, fcntl.F_DUPFD_CLOEXEC, _BEYOND_SECRETS)
-        os.close(waiter)
+        self.spawner = os.pidfd_open(os.getpid())
+        self.jail = os.open(root.JAIL, os.O_PATH | os.O_CLOEXEC)
+        # Nobody is to find it by a name; a member's root never held one.
+        os.unlink(root.JAIL)
+        for descriptor in (self.spawner, *self.filters.values()):
+            os.set_inheritable(descriptor, True)  # an init has them, and passes them to nobody
         own = os.stat("/proc/self/exe")
         self.interpreter = (own.st_dev, own.st_ino)  #: the file that all of this runs from
 
     def is_orphan(self) -> bool:
         """Whether the spawner is dead: then no signal tells of it any more."""
-        return bool(select.select([self._spawner], [], [], 0)[0])
+        return bool(select.select([self.spawner], [], [], 0)[0])
+
+    def inherited(self, make: Make) -> list[int]:
+        return [self.spawner, self.filters[make["allow_fork"]]]
 
 
-class Ahead:
-    """A process forked before it was needed, which becomes the tool when it is told how."""
-
-    def __init__(self, pid: int, channel: socket.socket) -> None:
-        self.pid = pid
-        self._channel = channel
-        self.listener = -1  #: where the init hears of the system calls that ask
-
-    def await_filtered(self) -> None:
-        """Until it stands under the filter and in its groups."""
-        message, ancillary, _flags, _address = self._channel.recvmsg(
-            64, socket.CMSG_SPACE(4), socket.MSG_CMSG_CLOEXEC
-        )
-        if not ancillary:
-            raise _failure(message)
-        self.listener = array.array("i", ancillary[0][2][:4])[0]
-
-    def tell(self, packet: bytes, descriptors: list[int]) -> None:
-        """The request, as it came; with it another stdin than it was born with, or none."""
-        pass_packet(self._channel, packet, descriptors)
-
-    def confine(self) -> None:
-        """The root is as the tool will see it, and the rules are complete."""
-        self._channel.send(wire.GO)
-
-    def await_ready(self) -> None:
-        message = self._channel.recv(64)
-        if message != wire.GO:
-            raise _failure(message)
-        self._channel.close()
+def _held(program: bytes) -> int:
+    file = os.memfd_create("filter", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.write(file, program)
+    everything = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
+    fcntl.fcntl(file, fcntl.F_ADD_SEALS, everything)
+    return file
 
 
-def _failure(message: bytes) -> Exception:
-    number, _, step = message.decode().partition(" ")
-    if step == "join":
-        return CannotJoin(os.strerror(int(number)))
-    text = f"the tool's process failed: {os.strerror(int(number or 0))}"
-    return OSError(int(number or 0), text)
+class Kit:
+    """The descriptors of one member."""
+
+    def __init__(
+        self, control: int, trees: int, streams: list[int], go: int, group: Group
+    ) -> None:
+        self.control = control
+        self.trees = trees
+        self.streams = streams  #: of the tool
+        self.go = go  #: where the tool's process hears the word to start
+        self.group = group
+
+    def inherited(self) -> list[int]:
+        return [self.control, self.trees, *self.streams, self.go, *self.group.inherited()]
 
 
-def fork_ahead(template: Template, make: Make, kit: Kit, rules: int) -> Ahead:
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+#: What an init is told of a process forked ahead of it, if there is none: it forks its own.
+NOT_AHEAD = ["-1", "-1", "-1"]
+
+
+def fork_ahead(template: Template, make: Make, kit: Kit) -> list[str]:
+    """In the process that becomes the init, which is told: the rules, the process, the way to it."""
+    kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
+    # The host's ends of everything, and more: held here, nobody would ever see the host hang up.
+    _close_all_but([*kit.inherited(), *template.inherited(make), template.jail])
     group = kit.group
-    if group.born_inside >= 0:
-        # Version 2 of the cgroups: moving a process in would wait for a global lock (11 ms on an
-        # idle host).
-        try:
+    try:
+        # One ruleset for each member: a rule added by one holder binds every holder.
+        rules = landlock.ruleset(template.abi)
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        if group.born_inside >= 0:
+            # Version 2 of the cgroups: moving a process in would wait for a global lock (11 ms on
+            # an idle host).
             pid = kernel.clone_into_cgroup(group.born_inside)
-        except OSError as error:
-            raise CannotJoin(error.strerror) from error
-    else:
-        pid = os.fork()
+        else:
+            pid = os.fork()
+    except OSError:
+        return NOT_AHEAD  # the init's own attempt fails as well, and it can tell the host
     if pid == 0:
         if group.born_inside >= 0:
             kernel.after_raw_fork()
         ours.close()
         _become_tool(template, make, kit, rules, theirs)
-    theirs.close()
-    return Ahead(pid, ours)
+    for descriptor in (rules, ours.fileno()):
+        os.set_inheritable(descriptor, True)
+    return [str(rules), str(pid), str(ours.detach())]
+
+
+def _close_all_but(kept: list[int]) -> None:
+    lowest = 3
+    for descriptor in sorted(kept):
+        os.closerange(lowest, descriptor)
+        lowest = descriptor + 1
+    os.closerange(lowest, os.sysconf("SC_OPEN_MAX"))
 
 
 def _become_tool(
     template: Template, make: Make, kit: Kit, rules: int, report: socket.socket
 ) -> NoReturn:
     """Between fork and exec. The order matters; each line says why it stands where it stands."""
-    report = socket.socket(
-        fileno=fcntl.fcntl(report.detach(), fcntl.F_DUPFD_CLOEXEC, _BEYOND_SECRETS)
-    )
-    step = "join"
+    step = "prepare"
     try:
+        # What the init is to inherit is nothing for the tool.
+        kernel.close_on_exec_from(3)
+        for descriptor in (kit.control, kit.trees):
+            os.close(descriptor)
+        report = socket.socket(
+            fileno=fcntl.fcntl(report.detach(), fcntl.F_DUPFD_CLOEXEC, _BEYOND_SECRETS)
+        )
+        step = "join"
         # Before anything of the tool exists: a child forked first would escape the limit. "0" in
         # `tasks` moves this one thread and spares the global lock that cgroup.procs takes.
         for door in kit.group.doors:
@@ -159,22 +168,21 @@ def _become_tool(
             os.setgroups([])
         for target, source in enumerate(kit.streams):
             os.dup2(source, target, inheritable=True)
-        os.dup2(kit.go, _GO, inheritable=False)
-        for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT):
-            signal.signal(number, signal.SIG_DFL)  # Python ignores these, and exec would keep that
+        go = fcntl.fcntl(kit.go, fcntl.F_DUPFD_CLOEXEC, _BEYOND_SECRETS)
+        for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGCHLD):
+            # Python ignores these, or the spawner does, and exec would keep that.
+            signal.signal(number, signal.SIG_DFL)
         kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
-        if make["steady"]:
-            # Before the filter, which lets nobody change it back.
-            kernel.syscall(kernel.SYS_PERSONALITY, "personality", kernel.ADDR_NO_RANDOMIZE)
         # From here on the filter holds for us as well; nothing that follows is forbidden by it.
         listener = seccomp.install(template.programs[make["allow_fork"]])
         rights = array.array("i", [listener])
         report.sendmsg([wire.GO], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
         os.close(listener)
-        told = receive_document(report)
-        if told is None:
+        packet, descriptors = receive(report)
+        if not packet:
             os._exit(0)  # never needed
-        tool, stdin = told
+        text, stdin = packed(packet, descriptors)
+        tool = wire.unpack_tool(text)
         for descriptor in stdin:
             os.dup2(descriptor, 0, inheritable=True)
         if report.recv(1) != wire.GO:
@@ -186,50 +194,44 @@ def _become_tool(
         # After setresuid, which clears it.
         kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
         landlock.restrict_self(rules)
+        # An exec would take them from a user who is nobody, were they not kept for the init.
+        kernel.drop_capabilities()
         report.send(wire.GO)
     except OSError as error:
         report.send(f"{error.errno} {step}".encode())
         os._exit(_EXEC_FAILED_DENIED)
-    _become(tool, make, template)
+    _become(tool, template, go)
 
 
-def _become(tool: dict[str, Any], make: Make, template: Template) -> NoReturn:
-    """What is left is to wait for the word. Everything but it is close-on-exec: the tool starts
-    with 0, 1, 2 and its secrets."""
+def _become(tool: Tool, template: Template, go: int) -> NoReturn:
+    """What is left is to wait for the word. Everything but its streams is close-on-exec: the tool
+    starts with 0, 1, 2 and its secrets."""
     try:
-        served = not make["steady"] and interpreter.serves(tool, template.interpreter)
-    except OSError:
-        served = False  # an exec will say the same
-    if served:
-        _await_go()
         try:
-            interpreter.become(tool)
+            served = interpreter.serves(tool, template.interpreter)
         except OSError:
-            os._exit(_EXEC_FAILED_DENIED)
-    _pass_secrets(tool["secrets"])
-    os.set_inheritable(_GO, True)
-    try:
-        os.execve(  # noqa: S606
-            template.waiter, ["waiter", tool["executable"], *tool["argv"]], tool["environment"]
-        )
+            served = False  # an exec will say the same
+        if not served:
+            _pass_secrets(tool["secrets"])
+        if os.read(go, 1) != wire.GO:
+            os._exit(0)
+        if served:
+            interpreter.become(tool)
+        os.execve(tool["executable"], tool["argv"], tool["environment"])  # noqa: S606
+    except FileNotFoundError:
+        os._exit(_EXEC_FAILED_NOT_FOUND)
     except OSError:
-        # Too long for any exec. The exit code says it, because the tool's start is its own affair.
-        _await_go()
+        # The exit code says it, because the tool's start is its own affair.
         os._exit(_EXEC_FAILED_DENIED)
 
 
-def _await_go() -> None:
-    if os.read(_GO, 1) != wire.GO:
-        os._exit(0)
-
-
-def _pass_secrets(values: list[str]) -> None:
+def _pass_secrets(values: list[bytes]) -> None:
     """A pipe each, filled and closed: it can be read once, and no child finds it full again."""
     readers = []
     for value in values:
         reader, writer = os.pipe2(os.O_CLOEXEC)
         # A pipe holds 64 KiB, twice the longest secret, so this never waits.
-        os.write(writer, os.fsencode(value))
+        os.write(writer, value)
         os.close(writer)
         readers.append(fcntl.fcntl(reader, fcntl.F_DUPFD_CLOEXEC, _BEYOND_SECRETS))
     for number, reader in enumerate(readers, start=3):

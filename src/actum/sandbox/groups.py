@@ -23,7 +23,6 @@ class Group:
         self._recipe = recipe
         self._folders = folders  #: of this group, one per hierarchy
         self._open: dict[tuple[int, str], int] = {}
-        self.limits: Limits | None = None
         for index, file, text in recipe["once"]:
             os.close(self._write(index, file, text))
         for index, file, _text in recipe["limits"]:
@@ -65,19 +64,23 @@ class Group:
         """The folder that the tool's process is cloned into, or -1."""
         return self._folders[0] if self._recipe["born_inside"] else -1
 
-    def limit(self, limits: Limits) -> None:
-        """Set the figures, unless they are set already."""
-        if limits == self.limits:
-            return
-        for index, file, text in self._recipe["limits"]:
-            os.pwrite(self._open[index, file], text.format(**limits).encode(), 0)
-        self.limits = limits
+    def words(self, limits: Limits) -> list[str]:
+        """What a member's init is told of its group: where each limit is written, and what; where
+        its use is read; where the tool's process goes in. Each list begins with its length."""
+        recipe = self._recipe
+        words = [str(len(recipe["limits"]))]
+        for index, file, text in recipe["limits"]:
+            words += (str(self._open[index, file]), text.format_map(limits))
+        words.append(str(len(recipe["usage"])))
+        words += [str(self._open[place]) for place in recipe["usage"]]
+        words.append(str(len(self.doors)))
+        words += map(str, self.doors)
+        return words
 
-    def usage(self) -> list[str]:
-        return [
-            os.pread(self._open[index, file], _FILE_BYTES, 0).decode()
-            for index, file in self._recipe["usage"]
-        ]
+    def inherited(self) -> list[int]:
+        """What a member's init holds of it."""
+        born_inside = self.born_inside
+        return [*self._open.values(), *self.doors, *([born_inside] if born_inside >= 0 else [])]
 
     def descriptors(self) -> list[int]:
         return [*self._open.values(), *self.doors, *self._folders, self.oom]

@@ -16,7 +16,7 @@ from actum.sandbox.talk import pass_document, receive
 from actum.value import field, value
 
 if TYPE_CHECKING:
-    from actum.sandbox.wire import Report, Request
+    from actum.sandbox.wire import Report
 
 #: More than a namespace takes to vanish; one that does not is stuck in the kernel.
 _DEATH_MS = 10_000
@@ -66,8 +66,8 @@ class Sandbox:
             self.artifacts = descriptors.pop()
         return report, descriptors
 
-    def give(self, request: Request, stdin: bytes | int) -> None:
-        """The one request it waits for; the tool starts when it is told to go."""
+    def give(self, request: bytes, stdin: bytes | int) -> None:
+        """The one request it waits for, packed; the tool starts when it is told to go."""
         passed = []
         if isinstance(stdin, int):
             passed.append(stdin)
@@ -80,13 +80,12 @@ class Sandbox:
         self.stdin = -1
         # If it could not be built, its last report, still to be read, says why.
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            pass_document(self.control, json.dumps(request).encode(), passed)
+            pass_document(self.control, request, passed)
 
     def ask_listeners(self, address: str, ports: tuple[int, ...]) -> None:
         """More sockets in the sandbox's network; they arrive as a `listening` report."""
-        order = json.dumps({"address": address, "ports": list(ports)}).encode()
         try:
-            self.control.send(order)
+            self.control.send(wire.listen_order(address, ports))
         except (BrokenPipeError, ConnectionResetError):
             return  # already gone
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 from actum.errors import SandboxUnavailable
 from actum.sandbox import wire
 from actum.sandbox.handle import Sandbox
+from actum.sandbox.interpreter import is_snippet
 from actum.sandbox.talk import pass_document, receive
 from actum.value import value
 
@@ -40,8 +41,8 @@ _GUESS: Limits = {
 }
 _READY = b"ready"
 _DIGITS = 9  # of a number in the name of a group
-#: What a member cannot change any more: (allow_fork, steady).
-Kind = tuple[bool, bool]
+#: What a member cannot change any more: (allow_fork, steady, interpreter).
+Kind = tuple[bool, bool, bool]
 #: So many executions without one that had to wait, and fewer members are kept.
 _CALM = 200
 
@@ -82,10 +83,17 @@ class Spawner:
         self._ready = False
         self._cgroups: Cgroups | None = None
         self._equipped = self._taught = False
+        self._interpreter = (0, 0)  #: which file it runs from
         self._mark = ""  #: how the names of its groups begin; a number follows
         self._folders: list[str] = []
+        self._limit_texts: list[str] = []  #: of the recipe, to be filled in
         self._heard_of = 0  #: the last of these numbers that we were told
-        self._last: Make = {"allow_fork": True, "steady": False, **_GUESS}
+        self._last: Make = {
+            "allow_fork": True,
+            "steady": False,
+            "interpreter": False,
+            **_GUESS,
+        }
         self._asked: deque[Kind] = deque()  #: members that are being made, by kind
         self._waiting: Counter[Kind] = Counter()  #: executions that wait for one
         self._members: list[_Member] = []
@@ -114,6 +122,8 @@ class Spawner:
         opener, openers = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         numbers = [theirs.fileno(), openers.fileno()]
         interpreter = os.path.realpath(sys.executable)
+        found = os.stat(interpreter)
+        self._interpreter = (found.st_dev, found.st_ino)
         self._process = subprocess.Popen(
             [interpreter, "-I", "-S", "-c", _BOOT, _SOURCE, *map(str, numbers)],
             stdin=subprocess.DEVNULL,
@@ -138,6 +148,7 @@ class Spawner:
 
         self._mark = f"{owner_mark()}-{fresh_number()}"
         recipe, self._folders = self._cgroups.recipe(self._mark)
+        self._limit_texts = [text for _, _, text in recipe["limits"]]
         opened = [os.open(folder, os.O_RDONLY | os.O_DIRECTORY) for folder in self._folders]
         try:
             # If it died meanwhile, whoever waits for it is told why.
@@ -157,10 +168,12 @@ class Spawner:
         self, request: Request, owner: tuple[int, int], stdin: bytes | int
     ) -> tuple[Sandbox, Cgroup]:
         """A sandbox with this request, which waits for its `go`."""
+        limits = wire.figures(request)
         make: Make = {
             "allow_fork": request["max_children"] > 0,
             "steady": request["steady"],
-            **wire.figures(request),
+            "interpreter": self._taught and self._is_ours(request) and is_snippet(request),
+            **limits,
         }
         try:
             member = self._take(make)
@@ -169,12 +182,18 @@ class Spawner:
         try:
             if request["grants"]:
                 self._have_opened(request["grants"], owner, member.trees)
-            member.sandbox.give(request, stdin)
+            texts = [text.format_map(limits) for text in self._limit_texts]
+            member.sandbox.give(wire.pack(request, texts), stdin)
         except BaseException:
             member.discard()
             raise
         os.close(member.trees)
         return member.sandbox, member.cgroup
+
+    def _is_ours(self, request: Request) -> bool:
+        """Whether what is asked for is the very program that the spawner runs from."""
+        found = (request["executable_device"], request["executable_inode"])
+        return found == self._interpreter and not request["steady"]
 
     def _have_opened(self, grants: list[Grant], owner: tuple[int, int], trees: int) -> None:
         order: Trees = {"owner_uid": owner[0], "owner_gid": owner[1], "grants": grants}
@@ -264,7 +283,7 @@ class Spawner:
             if server is not self._socket:  # it died, and somebody started another meanwhile
                 told = json.loads(packet)
                 if "error" not in told:
-                    self._member((True, False), told, descriptors).discard()
+                    self._member((True, False, False), told, descriptors).discard()
                 raise _died()
             self._admit(packet, descriptors)
 
@@ -400,7 +419,7 @@ class Spawner:
 
 
 def _kind(make: Make) -> Kind:
-    return make["allow_fork"], make["steady"]
+    return make["allow_fork"], make["steady"], make["interpreter"]
 
 
 def _has_hung_up(peer: socket.socket | None) -> bool:

@@ -20,7 +20,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from io import TextIOWrapper
     from types import ModuleType
-    from typing import Any, NoReturn
+    from typing import NoReturn
+
+    from actum.sandbox.wire import Request, Tool
 
 #: What a snippet is run by; the arguments after it are its imports.
 _PROGRAM = ["-s", "/etc/actum/snippet.py"]
@@ -41,10 +43,10 @@ def learn() -> None:
     _modules.update(site=site, snippet=snippet)
 
 
-def serves(tool: dict[str, Any], interpreter: tuple[int, int]) -> bool:
-    """Whether this process can be what was asked for."""
+def is_snippet(tool: Tool | Request) -> bool:
+    """Whether what is asked for could be served, if the interpreter is ours."""
     argv, environment = tool["argv"], tool["environment"]
-    if not _modules or argv[1:3] != _PROGRAM or argv[3:4] == [_SESSION] or tool["secrets"]:
+    if argv[1:3] != _PROGRAM or argv[3:4] == [_SESSION] or tool["secrets"]:
         return False
     # They tell an interpreter at its start how to be another one than ours.
     if any(name.startswith("PYTHON") for name in environment):
@@ -53,11 +55,18 @@ def serves(tool: dict[str, Any], interpreter: tuple[int, int]) -> bool:
         wanted = environment.get(name, "")
         if wanted not in ("", "C", "POSIX") and not wanted.upper().endswith(("UTF-8", "UTF8")):
             return False
+    return True
+
+
+def serves(tool: Tool, interpreter: tuple[int, int]) -> bool:
+    """Whether this process can be what was asked for."""
+    if not _modules or not is_snippet(tool):
+        return False
     found = os.stat(tool["executable"])
     return (found.st_dev, found.st_ino) == interpreter
 
 
-def become(tool: dict[str, Any]) -> NoReturn:
+def become(tool: Tool) -> NoReturn:
     """Run the snippet that will be on stdin."""
     # An exec would take these from a user who is nobody; in a user namespace we had them all.
     kernel.drop_capabilities()

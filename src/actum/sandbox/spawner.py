@@ -15,8 +15,8 @@ import signal
 import socket
 
 from actum import kernel
-from actum.sandbox import init, interpreter, root, seccomp, trees, wire
-from actum.sandbox.become import Template
+from actum.sandbox import interpreter, root, seccomp, trees, wire
+from actum.sandbox.become import NOT_AHEAD, Kit, Template, fork_ahead
 from actum.sandbox.groups import Groups
 from actum.sandbox.talk import pass_packet, receive_document
 
@@ -90,10 +90,19 @@ class _Spawner:
             # So that /dev/stdout and /dev/stderr can be opened by name, as scripts do.
             for descriptor in (out_write, err_write):
                 os.fchown(descriptor, self._template.uid, self._template.gid)
+        kit = Kit(control.fileno(), theirs.fileno(), [stdin, out_write, err_write], go, group)
+        # All of it before the clone: each page that the new process writes has to be copied.
+        for descriptor in kit.inherited():
+            os.set_inheritable(descriptor, True)
+        template = self._template
+        words, more = self._words(order, kit), group.words(order)
         pid, pidfd = kernel.clone_process(_NAMESPACES)
         if pid == 0:
-            kit = init.Kit(control, theirs, [stdin, out_write, err_write], go, group)
-            init.main(self._template, order, kit)
+            try:
+                ahead = fork_ahead(template, order, kit) if order["interpreter"] else NOT_AHEAD
+                os.execve(template.jail, [*words, *ahead, *more], {})  # noqa: S606
+            finally:
+                os._exit(1)  # whatever happened: there is one spawner
         control.close()
         theirs.close()
         member: Member = {"group": group.name}
@@ -105,6 +114,17 @@ class _Spawner:
         # At once: a copy of the tool's stdout kept here would keep the host waiting for its end.
         for descriptor in (stdin, out_read, out_write, err_read, err_write, pidfd, go, start):
             os.close(descriptor)
+
+    def _words(self, order: Make, kit: Kit) -> list[str]:
+        """What an init is told at its start (`read_words` in jail/init.c), up to its tool."""
+        template, group = self._template, kit.group
+        numbers = (
+            *(kit.control, kit.trees, *kit.streams, kit.go),
+            *template.inherited(order),
+            *(template.abi, template.uid, template.gid, template.rootless, order["steady"]),
+            *(order["scratch_bytes"], group.born_inside, group.task_limit),
+        )
+        return ["jail", *[str(int(number)) for number in numbers]]
 
     def _tell(self, what: Member | dict[str, str], descriptors: list[int]) -> None:
         # If the host left this instant, the next look at its socket tells.
@@ -156,6 +176,8 @@ def _prepare() -> tuple[int, Template]:
         _write("/proc/self/setgroups", "deny")
         _write("/proc/self/uid_map", f"{uid} {uid} 1")
         _write("/proc/self/gid_map", f"{gid} {gid} 1")
+        # What may build walls in this namespace; an init has it too, and takes it from its tool.
+        kernel.keep_capabilities()
     # Slave, not private: mounts that the host makes later still arrive, none of ours leave.
     kernel.mount("", "/", "", kernel.MS_REC | kernel.MS_SLAVE)
     view = os.open("/proc/self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    from actum.sandbox.wire import Report
-
 _ROOM = socket.CMSG_SPACE(wire.MAX_PASSED * 4)
 
 
@@ -61,22 +59,15 @@ def receive_document(channel: socket.socket) -> tuple[Any, list[int]] | None:
 
 def document(packet: bytes, descriptors: list[int]) -> tuple[Any, list[int]]:
     """What a packet holds, and the descriptors that are no part of it."""
+    text, others = packed(packet, descriptors)
+    return json.loads(text), others
+
+
+def packed(packet: bytes, descriptors: list[int]) -> tuple[bytes, list[int]]:
+    """The text that a packet holds or names, and the descriptors that are no part of it."""
     if packet[:1] == wire.INLINE:
-        return json.loads(packet[1:]), descriptors
+        return packet[1:], descriptors
     file = descriptors.pop(0)
     text = os.pread(file, os.fstat(file).st_size, 0)
     os.close(file)
-    return json.loads(text), descriptors
-
-
-def send(control: socket.socket, report: Report, *descriptors: int) -> None:
-    try:
-        pass_packet(control, json.dumps(report).encode(), descriptors)
-    except (BrokenPipeError, ConnectionResetError):
-        os._exit(1)  # the host is gone: nobody to report to, and the tree dies with us
-
-
-def pass_on(control: socket.socket, report: Report, sockets: list[socket.socket]) -> None:
-    send(control, report, *(passed.fileno() for passed in sockets))
-    for passed in sockets:
-        passed.close()
+    return text, descriptors

@@ -10,8 +10,12 @@ its own to the process that waits to become the tool: nobody has to be woken to 
 
 from __future__ import annotations
 
+import os
+import struct
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import TypedDict
 
     class Grant(TypedDict):
@@ -34,6 +38,7 @@ if TYPE_CHECKING:
 
         allow_fork: bool  #: which filter it stands under, and what the filter lets nobody change
         steady: bool
+        interpreter: bool  #: its tool's process is a fork of the spawner, and can run a snippet
 
     class Trees(TypedDict):
         """Host -> opener: open these and pass them over the socket that comes along."""
@@ -74,10 +79,19 @@ if TYPE_CHECKING:
         etc: dict[str, str]  #: files of this sandbox's own /etc: hosts, resolv.conf, ca.pem
         addresses: list[str]  #: put on the sandbox's loopback, with prefix length
         listen: list[tuple[str, int]]  #: egress: bound before the tool starts, passed to the host
-        provided: dict[str, str]  #: name -> base64 of files below `PROVIDED`, read-only
+        provided: dict[str, bytes]  #: name -> content of files below `PROVIDED`, read-only
         resolver: str  #: address for the name service, or "" for none
         steady: bool  #: no randomised addresses
         secrets: list[str]  #: what the tool can read, once, from its descriptors 3, 4, …
+
+    class Tool(TypedDict):
+        """The part of a request that the process that becomes the tool needs to know."""
+
+        argv: list[str]
+        environment: dict[str, str]
+        executable: str
+        working_directory: str
+        secrets: list[bytes]
 
     class Member(TypedDict):
         """Spawner -> host, with descriptors."""
@@ -125,11 +139,106 @@ OPENED, CANNOT = b"O", b"C"
 GO = b"G"
 #: Host -> init: SIGTERM to everything inside. Closing the socket means: you may go.
 TERMINATE = b"T"
+#: Host -> init: bind these as well, and pass them on.
+LISTEN = b"L"
 
 #: Descriptors that fit into one message (the kernel's own bound is 253).
 MAX_PASSED = 250
 MAX_PACKET = 65_536
 MAX_DENIALS = 64
+
+# How a request is packed, so that a program that trusts nothing can read it in place (jail/wire.c):
+# integers of 64 bits, a text as its length, its bytes and a NUL, a list as its length and its items;
+# fields in one fixed order, those that the tool's process needs before the others.
+_LENGTH, _NUMBER = struct.Struct("<I"), struct.Struct("<Q")
+_FILE, _SIZES, _GRANT = struct.Struct("<QQ"), struct.Struct("<QQQ"), struct.Struct("<QQQ")
+
+
+def pack(request: Request, limits: list[str]) -> bytes:
+    """A request in one piece. `limits` are the texts for the files of the control groups."""
+    grants = [
+        _text(grant["path"])
+        + _GRANT.pack(grant["write"], grant["device"], grant["inode"])
+        for grant in request["grants"]
+    ]
+    environment = [f"{name}={text}" for name, text in request["environment"].items()]
+    etc = [_text(name) + _text(text) for name, text in request["etc"].items()]
+    provided = [_text(name) + _bytes(content) for name, content in request["provided"].items()]
+    return b"".join(
+        (
+            _texts(request["argv"]),
+            _texts(environment),
+            _text(request["executable"]),
+            _FILE.pack(request["executable_device"], request["executable_inode"]),
+            _text(request["working_directory"]),
+            _list([_bytes(_encoded(secret)) for secret in request["secrets"]]),
+            _list(grants),
+            _texts(request["protect"]),
+            _texts(request["deny"]),
+            _texts(limits),
+            _SIZES.pack(
+                request["scratch_bytes"], request["artifacts_bytes"], request["max_children"]
+            ),
+            _list(etc),
+            _texts(request["addresses"]),
+            _list([_text(address) + _NUMBER.pack(port) for address, port in request["listen"]]),
+            _list(provided),
+            _text(request["resolver"]),
+        )
+    )
+
+
+def listen_order(address: str, ports: Sequence[int]) -> bytes:
+    return LISTEN + _text(address) + _list([_NUMBER.pack(port) for port in ports])
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")  # whatever the locale: names are bytes
+
+
+def _bytes(content: bytes) -> bytes:
+    return b"%b%b\0" % (_LENGTH.pack(len(content)), content)
+
+
+def _text(text: str) -> bytes:
+    return _bytes(_encoded(text))
+
+
+def _list(items: list[bytes]) -> bytes:
+    return _LENGTH.pack(len(items)) + b"".join(items)
+
+
+def _texts(texts: list[str]) -> bytes:
+    return _list([_text(each) for each in texts])
+
+
+def unpack_tool(packed: bytes) -> Tool:
+    """What the process that becomes the tool needs of a request."""
+    at = 0
+
+    def content() -> bytes:
+        nonlocal at
+        (size,) = _LENGTH.unpack_from(packed, at)
+        start, at = at + _LENGTH.size, at + _LENGTH.size + size + 1
+        return packed[start : at - 1]
+
+    def contents() -> list[bytes]:
+        nonlocal at
+        (count,) = _LENGTH.unpack_from(packed, at)
+        at += _LENGTH.size
+        return [content() for _ in range(count)]
+
+    argv = [os.fsdecode(each) for each in contents()]
+    pairs = [os.fsdecode(each).partition("=") for each in contents()]
+    executable = os.fsdecode(content())
+    at += _FILE.size
+    return {
+        "argv": argv,
+        "environment": {name: text for name, _, text in pairs},
+        "executable": executable,
+        "working_directory": os.fsdecode(content()),
+        "secrets": contents(),
+    }
 
 
 def figures(request: Request) -> Limits:

@@ -80,7 +80,7 @@ def test_a_host_that_gives_up_at_once_does_not_end_the_spawner(jail: Jail) -> No
     assert found.cgroups is not None
     spawner = Spawner()
     spawner.equip(found.cgroups)
-    make = {"allow_fork": True, "steady": False, **_GUESS}
+    make = {"allow_fork": True, "steady": False, "interpreter": False, **_GUESS}
     try:
         given_up = spawner._take(make)  # type: ignore[arg-type]
         process = spawner._process
@@ -183,7 +183,7 @@ def test_a_spawner_that_is_killed_leaves_no_groups_behind() -> None:
     before = own_cgroups()
     spawner = Spawner(pool_size=4)
     spawner.equip(found.cgroups)
-    make = {"allow_fork": True, "steady": False, **_GUESS}
+    make = {"allow_fork": True, "steady": False, "interpreter": False, **_GUESS}
     try:
         spawner._take(make).discard()  # type: ignore[arg-type]
         spawner.refill()

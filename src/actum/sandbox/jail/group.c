@@ -1,0 +1,46 @@
+/* Control groups, from inside: the files of this sandbox's groups are open since it was made. Which
+ * they are, and what is written into them, is the recipe's affair (groups.py). */
+#include "jail.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+static int are_set;
+
+static int stand_there(const char *const *texts)
+{
+    for (int at = 0; at < member.limit_count; at++)
+        if (strcmp(texts[at], member.limit_texts[at]) != 0)
+            return 0;
+    return 1;
+}
+
+void limit_group(const char *const *texts, uint32_t count)
+{
+    if (count != (uint32_t)member.limit_count)
+        fail("SANDBOX_UNAVAILABLE", "%u limits were given for %d files", count, member.limit_count);
+    if (are_set && stand_there(texts))
+        return;
+    /* All, in their order: one may only be above another that was written before it. */
+    for (int at = 0; at < member.limit_count; at++) {
+        if (pwrite(member.limits[at], texts[at], strlen(texts[at]), 0) < 0)
+            fail_errno(NULL);
+        member.limit_texts[at] = texts[at];
+    }
+    are_set = 1;
+}
+
+void put_usage(struct text *text)
+{
+    static char content[FILE_BYTES];
+    put(text, "[");
+    for (int at = 0; at < member.usage_count; at++) {
+        ssize_t size = pread(member.usage[at], content, sizeof content, 0);
+        if (size < 0)
+            _exit(1); /* no figures, no report: the host takes it for the sandbox's death */
+        put(text, at ? ", " : "");
+        put_string(text, content, (size_t)size);
+    }
+    put(text, "]");
+}

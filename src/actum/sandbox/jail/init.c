@@ -1,0 +1,316 @@
+/* Pid 1 of a sandbox: builds the walls, waits, starts one tool, reaps, answers, reports.
+ *
+ * The tool is never pid 1 and never reaches this process: it has another uid (or finds it not
+ * dumpable), sees it hidden in /proc, and holds none of its descriptors. So a tool cannot forge how
+ * it ended. Killing this process kills everything in the namespace; that is the host's last word.
+ *
+ * It is started by the spawner (spawner.py) with everything it must know as words, and with the
+ * descriptors that these name and no others.
+ */
+#include "jail.h"
+#include "kernel.h"
+#define WITH_ERROR_TEXTS
+#include "calls.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* As requests want it today; one that wants another size has it changed. */
+#define ARTIFACTS_BYTES (UINT64_C(20) << 20)
+
+struct member member;
+static int asked; /* whether the request has come */
+
+/* -- failing --------------------------------------------------------------------------------------- */
+
+const char *error_text(int number)
+{
+    const char *text = number >= 0 && number < COUNT_OF(ERROR_TEXTS) ? ERROR_TEXTS[number] : NULL;
+    return text ? text : "Unknown error";
+}
+
+static void await_whoever_asks(void)
+{
+    static unsigned char packet[MAX_PACKET];
+    int descriptors[MAX_PASSED], count;
+    if (receive(member.control, packet, sizeof packet, descriptors, &count) <= 0)
+        _exit(0); /* never needed */
+}
+
+static _Noreturn void tell_failure(const char *reason, const char *message)
+{
+    static struct text text;
+    if (member.control < 0)
+        _exit(126); /* in the tool's process: the init reads the same and tells */
+    if (!asked)
+        await_whoever_asks();
+    text.length = 0;
+    put(&text, "{\"kind\": \"failed\", \"reason\": ");
+    put_words(&text, reason);
+    put(&text, ", \"message\": ");
+    put_words(&text, message);
+    put(&text, "}");
+    report(&text, NULL, 0);
+    _exit(1);
+}
+
+_Noreturn void fail(const char *reason, const char *format, ...)
+{
+    static char message[2 * PATH_ROOM];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(message, sizeof message, format, arguments);
+    va_end(arguments);
+    tell_failure(reason, message);
+}
+
+_Noreturn void fail_errno(const char *what, ...)
+{
+    static char message[2 * PATH_ROOM];
+    const char *text = error_text(errno);
+    if (!what)
+        tell_failure("SANDBOX_UNAVAILABLE", text);
+    va_list arguments;
+    va_start(arguments, what);
+    vsnprintf(message, sizeof message, what, arguments);
+    va_end(arguments);
+    fail("SANDBOX_UNAVAILABLE", "%s: %s", message, text);
+}
+
+/* -- how it was started ------------------------------------------------------------------------------ */
+
+/* The spawner writes these words; if they are not as they must be there is nobody to tell. */
+static char **words;
+
+static char *next_word(void)
+{
+    if (!*words)
+        _exit(1);
+    return *words++;
+}
+
+static int64_t next_number(void)
+{
+    char *end;
+    errno = 0;
+    const char *word = next_word();
+    int64_t number = strtoll(word, &end, 10);
+    if (errno || end == word || *end)
+        _exit(1);
+    return number;
+}
+
+static int next_count(int most)
+{
+    int64_t count = next_number();
+    if (count < 0 || count > most)
+        _exit(1);
+    return (int)count;
+}
+
+static int next_descriptor(void)
+{
+    return (int)next_number();
+}
+
+/* In the order of spawner.py. */
+static void read_words(char **argv)
+{
+    words = argv + 1;
+    member.control = next_descriptor();
+    member.trees = next_descriptor();
+    for (int at = 0; at < 3; at++)
+        member.streams[at] = next_descriptor();
+    member.go = next_descriptor();
+    member.spawner = next_descriptor();
+    member.filter = next_descriptor();
+    member.abi = (int)next_number();
+    member.uid = (uid_t)next_number();
+    member.gid = (gid_t)next_number();
+    member.rootless = (int)next_number();
+    member.steady = (int)next_number();
+    member.scratch_bytes = (uint64_t)next_number();
+    member.born_inside = next_descriptor();
+    member.task_limit = next_descriptor();
+    member.rules = next_descriptor();
+    member.tool = (pid_t)next_number();
+    member.channel = next_descriptor();
+    member.limit_count = next_count(MAX_LIMITS);
+    for (int at = 0; at < member.limit_count; at++) {
+        member.limits[at] = next_descriptor();
+        member.limit_texts[at] = next_word();
+    }
+    member.usage_count = next_count(MAX_USAGE);
+    for (int at = 0; at < member.usage_count; at++)
+        member.usage[at] = next_descriptor();
+    member.door_count = next_count(MAX_DOORS);
+    for (int at = 0; at < member.door_count; at++)
+        member.doors[at] = next_descriptor();
+    if (*words)
+        _exit(1);
+}
+
+static void detach(void)
+{
+    /* First: an exec has made us dumpable again. Nobody but the spawner and its opener sees us yet. */
+    if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
+        _exit(1);
+    prctl(PR_SET_NAME, "jail", 0, 0, 0); /* for who looks; cannot fail */
+    /* The spawner's death must not leave a sandbox behind. */
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0)
+        _exit(1);
+    /* A spawner that died before the line above sends no signal any more. */
+    struct pollfd spawner = {.fd = member.spawner, .events = POLLIN};
+    if (poll(&spawner, 1, 0) != 0)
+        _exit(1);
+    /* What came through the exec came because it was to; nothing of it is to get through the next. */
+    if (syscall(SYS_close_range, 3U, ~0U, CLOSE_RANGE_MARK_CLOEXEC) < 0)
+        _exit(1);
+    /* The spawner ignores it, and an ignored SIGCHLD would lose the tool's status. */
+    if (signal(SIGCHLD, SIG_DFL) == SIG_ERR)
+        _exit(1);
+    close(member.spawner);
+}
+
+/* -- the member, ready but for the request ------------------------------------------------------------ */
+
+static void close_the_tools(void)
+{
+    for (int at = 0; at < 3; at++)
+        close(member.streams[at]);
+    for (int at = 0; at < member.door_count; at++)
+        close(member.doors[at]);
+    close(member.go);
+    close(member.filter);
+    if (member.born_inside >= 0)
+        close(member.born_inside);
+}
+
+static void permit_the_common(void)
+{
+    static const char *const readable[] = {"/usr", "/etc", "/proc", "/var", "/run"};
+    /* On a merged /usr these are links into it; elsewhere they are folders of their own. */
+    static const char *const system[] = {"/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"};
+    for (int at = 0; at < COUNT_OF(readable); at++)
+        permit(member.rules, readable[at], RIGHTS_READ, member.abi);
+    permit(member.rules, "/tmp", RIGHTS_WRITE, member.abi);
+    permit(member.rules, "/dev/shm", RIGHTS_WRITE, member.abi);
+    permit(member.rules, "/dev", RIGHTS_DEVICES, member.abi);
+    permit(member.rules, ARTIFACTS, RIGHTS_DROP, member.abi);
+    for (int at = 0; at < COUNT_OF(system); at++) {
+        struct stat found;
+        if (lstat(system[at], &found) == 0 && S_ISDIR(found.st_mode))
+            permit(member.rules, system[at], RIGHTS_READ, member.abi);
+    }
+}
+
+static void prepare(void)
+{
+    if (member.channel < 0) {
+        /* One ruleset for each member: a rule added by one holder binds every holder. */
+        member.rules = new_ruleset(member.abi);
+        if (member.rules < 0)
+            fail_errno("landlock_create_ruleset");
+        /* First, so that it prepares itself while we prepare the rest. */
+        fork_tool();
+    }
+    close_the_tools();
+    if (sethostname("actum", 5) < 0)
+        fail_errno("sethostname");
+    network_up();
+    limit_group(member.limit_texts, (uint32_t)member.limit_count);
+    root_build(member.scratch_bytes, ARTIFACTS_BYTES);
+    permit_the_common();
+    supervise_prepare();
+    await_filtered();
+}
+
+/* -- the request --------------------------------------------------------------------------------------- */
+
+/* As many as there are grants. They come in one packet or more, or the opener says why not. */
+static const int *receive_trees(uint32_t count)
+{
+    static char packet[2 * PATH_ROOM];
+    int *trees = calloc((size_t)count + MAX_PASSED, sizeof *trees);
+    uint32_t have = 0;
+    if (!trees)
+        fail_errno("calloc");
+    while (have < count) {
+        int came;
+        ssize_t size = receive(member.trees, packet, sizeof packet - 1, trees + have, &came);
+        if (size <= 0)
+            _exit(0); /* the opener is gone */
+        packet[size] = 0;
+        if (packet[0] == 'C') { /* it cannot: "REASON message" */
+            char *message = strchr(packet + 1, ' ');
+            if (message)
+                *message++ = 0;
+            fail(packet + 1, "%s", message ? message : "");
+        }
+        have += (uint32_t)came;
+    }
+    if (have != count)
+        fail("SANDBOX_UNAVAILABLE", "%u trees came for %u grants", have, count);
+    close(member.trees);
+    return trees;
+}
+
+/* All of the request but the start. */
+static void carry_out(const struct request *request)
+{
+    limit_group(request->limits, request->limits_count);
+    const int *trees = receive_trees(request->grants_count);
+    if (root_furnish(request, trees))
+        permit(member.rules, "/etc", RIGHTS_READ, member.abi);
+    struct stat found;
+    if (stat(request->executable, &found) < 0)
+        fail_errno(NULL);
+    if (found.st_dev != request->executable_device || found.st_ino != request->executable_inode)
+        fail("PATH_CHANGED", "%s is no longer the file that was checked", request->executable);
+    for (uint32_t at = 0; at < request->grants_count; at++) {
+        const struct grant *grant = &request->grants[at];
+        permit(member.rules, grant->path, grant->write ? RIGHTS_WRITE : RIGHTS_READ, member.abi);
+    }
+    /* Before the tool's process takes its last step: the host may have said go already, and a tool
+     * that is faster than we are would find a door closed, or take its place. */
+    open_doors(request);
+    confine_tool();
+    close(member.rules);
+}
+
+static const struct request *await_request(void)
+{
+    static unsigned char packet[MAX_PACKET];
+    int descriptors[MAX_PASSED], count, others;
+    ssize_t size = receive(member.control, packet, sizeof packet, descriptors, &count);
+    if (size == 0)
+        _exit(0); /* never needed */
+    if (size < 0)
+        _exit(1);
+    asked = 1;
+    /* Before we look at it ourselves: two can read at once. */
+    tell_tool(packet, (size_t)size, descriptors, count);
+    const struct request *request = open_request(packet, (size_t)size, descriptors, count, &others);
+    for (int at = others; at < count; at++)
+        close(descriptors[at]); /* the tool's stdin */
+    return request;
+}
+
+int main(int argc, char **argv)
+{
+    (void)argc;
+    read_words(argv);
+    detach();
+    prepare();
+    const struct request *request = await_request();
+    carry_out(request);
+    supervise(request);
+}

@@ -1,0 +1,163 @@
+/* The inner part of a sandbox: its init (pid 1), and the process that waits to become the tool.
+ *
+ * One small static program. The spawner clones a process into new namespaces and executes it there;
+ * it builds the walls, waits for one request, starts one tool, reaps, answers, reports. Whatever
+ * fails is told to the host in words; nothing is retried and nothing is guessed.
+ *
+ * Everything here is one thread and asks for memory once; descriptors are all close-on-exec.
+ */
+#ifndef JAIL_H
+#define JAIL_H
+
+#define _GNU_SOURCE
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+/* As in wire.py; a test compares them. */
+enum {
+    MAX_INLINE = 32768,  /* a request longer than that comes as a file */
+    MAX_PACKET = 65536,
+    MAX_PASSED = 250,    /* descriptors in one message */
+    MAX_DENIALS = 64,
+    MAX_LIMITS = 16, MAX_USAGE = 16, MAX_DOORS = 8,
+    FILE_BYTES = 4096,   /* most that is read of one file of a control group */
+    PATH_ROOM = 4096,
+};
+#define ARTIFACTS "/artifacts"
+#define PROVIDED "/run/actum"
+
+/* -- what was asked for (wire.c), in the order of the packet, which stays where it is ---------------- */
+
+struct grant { const char *path; int write; uint64_t device, inode; };
+struct file  { const char *name; const unsigned char *content; uint32_t size; };
+struct pair  { const char *name, *text; };
+struct door  { const char *address; uint16_t port; };
+
+#define LIST(kind, name) const kind *name; uint32_t name##_count
+struct request {
+    const char *const *argv, *const *environment; /* both end with NULL */
+    const char *executable;
+    uint64_t executable_device, executable_inode;
+    const char *working_directory;
+    LIST(struct file, secrets); /* no name */
+    LIST(struct grant, grants);
+    LIST(char *const, protect);
+    LIST(char *const, deny);
+    LIST(char *const, limits); /* what is written into the files of the groups, in their order */
+    uint64_t scratch_bytes, artifacts_bytes, max_children;
+    LIST(struct pair, etc);
+    LIST(char *const, addresses);
+    LIST(struct door, listen);
+    LIST(struct file, provided);
+    const char *resolver; /* "" for none */
+};
+
+/* -- what this member is (init.c): set once, from the words it was started with ------------------ */
+
+struct member {
+    int control, trees;
+    int streams[3], go; /* of the tool's process; closed in the init once that is forked */
+    int spawner;        /* a pidfd: whether it is alive */
+    int filter;         /* a file that holds the compiled filter */
+    int abi;            /* of Landlock */
+    uid_t uid;
+    gid_t gid;
+    int rootless, steady;
+    uint64_t scratch_bytes;
+    int born_inside; /* the folder of the control group that the tool's process is cloned into, or -1 */
+    int task_limit;  /* pids.max */
+    int limits[MAX_LIMITS], limit_count;
+    const char *limit_texts[MAX_LIMITS]; /* as they stand in the files */
+    int usage[MAX_USAGE], usage_count;
+    int doors[MAX_DOORS], door_count;
+    int rules; /* the ruleset of Landlock */
+    pid_t tool;
+    int channel;  /* between the init and the tool's process */
+    int listener; /* where the init hears of the system calls that ask */
+};
+extern struct member member;
+
+/* Tells the host that nothing was started, and why, and ends. Before the request has come it waits
+ * for whoever asks; if nobody does, it just ends. */
+_Noreturn void fail(const char *reason, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* The same with SANDBOX_UNAVAILABLE and what errno says: "WHAT: Operation not permitted", or the
+ * error's text alone where `what` is NULL. `what` is a format. */
+_Noreturn void fail_errno(const char *what, ...) __attribute__((format(printf, 1, 2)));
+/* An error's text, in glibc's words, which the host has as well (errors.h is made from them). */
+const char *error_text(int number);
+
+/* -- packets and reports (wire.c) ---------------------------------------------------------------- */
+
+/* One packet with its descriptors (close-on-exec); interrupted calls are made again. Returns its
+ * length; 0 once the other side has hung up; -1 with errno. `*count` is how many came, never more than
+ * MAX_PASSED; `descriptors` has room for that many. */
+ssize_t receive(int channel, void *room, size_t size, int *descriptors, int *count);
+/* 0, or -1 with errno. */
+int pass(int channel, const void *packet, size_t size, const int *descriptors, int count);
+
+/* The request that came as this packet: read in place, or, being larger than a packet, from the file
+ * that is the first of the descriptors, which is closed. The others begin at `*others`. Anything that
+ * is not exactly a request ends by `fail`. */
+const struct request *open_request(const unsigned char *packet, size_t size, const int *descriptors,
+                                   int count, int *others);
+/* The host's word for more listeners: the address, and the number of ports put into `ports`.
+ * NULL if it is none. */
+const char *read_listen_order(const unsigned char *packet, size_t size, uint16_t *ports, int most, int *count);
+
+/* A report is one JSON text, put together in a fixed room. What does not fit ends by exit, which the
+ * host takes for the sandbox's death: never half a report. */
+struct text { size_t length; char room[MAX_PACKET]; };
+void put(struct text *, const char *raw);                 /* as it is */
+void put_string(struct text *, const char *, size_t size); /* quoted and escaped, whatever the bytes */
+void put_words(struct text *, const char *);              /* the same, up to the NUL */
+void put_number(struct text *, int64_t);
+/* To the host, with descriptors. If the host is gone, this process ends, and the tree with it. */
+void report(const struct text *, const int *descriptors, int count);
+
+/* -- the tool's process (tool.c) ------------------------------------------------------------------ */
+
+void fork_tool(void);          /* sets member.tool, member.channel */
+void await_filtered(void);     /* sets member.listener */
+void tell_tool(const void *packet, size_t size, const int *descriptors, int count);
+void confine_tool(void);       /* the root is as the tool will see it, and the rules are complete */
+
+/* -- Landlock (landlock.c) ------------------------------------------------------------------------ */
+
+extern const uint64_t RIGHTS_READ, RIGHTS_WRITE, RIGHTS_DEVICES, RIGHTS_DROP;
+int new_ruleset(int abi);                              /* permits nothing yet; -1 with errno */
+void permit(int rules, const char *path, uint64_t rights, int abi); /* or `fail_errno` */
+int restrict_self(int rules);                          /* 0, or -1 with errno */
+
+/* -- control groups (group.c) --------------------------------------------------------------------- */
+
+void limit_group(const char *const *texts, uint32_t count); /* unless they stand there already */
+void put_usage(struct text *);                              /* the texts of the files, as a JSON list */
+
+/* -- the root (root.c) ---------------------------------------------------------------------------- */
+
+void root_build(uint64_t scratch_bytes, uint64_t artifacts_bytes);
+/* `trees`: one for each grant, in their order; all are closed. 1 if /etc is another now. */
+int root_furnish(const struct request *, const int *trees);
+
+/* -- the network (net.c) -------------------------------------------------------------------------- */
+
+void network_up(void);
+void open_doors(const struct request *);             /* reports "listening" and "resolver" */
+int listener_at(const char *address, uint16_t port); /* -1 with errno */
+
+/* -- while the tool lives (supervise.c, tasks.c) --------------------------------------------------- */
+
+void supervise_prepare(void); /* what can be done before there is a request: SIGCHLD, the artifacts */
+_Noreturn void supervise(const struct request *); /* "ready" with the artifacts … "ended" */
+
+enum { PERIOD_MS = 100 };   /* how often we look by ourselves */
+enum { MAX_SURPLUS = 256 }; /* children that can have slipped in, one for each thread there may be */
+int64_t monotonic_ns(void);
+void tasks_begin(uint64_t max_children, int limit);
+int tasks_may_thread(pid_t asker); /* makes room for one more thread, unless the ceiling is reached */
+int tasks_are_due(void);
+/* Takes back the room of threads that have ended; children that are too many, and how many. */
+int tasks_settle(pid_t *surplus);
+
+#endif

@@ -1,0 +1,340 @@
+/* Pid 1 while the tool lives: reaps, answers the system calls that ask, obeys the host, reports. */
+#include "jail.h"
+#include "calls.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/statvfs.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Of seccomp's user notification. */
+static const unsigned long NOTIFY_RECEIVE = 0xC0502100, NOTIFY_SEND = 0xC0182101;
+enum { NOTIFY_CONTINUE = 1 };
+struct question {
+    uint64_t identity;
+    uint32_t thread, flags;
+    int32_t number;
+    uint32_t architecture;
+    uint64_t instruction, arguments[6];
+};
+struct answer {
+    uint64_t identity;
+    int64_t value;
+    int32_t error;
+    uint32_t flags;
+};
+_Static_assert(sizeof(struct question) == 80 && sizeof(struct answer) == 24, "as the kernel has it");
+
+enum { TERMINATE = 'T' }; /* as in wire.py */
+static const struct timespec FLOOD_PAUSE = {.tv_nsec = 1000000};
+enum { STILL_RUNNING = -1 };
+
+struct space {
+    uint64_t used; /* most that was seen taken */
+    int full;      /* was seen without room */
+};
+struct denial {
+    const char *kind;
+    char target[32];
+    int64_t moment_ns;
+};
+
+static int artifacts = -1, children = -1;
+static int wait_status = STILL_RUNNING; /* of the tool; what waitpid tells is never negative */
+static char violation[48];
+static struct denial denials[MAX_DENIALS];
+static int64_t denials_total;
+static struct space scratch_space, artifacts_space;
+/* /tmp and /dev/shm have the same size each. */
+static const struct {
+    struct space *space;
+    const char *path;
+} SPACES[] = {
+    {&scratch_space, "/tmp"},
+    {&scratch_space, "/dev/shm"},
+    {&artifacts_space, ARTIFACTS},
+};
+
+/* Before anything that is granted can lie over the artifacts. */
+void supervise_prepare(void)
+{
+    sigset_t ended;
+    sigemptyset(&ended);
+    sigaddset(&ended, SIGCHLD);
+    sigprocmask(SIG_BLOCK, &ended, NULL); /* cannot fail; blocked, it waits to be read */
+    children = signalfd(-1, &ended, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (children < 0)
+        fail_errno("signalfd");
+    artifacts = open(ARTIFACTS, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (artifacts < 0)
+        fail_errno(NULL);
+}
+
+/* How much of the scratch space is taken. The kernel keeps no peak, so we look. */
+static void measure(void)
+{
+    struct statvfs found;
+    for (int each = 0; each < COUNT_OF(SPACES); each++) {
+        struct space *space = SPACES[each].space;
+        if (statvfs(SPACES[each].path, &found) < 0)
+            _exit(1);
+        uint64_t used = (uint64_t)(found.f_blocks - found.f_bfree) * found.f_frsize;
+        if (used > space->used)
+            space->used = used;
+        if (found.f_bfree == 0 || found.f_ffree == 0)
+            space->full = 1;
+    }
+}
+
+/* Collect every dead process; orphans are re-parented to us. */
+static void reap(void)
+{
+    int status;
+    while (wait_status == STILL_RUNNING) {
+        pid_t pid = waitpid(-1, &status, WNOHANG);
+        if (pid == 0)
+            return;
+        if (pid < 0)
+            _exit(1); /* the tool is our child until it is collected here: this cannot be */
+        if (pid == member.tool)
+            wait_status = status;
+    }
+}
+
+/* ---- Questions and denials. ---- */
+
+static void deny(const char *kind, const char *target)
+{
+    if (denials_total < MAX_DENIALS) {
+        struct denial *denial = &denials[denials_total];
+        denial->kind = kind;
+        snprintf(denial->target, sizeof denial->target, "%s", target);
+        denial->moment_ns = monotonic_ns();
+    } else {
+        /* Our time is not the tool's: answering a flood would be a second processor for it. */
+        nanosleep(&FLOOD_PAUSE, NULL);
+    }
+    denials_total++;
+}
+
+static int is_one_of(const int *numbers, int count, int number)
+{
+    for (int each = 0; each < count; each++)
+        if (numbers[each] == number)
+            return 1;
+    return 0;
+}
+
+static const char *name_of(int number)
+{
+    static char unknown[16];
+    for (int each = 0; each < COUNT_OF(CALLS); each++)
+        if (CALLS[each].number == number)
+            return CALLS[each].name;
+    snprintf(unknown, sizeof unknown, "%d", number);
+    return unknown;
+}
+
+/* One system call waits for our word. */
+static void answer(int listener)
+{
+    struct question question = {0}; /* the kernel refuses one that is not empty */
+    if (ioctl(listener, NOTIFY_RECEIVE, &question) < 0) {
+        if (errno == ENOENT || errno == EINTR) /* the caller died meanwhile */
+            return;
+        _exit(1);
+    }
+    const char *name = name_of(question.number);
+    struct answer word = {.identity = question.identity, .error = -EPERM};
+    if (question.number == CALL_CLONE && question.arguments[0] & CALL_CLONE_THREAD) {
+        if (tasks_may_thread((pid_t)question.thread)) {
+            word.error = 0;
+            word.flags = NOTIFY_CONTINUE;
+        } else {
+            word.error = -EAGAIN;
+            deny("thread", name);
+        }
+    } else if (is_one_of(VIOLATIONS, COUNT_OF(VIOLATIONS), question.number)) {
+        snprintf(violation, sizeof violation, "system call %s", name);
+        kill(-1, SIGKILL); /* if it fails, everybody is dead already */
+        return;
+    } else {
+        int forks = is_one_of(FORK_CALLS, COUNT_OF(FORK_CALLS), question.number);
+        deny(forks ? "fork" : "syscall", name);
+    }
+    if (ioctl(listener, NOTIFY_SEND, &word) < 0 && errno != ENOENT)
+        _exit(1);
+}
+
+/* Children that took the place of ended threads do not stay. */
+static void settle(void)
+{
+    pid_t surplus[MAX_SURPLUS];
+    int count = tasks_settle(surplus);
+    for (int each = 0; each < count; each++) {
+        deny("fork", "child beyond max_children");
+        kill(surplus[each], SIGKILL); /* if it fails, it ended by itself */
+    }
+}
+
+/* ---- The host's words. ---- */
+
+static void open_more_doors(const char *address, const uint16_t *ports, int count)
+{
+    static struct text text;
+    int bound[MAX_PASSED], passed = 0;
+    text.length = 0;
+    put(&text, "{\"kind\": \"listening\", \"address\": ");
+    put_words(&text, address);
+    put(&text, ", \"ports\": [");
+    for (int each = 0; each < count; each++) {
+        int made = listener_at(address, ports[each]);
+        if (made < 0)
+            /* The tool listens there itself. That is its own affair, and no end of the sandbox. */
+            continue;
+        put(&text, passed ? ", " : "");
+        put_number(&text, ports[each]);
+        bound[passed++] = made;
+    }
+    put(&text, "]}");
+    report(&text, bound, passed);
+    for (int each = 0; each < passed; each++)
+        close(bound[each]);
+}
+
+/* One word of the host. */
+static void obey(void)
+{
+    static unsigned char order[MAX_PACKET];
+    uint16_t ports[MAX_PASSED];
+    int count;
+    ssize_t size = recv(member.control, order, sizeof order, 0);
+    if (size <= 0)
+        _exit(0); /* the host hung up: everything inside dies with us */
+    if (size == 1 && order[0] == TERMINATE) {
+        kill(-1, SIGTERM); /* if these fail, everybody is dead already */
+        kill(-1, SIGCONT); /* a stopped process would never see the first */
+        return;
+    }
+    const char *address = read_listen_order(order, (size_t)size, ports, MAX_PASSED, &count);
+    if (!address)
+        _exit(1); /* no word of ours */
+    open_more_doors(address, ports, count);
+}
+
+static void attend(struct pollfd *control, struct pollfd *ended, struct pollfd *listener)
+{
+    if (ended->revents) {
+        struct signalfd_siginfo drained[4]; /* signals of one kind do not queue up */
+        while (read(children, drained, sizeof drained) > 0)
+            ;
+    }
+    if (listener->revents & POLLIN)
+        answer(listener->fd);
+    else if (listener->revents)
+        listener->fd = -1; /* nobody is left who could ask */
+    if (control->revents)
+        obey();
+}
+
+/* ---- The end. ---- */
+
+static void put_denials(struct text *text)
+{
+    char moment[40];
+    int64_t count = denials_total < MAX_DENIALS ? denials_total : MAX_DENIALS;
+    put(text, "[");
+    for (int64_t each = 0; each < count; each++) {
+        const struct denial *denial = &denials[each];
+        put(text, each ? ", [" : "[");
+        put_words(text, denial->kind);
+        put(text, ", ");
+        put_words(text, denial->target);
+        snprintf(moment, sizeof moment, ", %lld.%09lld]", (long long)denial->moment_ns / 1000000000,
+                 (long long)denial->moment_ns % 1000000000);
+        put(text, moment);
+    }
+    put(text, "]");
+}
+
+static void put_field(struct text *text, const char *name, int64_t value)
+{
+    put(text, ", \"");
+    put(text, name);
+    put(text, "\": ");
+    put_number(text, value);
+}
+
+static void report_end(void)
+{
+    static struct text text;
+    measure();
+    put(&text, "{\"kind\": \"ended\"");
+    put_field(&text, "wait_status", wait_status);
+    put(&text, ", \"violation\": ");
+    put_words(&text, violation);
+    put(&text, ", \"denials\": ");
+    put_denials(&text);
+    put_field(&text, "denials_total", denials_total);
+    put_field(&text, "scratch_bytes", (int64_t)scratch_space.used);
+    put_field(&text, "artifacts_bytes", (int64_t)artifacts_space.used);
+    put(&text, ", \"full\": [");
+    put(&text, artifacts_space.full ? "\"artifacts_bytes\"" : "");
+    put(&text, artifacts_space.full && scratch_space.full ? ", " : "");
+    put(&text, scratch_space.full ? "\"scratch_bytes\"" : "");
+    put(&text, "], \"usage\": ");
+    put_usage(&text);
+    put(&text, "}");
+    report(&text, NULL, 0);
+}
+
+/* The tool is gone; whatever it left running goes too, before anything is collected. */
+static _Noreturn void end(void)
+{
+    char hangs_up;
+    /* Either fails once nobody is left. */
+    while (kill(-1, SIGKILL) == 0 && waitpid(-1, NULL, 0) > 0)
+        ;
+    report_end();
+    recv(member.control, &hangs_up, 1, 0); /* until the host has read it and hangs up */
+    _exit(0);
+}
+
+/* From the moment that the tool's process waits for its start. */
+_Noreturn void supervise(const struct request *request)
+{
+    static struct text ready;
+    struct pollfd watched[] = {
+        {.fd = member.control, .events = POLLIN},
+        {.fd = children, .events = POLLIN},
+        {.fd = member.listener, .events = POLLIN},
+    };
+    tasks_begin(request->max_children, member.task_limit);
+    put(&ready, "{\"kind\": \"ready\"}");
+    report(&ready, &artifacts, 1);
+    close(artifacts);
+    reap(); /* it may have ended before it was looked at */
+    while (wait_status == STILL_RUNNING) {
+        int found = poll(watched, COUNT_OF(watched), PERIOD_MS);
+        if (found < 0 && errno != EINTR)
+            _exit(1);
+        if (found == 0)
+            measure();
+        /* By the clock: a tool can keep us busy, so that a quiet moment never comes. */
+        if (tasks_are_due())
+            settle();
+        if (found > 0)
+            attend(&watched[0], &watched[1], &watched[2]);
+        reap();
+    }
+    end();
+}

@@ -1,0 +1,212 @@
+/* Children are limited exactly, and threads are not children.
+ *
+ * The pids cgroup counts both alike. So its limit is kept at "the tool, its children, and the
+ * threads there are": every thread asks before it is made, and the limit is raised by one for it, up
+ * to a ceiling of its own; forks are refused by the kernel itself, with its own counter as proof.
+ *
+ * Why threads ask and not forks: a system call that waits for an answer can be interrupted by a
+ * signal, and no program expects fork() to fail with EINTR. Thread libraries block all signals
+ * around the call. When threads end the limit is lowered again, at most PERIOD_MS later; children
+ * that slipped in meanwhile are named by tasks_settle and killed, the youngest first. Proved by
+ * tests/security/resources/test_children.py.
+ *
+ * Between our word and the thread lies the asker's own time: it has to be woken, and its group may
+ * be out of processor time. Whoever was told yes lately and has not asked again is counted as if
+ * its thread were there; else the next answer, or the next look, would take its room away.
+ */
+#include "jail.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Threads beyond one per process, over the whole tree. */
+enum { THREADS = 256 };
+enum { START_TIME = 22 }; /* field of /proc/PID/stat */
+static const int64_t PERIOD_NS = PERIOD_MS * 1000000LL;
+
+static struct {
+    int64_t processes; /* the tool itself and its children */
+    int limit;         /* pids.max */
+    int threads;
+    int64_t settled_ns;
+    struct {
+        pid_t asker;
+        int64_t given_ns;
+    } promised[THREADS]; /* the latest for each asker */
+    int promised_count;
+} tasks;
+
+int64_t monotonic_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now); /* cannot fail */
+    return now.tv_sec * 1000000000LL + now.tv_nsec;
+}
+
+void tasks_begin(uint64_t max_children, int limit)
+{
+    tasks.processes = 1 + (int64_t)max_children;
+    tasks.limit = limit;
+}
+
+/* ---- What there is, by /proc. ---- */
+
+/* The next process but us; 0 after the last. */
+static pid_t next_process(DIR *processes)
+{
+    struct dirent *entry;
+    while ((entry = readdir(processes))) {
+        pid_t pid = atoi(entry->d_name); /* 0 for what is no number */
+        if (pid > 1)
+            return pid;
+    }
+    return 0;
+}
+
+static DIR *open_processes(void)
+{
+    DIR *processes = opendir("/proc");
+    if (!processes)
+        _exit(1); /* the tool must not go on unwatched */
+    return processes;
+}
+
+static int count_threads(void)
+{
+    char path[32];
+    struct stat found;
+    int extra = 0;
+    DIR *processes = open_processes();
+    for (pid_t pid; (pid = next_process(processes));) {
+        snprintf(path, sizeof path, "/proc/%d/task", pid);
+        /* Its links are two, and one for each thread. If it ended while we counted, it has none. */
+        if (stat(path, &found) == 0 && found.st_nlink > 3)
+            extra += (int)found.st_nlink - 3;
+    }
+    closedir(processes);
+    return extra;
+}
+
+/* When a process was started, in ticks; -1 if it ended meanwhile. */
+static int64_t started(pid_t pid)
+{
+    char path[32], text[1024];
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0)
+        return -1;
+    ssize_t size = read(file, text, sizeof text - 1);
+    close(file);
+    if (size <= 0)
+        return -1;
+    text[size] = '\0';
+    char *at = strrchr(text, ')'); /* the name before it is the tool's to choose */
+    for (int field = 2; at && field < START_TIME; field++)
+        at = strchr(at + 1, ' ');
+    return at ? strtoll(at, NULL, 10) : -1;
+}
+
+/* ---- Promises. ---- */
+
+static void forget_old_promises(int64_t now)
+{
+    int kept = 0;
+    for (int each = 0; each < tasks.promised_count; each++)
+        if (now - tasks.promised[each].given_ns < PERIOD_NS)
+            tasks.promised[kept++] = tasks.promised[each];
+    tasks.promised_count = kept;
+}
+
+/* Who asks again has what it was promised, or was told why not. */
+static void forget_promise_to(pid_t asker)
+{
+    for (int each = 0; each < tasks.promised_count; each++)
+        if (tasks.promised[each].asker == asker)
+            tasks.promised[each] = tasks.promised[--tasks.promised_count];
+}
+
+static void set_threads(int threads)
+{
+    char text[24];
+    if (threads == tasks.threads)
+        return;
+    tasks.threads = threads;
+    int size = snprintf(text, sizeof text, "%lld", (long long)(tasks.processes + threads));
+    if (pwrite(tasks.limit, text, size, 0) != size)
+        _exit(1); /* a limit that is not what it should be is none */
+}
+
+int tasks_may_thread(pid_t asker)
+{
+    int64_t now = monotonic_ns();
+    forget_old_promises(now);
+    forget_promise_to(asker);
+    int alive = count_threads() + tasks.promised_count;
+    if (alive >= THREADS)
+        return 0;
+    tasks.promised[tasks.promised_count].asker = asker;
+    tasks.promised[tasks.promised_count++].given_ns = now;
+    set_threads(alive + 1);
+    return 1;
+}
+
+int tasks_are_due(void)
+{
+    return tasks.threads > 0 && monotonic_ns() - tasks.settled_ns >= PERIOD_NS;
+}
+
+struct child {
+    int64_t started;
+    pid_t pid;
+};
+
+static int is_older(struct child one, struct child other)
+{
+    return one.started != other.started ? one.started < other.started : one.pid < other.pid;
+}
+
+/* Keeps the youngest, oldest first. Returns how many there are. */
+static int keep_youngest(struct child *kept, int count, int most, struct child next)
+{
+    int at;
+    if (count == most) {
+        if (is_older(next, kept[0]))
+            return count;
+        memmove(kept, kept + 1, --count * sizeof *kept);
+    }
+    for (at = count; at > 0 && is_older(next, kept[at - 1]); at--)
+        kept[at] = kept[at - 1];
+    kept[at] = next;
+    return count + 1;
+}
+
+int tasks_settle(pid_t *surplus)
+{
+    static struct child youngest[MAX_SURPLUS];
+    int64_t all = 0;
+    int kept = 0, count = 0;
+    forget_old_promises(monotonic_ns());
+    set_threads(count_threads() + tasks.promised_count);
+    /* After the limit is lowered, so that none can be added behind our back. */
+    tasks.settled_ns = monotonic_ns();
+    DIR *processes = open_processes();
+    for (pid_t pid; (pid = next_process(processes));) {
+        struct child child = {started(pid), pid};
+        if (child.started < 0)
+            continue;
+        kept = keep_youngest(youngest, kept, MAX_SURPLUS, child);
+        all++;
+    }
+    closedir(processes);
+    for (int each = 0; each < kept; each++)
+        if (all - kept + each >= tasks.processes)
+            surplus[count++] = youngest[each].pid;
+    return count;
+}

@@ -1,0 +1,108 @@
+"""Kills a sandbox's init, or the process that becomes the tool, at one chosen moment.
+
+Both are a program that knows nothing of tests, so they are struck from outside: a tracer is told of
+the first process that becomes an init, follows it and the process it forks, and counts a moment
+before and after every system call of ours. From the tool's exec on it is no business of ours.
+
+Loaded into the spawner, as `injector`: nothing but the standard library's built-in parts.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import socket
+import struct
+
+_SEIZE, _INTERRUPT, _SYSCALL, _DETACH = 0x4206, 0x4207, 24, 17
+_SYSGOOD, _FORK, _VFORK, _CLONE, _EXEC = 1, 2, 4, 8, 16
+_EVENT_EXEC, _EVENT_STOP = 4, 128
+_WALL = 0x4000_0000
+_PDEATHSIG = 1
+_SYSCALL_STOP = signal.SIGTRAP | 0x80
+_CREDENTIALS = struct.Struct("3i")
+
+
+def _ptrace(request: int, pid: int, data: int = 0) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.ptrace.restype = ctypes.c_long
+    if libc.ptrace(ctypes.c_long(request), pid, None, ctypes.c_void_p(data)) < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"ptrace {request}: {os.strerror(number)}")
+
+
+class _Tracer:
+    def __init__(self, init: int, only: str, kill_at: int, tally: int) -> None:
+        self.only, self.kill_at, self.tally = only, kill_at, tally
+        self.roles = {init: "init"}
+        self.seen = {"init": 0, "tool": 0}
+        self.is_ours = False  # from its first exec on
+
+    def follow(self) -> None:
+        while self.roles:
+            pid, status = os.waitpid(-1, _WALL)
+            role = self.roles.setdefault(pid, "tool")
+            if not os.WIFSTOPPED(status):
+                del self.roles[pid]
+                continue
+            event, number = status >> 16, os.WSTOPSIG(status)
+            try:
+                if event == _EVENT_EXEC and role == "tool":
+                    del self.roles[pid]
+                    _ptrace(_DETACH, pid)
+                    continue
+                self.is_ours |= event == _EVENT_EXEC
+                if number == _SYSCALL_STOP and self.is_ours and self.strikes(role):
+                    os.kill(pid, signal.SIGKILL)
+                    continue
+                delivered = 0 if event or number == _SYSCALL_STOP else number
+                _ptrace(_SYSCALL, pid, delivered)
+            except ProcessLookupError:
+                continue  # it is dead, and the next look tells
+
+    def strikes(self, role: str) -> bool:
+        self.seen[role] += 1
+        if self.kill_at == 0:
+            os.pwrite(self.tally, struct.pack("II", self.seen["init"], self.seen["tool"]), 4)
+        return role == self.only and self.seen[role] == self.kill_at
+
+
+def arm(only: str, kill_at: int, tally: str) -> None:
+    """In the spawner: have the first process that executes an init traced."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+    if os.fork() == 0:
+        ctypes.CDLL(None).prctl(_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        theirs.close()
+        try:
+            _trace(ours, only, kill_at, tally)
+        finally:
+            os._exit(0)
+    ours.close()
+    execute = os.execve
+
+    def announce(*words: object) -> None:
+        # Whoever comes second finds nobody here.
+        try:
+            theirs.send(b"1")
+            theirs.recv(1)
+        except OSError:
+            pass
+        execute(*words)  # type: ignore[arg-type]
+
+    os.execve = announce  # type: ignore[assignment]
+
+
+def _trace(channel: socket.socket, only: str, kill_at: int, tally: str) -> None:
+    # The kernel tells who it is in our own count of processes.
+    room = socket.CMSG_SPACE(_CREDENTIALS.size)
+    _word, ancillary, _flags, _address = channel.recvmsg(1, room)
+    init, _uid, _gid = _CREDENTIALS.unpack(ancillary[0][2])
+    _ptrace(_SEIZE, init, _SYSGOOD | _FORK | _VFORK | _CLONE | _EXEC)
+    _ptrace(_INTERRUPT, init)
+    os.waitpid(init, _WALL)
+    _ptrace(_SYSCALL, init)
+    channel.send(b"1")
+    channel.close()
+    _Tracer(init, only, kill_at, os.open(tally, os.O_RDWR) if tally else -1).follow()
