@@ -144,8 +144,8 @@ def own_cgroups() -> set[str]:
 
 
 def tools_in(group: Path) -> list[int]:
-    """Processes in a control group that run something else than our own programs: a prepared sandbox
-    holds one that waits to become the tool."""
+    """Processes in a control group that run something else than our own programs: in a prepared
+    sandbox one waits to become the tool."""
     # By name: an ordinary user may not look at a process that is not dumpable.
     return [
         int(pid)

@@ -1,5 +1,5 @@
-"""How a fork of the spawner becomes an interpreter that runs a snippet: forked ahead, confined step by
-step, told what to run.
+"""How a fork of the spawner becomes an interpreter that runs a snippet: forked ahead, confined step
+by step, told what to run.
 
 Only for members that were made for that (`interpreter`); every other tool's process is the jail's
 own (`jail/tool.c`). It takes the same steps in the same order and says the same words to the init.
@@ -86,9 +86,7 @@ def _held(program: bytes) -> int:
 class Kit:
     """The descriptors of one member."""
 
-    def __init__(
-        self, control: int, trees: int, streams: list[int], go: int, group: Group
-    ) -> None:
+    def __init__(self, control: int, trees: int, streams: list[int], go: int, group: Group) -> None:
         self.control = control
         self.trees = trees
         self.streams = streams  #: of the tool
@@ -104,7 +102,7 @@ NOT_AHEAD = ["-1", "-1", "-1"]
 
 
 def fork_ahead(template: Template, make: Make, kit: Kit) -> list[str]:
-    """In the process that becomes the init, which is told: the rules, the process, the way to it."""
+    """In the process that becomes the init; which is told the rules, the process, the way to it."""
     kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
     # The host's ends of everything, and more: held here, nobody would ever see the host hang up.
     _close_all_but([*kit.inherited(), *template.inherited(make), template.jail])
@@ -113,16 +111,14 @@ def fork_ahead(template: Template, make: Make, kit: Kit) -> list[str]:
         # One ruleset for each member: a rule added by one holder binds every holder.
         rules = landlock.ruleset(template.abi)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        if group.born_inside >= 0:
-            # Version 2 of the cgroups: moving a process in would wait for a global lock (11 ms on
-            # an idle host).
-            pid = kernel.clone_into_cgroup(group.born_inside)
-        else:
-            pid = os.fork()
+        # Version 2 of the cgroups: moving a process in would wait for a global lock (11 ms on an
+        # idle host).
+        inside = group.born_inside
+        pid = kernel.clone_into_cgroup(inside) if inside >= 0 else os.fork()
     except OSError:
         return NOT_AHEAD  # the init's own attempt fails as well, and it can tell the host
     if pid == 0:
-        if group.born_inside >= 0:
+        if inside >= 0:
             kernel.after_raw_fork()
         ours.close()
         _become_tool(template, make, kit, rules, theirs)

@@ -1,7 +1,7 @@
 """What every sandbox has in common, made once by the spawner: the template of their roots.
 
-The system's programs and libraries, an /etc of our own and a few devices, all read-only. Each member
-builds its own root out of it, with what is granted to it alone (`jail/root.c`).
+The system's programs and libraries, an /etc of our own and a few devices, all read-only. Each
+member builds its own root out of it, with what is granted to it alone (`jail/root.c`).
 """
 
 from __future__ import annotations

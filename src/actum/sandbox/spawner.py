@@ -135,6 +135,9 @@ class _Spawner:
 def main(descriptor: int, opener: int) -> None:
     """Serve until the host hangs up."""
     server = socket.socket(fileno=descriptor)
+    # They came through an exec; through those of the inits they do not go.
+    for passed in (descriptor, opener):
+        os.set_inheritable(passed, False)
     # Nothing of the host process's environment or terminal is of use here.
     os.environ.clear()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the host's to handle

@@ -147,9 +147,9 @@ MAX_PASSED = 250
 MAX_PACKET = 65_536
 MAX_DENIALS = 64
 
-# How a request is packed, so that a program that trusts nothing can read it in place (jail/wire.c):
-# integers of 64 bits, a text as its length, its bytes and a NUL, a list as its length and its items;
-# fields in one fixed order, those that the tool's process needs before the others.
+# How a request is packed, for a program that trusts nothing and reads it in place (jail/wire.c):
+# integers of 64 bits, a text as its length, its bytes and a NUL, a list as its length and its
+# items; fields in one fixed order, those that the tool's process needs before the others.
 _LENGTH, _NUMBER = struct.Struct("<I"), struct.Struct("<Q")
 _FILE, _SIZES, _GRANT = struct.Struct("<QQ"), struct.Struct("<QQQ"), struct.Struct("<QQQ")
 
@@ -157,8 +157,7 @@ _FILE, _SIZES, _GRANT = struct.Struct("<QQ"), struct.Struct("<QQQ"), struct.Stru
 def pack(request: Request, limits: list[str]) -> bytes:
     """A request in one piece. `limits` are the texts for the files of the control groups."""
     grants = [
-        _text(grant["path"])
-        + _GRANT.pack(grant["write"], grant["device"], grant["inode"])
+        _text(grant["path"]) + _GRANT.pack(grant["write"], grant["device"], grant["inode"])
         for grant in request["grants"]
     ]
     environment = [f"{name}={text}" for name, text in request["environment"].items()]

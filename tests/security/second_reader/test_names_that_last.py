@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import pytest
 
 from actum import Runtime
 from actum.errors import Refused
-from actum.sandbox import root as sandbox_root
 from hostile.jail import Jail
 
 pytestmark = pytest.mark.sandbox
@@ -54,20 +50,6 @@ def test_a_project_that_a_tool_made_inside_of_a_project_governs_nobody(own_jail:
     assert refused.value.violations[0].code == "HOME_NESTED"
     with Runtime.open(own_jail.work) as found:
         assert found.settings.root == own_jail.root
-
-
-def test_a_mount_point_is_never_made_through_a_link(tmp_path: Path) -> None:
-    (tmp_path / "root").mkdir()
-    (tmp_path / "elsewhere").mkdir()
-    tree = os.open(tmp_path, os.O_PATH)
-    (tmp_path / "root" / "link").symlink_to(tmp_path / "elsewhere")
-    for path in ("/link/made", "/link/deeper/made"):
-        with pytest.raises(OSError, match="symbolic links"):
-            sandbox_root._make_mount_point(path, tree, str(tmp_path / "root"))
-    assert os.listdir(tmp_path / "elsewhere") == []
-    sandbox_root._make_mount_point("/folder/deeper/made", tree, str(tmp_path / "root"))
-    os.close(tree)
-    assert (tmp_path / "root" / "folder" / "deeper" / "made").is_dir()
 
 
 @pytest.mark.xfail(reason="a link in the project counts as what it leads to", strict=True)

@@ -1,0 +1,211 @@
+"""The program that every init is: the shipped one, its sources, and how it reads a request."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from actum.sandbox import wire
+
+if TYPE_CHECKING:
+    from actum.sandbox.wire import Request
+
+_PROJECT = Path(__file__).parents[3]
+_SANDBOX = _PROJECT / "src/actum/sandbox"
+_SOURCES = _SANDBOX / "jail"
+
+
+@pytest.mark.skipif(shutil.which("musl-gcc") is None, reason="no musl-gcc")
+def test_what_is_shipped_is_what_the_sources_say(tmp_path: Path) -> None:
+    flags = next(
+        line.split("=", 1)[1].split()
+        for line in (_PROJECT / "Makefile").read_text().splitlines()
+        if line.startswith("JAIL_FLAGS")
+    )
+    program = tmp_path / "jail"
+    sources = sorted(_SOURCES.glob("*.c"))
+    subprocess.run(["musl-gcc", *flags, "-o", program, *sources], check=True)
+    assert program.read_bytes() == (_SANDBOX / "jail-x86_64").read_bytes(), "run `make jail`"
+
+
+def test_it_knows_the_system_calls_and_errors_as_the_rest_does() -> None:
+    script = [sys.executable, _PROJECT / "scripts/jail-calls"]
+    made = subprocess.run(script, check=True, capture_output=True, text=True).stdout
+    assert (_SOURCES / "calls.h").read_text() == made, "run `make jail`"
+    assert '{165, "mount"}' in made
+
+
+def test_bounds_are_the_same_on_both_sides() -> None:
+    text = (_SOURCES / "jail.h").read_text()
+    for name in ("MAX_INLINE", "MAX_PACKET", "MAX_PASSED", "MAX_DENIALS"):
+        (number,) = re.findall(rf"\b{name} = (\d+)", text)
+        assert int(number) == getattr(wire, name)
+
+
+def test_it_cannot_be_started_by_whoever_is_no_spawner(tmp_path: Path) -> None:
+    program = tmp_path / "jail"
+    shutil.copy(_SANDBOX / "jail-x86_64", program)
+    program.chmod(0o755)
+    for words in ([], ["3"], ["x"] * 30, ["1"] * 22, ["0"] * 23):
+        done = subprocess.run([program, *words], capture_output=True, timeout=10, check=False)
+        assert (done.returncode, done.stdout, done.stderr) == (1, b"", b""), words
+
+
+# -- how it reads a request ------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same source, watched: an access outside of the packet ends it with a report."""
+    program = tmp_path_factory.mktemp("reader") / "reader"
+    watch = ["-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+    sources = [Path(__file__).with_name("reader.c"), _SOURCES / "wire.c"]
+    subprocess.run(["gcc", "-std=c11", *watch, "-I", _SOURCES, "-o", program, *sources], check=True)
+    return program
+
+
+def _read(reader: Path, packet: bytes) -> tuple[int, bytes]:
+    done = subprocess.run([reader], input=packet, capture_output=True, check=False)
+    assert done.returncode in (0, 3), done.stderr[-2_000:].decode()
+    return done.returncode, done.stdout
+
+
+def _request(**changed: object) -> Request:
+    request: Request = {
+        "argv": ["sh", "-c", "true"],
+        "environment": {"A": "b=c", "PATH": "/usr/bin"},
+        "executable": "/usr/bin/sh",
+        "executable_device": 2**63 + 5,
+        "executable_inode": 77,
+        "working_directory": "/work",
+        "grants": [{"path": "/work", "write": True, "device": 1, "inode": 2**64 - 1}],
+        "protect": ["/work/.git"],
+        "deny": [],
+        "memory_bytes": 1,
+        "cpu_cores": 1,
+        "scratch_bytes": 4_096,
+        "artifacts_bytes": 8_192,
+        "max_children": 3,
+        "etc": {"hosts": "127.0.0.1 localhost\n"},
+        "addresses": ["198.18.0.1/15"],
+        "listen": [("198.18.0.1", 443)],
+        "provided": {"a/b": bytes(range(256))},
+        "resolver": "198.18.0.2",
+        "steady": False,
+        "secrets": ["\udcff secret"],
+    }
+    return {**request, **changed}  # type: ignore[typeddict-item]
+
+
+def _lines(request: Request, limits: list[str]) -> list[str]:
+    """What the reader prints of it."""
+
+    def text(name: str, value: str | bytes) -> str:
+        content = value if isinstance(value, bytes) else os.fsencode(value)
+        return f"{name} {content.hex()}"
+
+    lines = [text("argv", each) for each in request["argv"]]
+    lines += [
+        text("environment", f"{name}={value}") for name, value in request["environment"].items()
+    ]
+    lines.append(text("executable", request["executable"]))
+    lines.append(f"executable_device {request['executable_device']}")
+    lines.append(f"executable_inode {request['executable_inode']}")
+    lines.append(text("working_directory", request["working_directory"]))
+    lines += [text("secrets", each) for each in request["secrets"]]
+    for grant in request["grants"]:
+        lines.append(text("grants", grant["path"]))
+        lines.append(f"{int(grant['write'])} {grant['device']} {grant['inode']}")
+    lines += [text("protect", each) for each in request["protect"]]
+    lines += [text("deny", each) for each in request["deny"]]
+    lines += [text("limits", each) for each in limits]
+    for name in ("scratch_bytes", "artifacts_bytes", "max_children"):
+        lines.append(f"{name} {request[name]}")  # type: ignore[literal-required]
+    for name, value in request["etc"].items():
+        lines += [text("etc", name), text("etc", value)]
+    lines += [text("addresses", each) for each in request["addresses"]]
+    for address, port in request["listen"]:
+        lines += [text("listen", address), str(port)]
+    for name, content in request["provided"].items():
+        lines += [text("provided", name), text("provided", content)]
+    return [*lines, text("resolver", request["resolver"])]
+
+
+_TEXT = st.text(st.characters(blacklist_characters="\0", blacklist_categories=["Cs"]), max_size=20)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    argv=st.lists(_TEXT, min_size=1, max_size=30),
+    protect=st.lists(_TEXT, max_size=30),
+    etc=st.dictionaries(_TEXT, _TEXT, max_size=5),
+    provided=st.dictionaries(_TEXT, st.binary(max_size=50), max_size=5),
+    secrets=st.lists(_TEXT, max_size=5),
+    limits=st.lists(_TEXT, max_size=5),
+)
+def test_it_reads_what_was_packed(reader: Path, limits: list[str], **changed: object) -> None:
+    request = _request(**changed)
+    packet = wire.INLINE + wire.pack(request, limits)
+    code, output = _read(reader, packet)
+    *lines, report = output.split(b"\n")
+    assert (code, [line.decode() for line in lines]) == (0, _lines(request, limits))
+    # Whatever the bytes, a report of them is JSON, and says them as Python has them.
+    assert json.loads(report) == packet[:4_096].decode("utf-8", "surrogateescape")
+
+
+def test_thousands_of_items_fit_and_the_tools_part_is_read_alike(reader: Path) -> None:
+    request = _request(argv=["a"] * 3_000, secrets=["s"] * 2_000)
+    packed = wire.pack(request, ["1"])
+    assert len(packed) < wire.MAX_INLINE
+    code, output = _read(reader, wire.INLINE + packed)
+    assert code == 0 and output.split(b"\n")[:-1] == [
+        each.encode() for each in _lines(request, ["1"])
+    ]
+    tool = wire.unpack_tool(packed)
+    for name in ("argv", "environment", "executable", "working_directory"):
+        assert tool[name] == request[name]  # type: ignore[literal-required]
+    assert tool["secrets"] == [os.fsencode(each) for each in request["secrets"]]
+
+
+def test_a_request_that_was_cut_or_spoilt_is_refused_and_never_read_beyond(reader: Path) -> None:
+    packet = wire.INLINE + wire.pack(_request(), ["1", "2"])
+    assert _read(reader, packet)[0] == 0
+    for size in {0, 1, *range(2, len(packet), 7), len(packet) - 1}:
+        code, output = _read(reader, packet[:size])
+        assert code == 3 and b"the request cannot be read" in output, size
+    assert _read(reader, packet + b"\0")[0] == 3
+    chance = random.Random(7)
+    for _ in range(150):
+        spoilt = bytearray(packet)
+        for _ in range(chance.randint(1, 4)):
+            spoilt[chance.randrange(1, len(spoilt))] = chance.choice((0, 1, 127, 128, 255))
+        _read(reader, bytes(spoilt))
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"argv": []},
+        {"argv": ["a\0b"]},
+        {"working_directory": "/\0"},
+        {"etc": {"hosts": "\0"}},
+        {"listen": [("127.0.0.1", 65_536)]},
+    ],
+)
+def test_what_no_program_could_be_given_is_refused(
+    reader: Path, changed: dict[str, object]
+) -> None:
+    assert _read(reader, wire.INLINE + wire.pack(_request(), []))[0] == 0
+    code, output = _read(reader, wire.INLINE + wire.pack(_request(**changed), []))
+    assert code == 3 and b"the request cannot be read" in output
