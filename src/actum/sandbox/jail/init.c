@@ -116,9 +116,16 @@ static int next_count(int most)
     return (int)count;
 }
 
+/* Every descriptor that was named, and so is to stay. */
+static int named[3 + 32 + MAX_LIMITS + MAX_USAGE + MAX_DOORS], named_count;
+
 static int next_descriptor(void)
 {
-    return (int)next_number();
+    int descriptor = (int)next_number();
+    if (named_count == COUNT_OF(named))
+        _exit(1);
+    named[named_count++] = descriptor;
+    return descriptor;
 }
 
 /* In the order of spawner.py. */
@@ -158,6 +165,30 @@ static void read_words(char **argv)
         _exit(1);
 }
 
+static int by_number(const void *left, const void *right)
+{
+    return *(const int *)left - *(const int *)right;
+}
+
+/* What came through the exec was meant to, so this finds next to nothing; but a descriptor of another
+ * sandbox or of the host that stayed here by somebody's oversight would be a way out. */
+static void close_all_others(void)
+{
+    int lowest = 3;
+    qsort(named, (size_t)named_count, sizeof named[0], by_number);
+    for (int at = 0; at < named_count; at++) {
+        if (named[at] > lowest && syscall(SYS_close_range, lowest, named[at] - 1, 0) < 0)
+            _exit(1);
+        if (named[at] >= lowest)
+            lowest = named[at] + 1;
+    }
+    if (syscall(SYS_close_range, lowest, ~0U, 0) < 0)
+        _exit(1);
+    /* And nothing of it gets through the next exec, which is the tool's. */
+    if (syscall(SYS_close_range, 3U, ~0U, CLOSE_RANGE_MARK_CLOEXEC) < 0)
+        _exit(1);
+}
+
 static void detach(void)
 {
     /* First: an exec has made us dumpable again. Nobody but the spawner and its opener sees us yet. */
@@ -171,9 +202,7 @@ static void detach(void)
     struct pollfd spawner = {.fd = member.spawner, .events = POLLIN};
     if (poll(&spawner, 1, 0) != 0)
         _exit(1);
-    /* What came through the exec came because it was to; nothing of it is to get through the next. */
-    if (syscall(SYS_close_range, 3U, ~0U, CLOSE_RANGE_MARK_CLOEXEC) < 0)
-        _exit(1);
+    close_all_others();
     /* The spawner ignores it, and an ignored SIGCHLD would lose the tool's status. */
     if (signal(SIGCHLD, SIG_DFL) == SIG_ERR)
         _exit(1);
