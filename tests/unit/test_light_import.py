@@ -14,8 +14,8 @@ SOURCE = Path(__file__).parents[2] / "src"
 PYTHON = sys.executable
 
 #: What starting the spawner imports: the jail's own files, which run before any wall stands.
-_JAIL = "spawner trees groups init talk network become supervise root seccomp landlock netlink"
-_JAIL += " tasks wire interpreter"
+_JAIL = "spawner trees groups talk become root seccomp landlock"
+_JAIL += " wire interpreter"
 #: Loaded when the first snippet is asked for.
 LEARNT = "sandbox/snippet"
 SPAWNER = ("kernel", *(f"sandbox/{name}" for name in _JAIL.split()))

@@ -8,6 +8,8 @@ tests/crash/test_who_starts_what.py.
 from __future__ import annotations
 
 import ast
+import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -42,10 +44,9 @@ ALLOWED: dict[str, set[str]] = {
     "sandbox/seccomp.py": {"ctypes"},
     # Starts the spawner; every argument is ours.
     "sandbox/host.py": {"subprocess", "Popen"},
-    # Clones the inits of sandboxes, and forks the opener.
-    "sandbox/spawner.py": {"clone_process", "fork"},
-    # Becomes the tool: the one exec of a program that is not Actum itself.
-    "sandbox/init.py": {"ctypes"},
+    # Clones the inits of sandboxes, which execute the jail's program, and forks the opener.
+    "sandbox/spawner.py": {"clone_process", "fork", "execve"},
+    # Becomes an interpreter; what it was asked for and cannot be, it executes.
     "sandbox/become.py": {"fork", "clone_into_cgroup", "execve"},
     # Asks the operator's own password store, which is no tool: named in actum.toml, on the host.
     "secrets/providers.py": {"subprocess", "Popen"},
@@ -109,6 +110,20 @@ def _callers(attribute: str) -> dict[str, int]:
     return found
 
 
+def _callers_in_c(names: str) -> Counter[str]:
+    """Where the jail's own program calls something of these names."""
+    return _named_in_c(names, then=r" *\(")
+
+
+def _named_in_c(names: str, then: str = "") -> Counter[str]:
+    found: Counter[str] = Counter()
+    for file in (SOURCE / "sandbox/jail").glob("*.c"):
+        code = re.sub(r"/\*.*?\*/", "", file.read_text(), flags=re.DOTALL)
+        named = re.findall(rf"\b({names})\b{then}", code)
+        found.update(f"{file.name}: {name}" for name in named)
+    return found
+
+
 @pytest.mark.req("004-78")
 def test_nothing_but_the_jail_starts_processes():
     found = {}
@@ -148,8 +163,17 @@ def test_the_reader_would_notice(line: str):
 
 @pytest.mark.req("004-78")
 def test_there_is_one_exec_of_a_tool_and_one_caller_on_the_way_to_it():
-    """pipeline.execute -> runner.run -> Spawner.launch -> init -> execve."""
-    assert _callers("execve") == {"sandbox/become.py": 1, "executors/zygote.py": 1}
+    """pipeline.execute -> runner.run -> Spawner.launch -> init -> execve, in C; or, from a fork
+    that was to become an interpreter and cannot, in Python."""
+    assert _callers("execve") == {
+        "sandbox/spawner.py": 1,
+        "sandbox/become.py": 1,
+        "executors/zygote.py": 1,
+    }
+    assert _callers_in_c(r"exec\w*|posix_spawn\w*|system|popen") == {"tool.c: execve": 1}
+    assert _callers_in_c(r"v?fork|clone3?|__clone") == {}
+    numbers = r"SYS_(?:clone3?|fork|vfork|exec\w*)"
+    assert _named_in_c(numbers) == {"tool.c: SYS_clone3": 1, "tool.c: SYS_clone": 1}
     assert _callers("launch") == {"runners/local.py": 1}
     imports = [
         str(file.relative_to(SOURCE))
