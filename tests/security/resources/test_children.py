@@ -141,6 +141,38 @@ threading.Thread(target=ask, daemon=True).start()
     assert int(jail.said(result)) <= 3
 
 
+HIDDEN = """
+import ctypes, os, threading, time
+stop = threading.Event()
+threads = [threading.Thread(target=stop.wait) for _ in range(100)]
+for t in threads: t.start()
+HIDE
+stop.set()
+for t in threads: t.join()
+made = gone = 0
+for _ in range(100):
+    try:
+        if os.fork() == 0: time.sleep(30); os._exit(0)
+        made += 1
+    except OSError: break
+time.sleep(0.5)
+while os.waitpid(-1, os.WNOHANG)[0]: gone += 1
+print(made, gone, flush=True)
+os._exit(0)
+"""
+
+
+@pytest.mark.req("000-20", "000-42")
+@pytest.mark.parametrize("hide", ["pass", "ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)"])
+def test_children_that_hide_from_the_init_are_counted(jail: Jail, hide: str) -> None:
+    """Not dumpable, a fork of an interpreter that was never executed is in nobody's /proc."""
+    fields = {"sandbox.processes.max_children": 3}
+    for _ in range(3):  # the first teaches the spawner
+        result = jail.runtime.python(HIDDEN.replace("HIDE", hide), set=fields)
+        made, gone = map(int, jail.said(result).split())
+        assert made - gone == 3
+
+
 def test_a_fork_bomb_leaves_the_host_untouched_and_ends(jail: Jail) -> None:
     # The first shell stays: its end is the end of the bomb, however small that is by then.
     result = jail.sh("f() { f | f & }; f; while :; do (:); done", timeout="5s")

@@ -137,6 +137,7 @@ void put_usage(struct text *);                              /* the texts of the 
 /* -- the root (root.c) ---------------------------------------------------------------------------- */
 
 void root_build(uint64_t scratch_bytes, uint64_t artifacts_bytes);
+extern int processes; /* a folder as /proc is, in which nobody of this sandbox is hidden from us */
 /* `trees`: one for each grant, in their order; all are closed. 1 if /etc is another now. */
 int root_furnish(const struct request *, const int *trees);
 

@@ -157,8 +157,8 @@ static void look_for_the_end(void)
     reap();
     if (wait_status != STILL_RUNNING)
         return;
-    snprintf(path, sizeof path, "/proc/%d/stat", member.tool);
-    int file = open(path, O_RDONLY | O_CLOEXEC);
+    snprintf(path, sizeof path, "%d/stat", member.tool);
+    int file = openat(processes, path, O_RDONLY | O_CLOEXEC);
     if (file < 0)
         return;
     ssize_t size = read(file, text, sizeof text - 1);

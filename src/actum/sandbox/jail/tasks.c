@@ -59,10 +59,10 @@ void tasks_begin(uint64_t max_children, int limit)
 /* ---- What there is, by /proc. ---- */
 
 /* The next process but us; 0 after the last. */
-static pid_t next_process(DIR *processes)
+static pid_t next_process(DIR *listed)
 {
     struct dirent *entry;
-    while ((entry = readdir(processes))) {
+    while ((entry = readdir(listed))) {
         pid_t pid = atoi(entry->d_name); /* 0 for what is no number */
         if (pid > 1)
             return pid;
@@ -70,12 +70,13 @@ static pid_t next_process(DIR *processes)
     return 0;
 }
 
-static DIR *open_processes(void)
+static DIR *list_processes(void)
 {
-    DIR *processes = opendir("/proc");
-    if (!processes)
+    int folder = openat(processes, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *listed = folder < 0 ? NULL : fdopendir(folder);
+    if (!listed)
         _exit(1); /* the tool must not go on unwatched */
-    return processes;
+    return listed;
 }
 
 static int count_threads(void)
@@ -83,14 +84,14 @@ static int count_threads(void)
     char path[32];
     struct stat found;
     int extra = 0;
-    DIR *processes = open_processes();
-    for (pid_t pid; (pid = next_process(processes));) {
-        snprintf(path, sizeof path, "/proc/%d/task", pid);
+    DIR *listed = list_processes();
+    for (pid_t pid; (pid = next_process(listed));) {
+        snprintf(path, sizeof path, "%d/task", pid);
         /* Its links are two, and one for each thread. If it ended while we counted, it has none. */
-        if (stat(path, &found) == 0 && found.st_nlink > 3)
+        if (fstatat(processes, path, &found, 0) == 0 && found.st_nlink > 3)
             extra += (int)found.st_nlink - 3;
     }
-    closedir(processes);
+    closedir(listed);
     return extra;
 }
 
@@ -98,8 +99,8 @@ static int count_threads(void)
 static int64_t started(pid_t pid)
 {
     char path[32], text[1024];
-    snprintf(path, sizeof path, "/proc/%d/stat", pid);
-    int file = open(path, O_RDONLY | O_CLOEXEC);
+    snprintf(path, sizeof path, "%d/stat", pid);
+    int file = openat(processes, path, O_RDONLY | O_CLOEXEC);
     if (file < 0)
         return -1;
     ssize_t size = read(file, text, sizeof text - 1);
@@ -196,15 +197,15 @@ int tasks_settle(pid_t *surplus)
     set_threads(count_threads() + tasks.promised_count);
     /* After the limit is lowered, so that none can be added behind our back. */
     tasks.settled_ns = monotonic_ns();
-    DIR *processes = open_processes();
-    for (pid_t pid; (pid = next_process(processes));) {
+    DIR *listed = list_processes();
+    for (pid_t pid; (pid = next_process(listed));) {
         struct child child = {started(pid), pid};
         if (child.started < 0)
             continue;
         kept = keep_youngest(youngest, kept, MAX_SURPLUS, child);
         all++;
     }
-    closedir(processes);
+    closedir(listed);
     for (int each = 0; each < kept; each++)
         if (all - kept + each >= tasks.processes)
             surplus[count++] = youngest[each].pid;
