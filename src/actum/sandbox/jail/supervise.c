@@ -37,7 +37,7 @@ struct answer {
 _Static_assert(sizeof(struct question) == 80 && sizeof(struct answer) == 24, "as the kernel has it");
 
 /* Of /proc/PID/stat, counted after the name in parentheses, which is the tool's to choose. */
-enum { FLAGS = 9 - 2, START_CODE = 26 - 2, EXIT_CODE = 52 - 2 };
+enum { FLAGS = 9 - 2, EXIT_CODE = 52 - 2 };
 enum { EXITING = 0x4 };
 enum { TERMINATE = 'T' }; /* as in wire.py */
 static const struct timespec FLOOD_PAUSE = {.tv_nsec = 1000000};
@@ -142,20 +142,26 @@ static uint64_t field_of(const char *text, int field)
     return text ? strtoull(text, NULL, 10) : 0;
 }
 
+/* Whether the kernel lets us look at the tool. Whom it does not, it shows 0 for a status, as if all had
+ * gone well: root without CAP_SYS_PTRACE is such a one, and so is an ordinary user's init if the tool
+ * is an interpreter that was never executed and made itself not dumpable. This asks the same question
+ * as the status does; once it is answered with yes, it stays so. */
+static int may_look(void)
+{
+    char path[32], link[64];
+    snprintf(path, sizeof path, "%d/ns/user", member.tool);
+    return readlinkat(processes, path, link, sizeof link) > 0;
+}
+
 /* Nobody is under the filter any more. Since Linux 6.11 the kernel says so before it takes a process's
  * memory apart, which is most of the time that an end takes: then the tool and all that it started
  * have run their last instruction, what they wrote is there, and the status stands: the kernel sets it
- * when the last thread begins to leave. Older ones say it when we have reaped them.
- *
- * Whom the kernel does not let look, it shows 0 for the status, and 1 for where the code starts as long
- * as there is memory: root without CAP_SYS_PTRACE is such a one, and so is an ordinary user's init if
- * the tool is an interpreter that made itself not dumpable. Then, and if its memory is gone already,
- * its real end is waited for. */
+ * when the last thread begins to leave. Older ones say it when we have reaped them. */
 static void look_for_the_end(void)
 {
     char path[32], text[1024];
     reap();
-    if (wait_status != STILL_RUNNING)
+    if (wait_status != STILL_RUNNING || !may_look())
         return;
     snprintf(path, sizeof path, "%d/stat", member.tool);
     int file = openat(processes, path, O_RDONLY | O_CLOEXEC);
@@ -167,7 +173,7 @@ static void look_for_the_end(void)
         return;
     text[size] = '\0';
     const char *fields = strrchr(text, ')');
-    if (field_of(fields, FLAGS) & EXITING && field_of(fields, START_CODE) > 1) {
+    if (field_of(fields, FLAGS) & EXITING) {
         wait_status = (int)field_of(fields, EXIT_CODE);
         leaving = 1;
     }
