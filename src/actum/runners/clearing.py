@@ -15,10 +15,10 @@ from actum.sandbox.handle import Sandbox
 class Clearing:
     """Of one sandbox. Asked by whoever closes the record, ended by whoever ran it."""
 
-    def __init__(self, sandbox: Sandbox, cgroup: Cgroup, *, leaving: bool) -> None:
+    def __init__(self, sandbox: Sandbox, cgroup: Cgroup) -> None:
         self._sandbox = sandbox
         self._cgroup = cgroup
-        self._leaving = leaving
+        self.leaving = False  #: whether its end is still to be waited for
         self._found: tuple[str, ...] | None = None
         self._lock = threading.Lock()
 
@@ -26,7 +26,7 @@ class Clearing:
         """What is left behind, once everything is gone that goes."""
         with self._lock:
             if self._found is None:
-                if self._leaving:
+                if self.leaving:
                     self._sandbox.await_gone()
                 self._found = remove(self._cgroup)
             return self._found

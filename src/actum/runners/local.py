@@ -285,6 +285,7 @@ class LocalRunner:
             cgroup.remove()
             raise
         lifecycle = Lifecycle(plan, self.kind, emit)
+        clearing = Clearing(sandbox, cgroup)
 
         def ready() -> None:
             lifecycle.reached(EventType.TOOL_RUN_RESOURCE_APPLIED, known.applied)
@@ -304,12 +305,12 @@ class LocalRunner:
 
         try:
             try:
-                lifecycle.reached(EventType.TOOL_RUN_START, {"attempt": plan.trace.attempt})
                 try:
                     if outside.doors is not None:
                         outside.begin(self._open_relay(), sandbox)
                     release()
                     try:
+                        lifecycle.reached(EventType.TOOL_RUN_START, {"attempt": plan.trace.attempt})
                         attended = attend(
                             sandbox,
                             cgroup,
@@ -325,6 +326,7 @@ class LocalRunner:
                         passable.reopen(order.modes)
                         if duplex is not None:
                             duplex.measure_by(None)
+                    clearing.leaving = attended.leaving
                     usage = cgroup.usage(attended.usage)
                     duration_ms = lifecycle.elapsed_ms()
                     collected, not_collected = collect_outputs(plan, sandbox)
@@ -349,6 +351,7 @@ class LocalRunner:
                     denials=denials_of(attended, connections),
                     connections=connections,
                     duration_ms=duration_ms,
+                    clearing=clearing.found,
                 )
                 capture = lifecycle.conclude(capture, attended.denials_total, order.redaction)
             except BaseException:
@@ -358,12 +361,11 @@ class LocalRunner:
         except BaseException:
             lifecycle.abort()
             raise
-        clearing = Clearing(sandbox, cgroup, leaving=attended.leaving)
         if duplex is not None:
             clearing.end()
         else:
             self._do_later(clearing.end)
-        return replace(capture, clearing=clearing.found)
+        return capture
 
     def _sandbox(
         self, order: _Order, request: Request

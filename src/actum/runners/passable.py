@@ -32,7 +32,7 @@ def reopen(modes: Mapping[str, int]) -> None:
     have these names."""
     for folder, before in modes.items():
         try:
-            now = os.stat(folder, follow_symlinks=False).st_mode
+            now = os.lstat(folder).st_mode
             missing = before & _OWNER & ~now
             if missing:
                 os.chmod(folder, (now | missing) & 0o7777)

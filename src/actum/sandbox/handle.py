@@ -9,7 +9,7 @@ import os
 import select
 import signal
 import socket
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from actum.sandbox import wire
 from actum.sandbox.talk import pass_document, receive
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 #: More than a namespace takes to vanish; one that does not is stuck in the kernel.
 _DEATH_MS = 10_000
+#: Our own words, without a byte around them.
+_parse = json.JSONDecoder().raw_decode
 _SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
 
 
@@ -61,7 +63,7 @@ class Sandbox:
             packet, descriptors = receive(self.control)
         if not packet:
             return None
-        report = cast("Report", json.loads(packet))
+        report: Report = _parse(packet.decode())[0]
         if report["kind"] == "ready":
             self.artifacts = descriptors.pop()
         return report, descriptors
