@@ -36,13 +36,49 @@ def _compiled(text: str) -> JSONPathQuery:
         raise QueryFailed(f"{text!r} is no JSONPath: {error}") from error
 
 
+@lru_cache(maxsize=256)
 def is_singular(text: str) -> bool:
     """Whether the query names one place at most, by its form."""
     return _compiled(text).singular_query()
 
 
+@lru_cache(maxsize=256)
+def _path(text: str) -> tuple[str | int, ...] | None:
+    """Names and indices, if the query is nothing but them."""
+    from jsonpath_rfc9535.selectors import IndexSelector, NameSelector
+
+    if not is_singular(text):
+        return None
+    path: list[str | int] = []
+    for segment in _compiled(text).segments:
+        match segment.selectors:
+            case (NameSelector() as step,):
+                path.append(step.name)
+            case (IndexSelector() as step,):
+                path.append(step.index)
+            case _:
+                return None
+    return tuple(path)
+
+
 def find(text: str, value: Json) -> list[Json]:
     """What the query finds, in order; empty if there is nothing."""
+    path = _path(text)
+    if path is None:
+        return _find(text, value)
+    for step in path:
+        if isinstance(step, str):
+            if not isinstance(value, dict) or step not in value:
+                return []
+            value = value[step]
+        elif isinstance(value, list) and -len(value) <= step < len(value):
+            value = value[step]
+        else:
+            return []
+    return [value]
+
+
+def _find(text: str, value: Json) -> list[Json]:
     import jsonpath_rfc9535
 
     query = _compiled(text)

@@ -164,9 +164,24 @@ _lately: dict[tuple[int, tuple[Figure, ...]], tuple[Rows, Rows]] = {}
 _MOST_LATELY = 256
 
 
+#: The same of tools that are kept open, by note; of each the last answer, of which little changes.
+_kept: dict[tuple[int, str], tuple[Rows, tuple[Figure, ...], Rows]] = {}
+
+
 def _filled_in(rows: Rows, figures: tuple[Figure, ...], note: str) -> Rows:
     if note:
-        return tuple(_row(row, figure, note) for row, figure in zip(rows, figures, strict=True))
+        last = _kept.get((id(rows), note))
+        if last is None or last[0] is not rows:
+            if len(_kept) >= _MOST_LATELY:
+                _kept.clear()
+            filled = tuple(_row(*each, note) for each in zip(rows, figures, strict=True))
+        else:
+            filled = tuple(
+                before if figure == was else _row(row, figure, note)
+                for row, figure, was, before in zip(rows, figures, last[1], last[2], strict=True)
+            )
+        _kept[id(rows), note] = rows, figures, filled
+        return filled
     key = id(rows), figures
     known = _lately.get(key)
     if known is None or known[0] is not rows:

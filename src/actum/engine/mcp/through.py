@@ -23,7 +23,7 @@ from actum.capture.model import (
     PolicyBroken,
 )
 from actum.capture.streams import whole as whole_stream
-from actum.contract.call import EffectivePolicy, Plan
+from actum.contract.call import EffectivePolicy, Plan, TraceContext
 from actum.contract.ids import new_id
 from actum.contract.limits import IDLE_S, MESSAGE_BYTES, STDOUT_BYTES
 from actum.contract.model import Contract, ExpectedOutputs, Inputs, Json, RunnerKind
@@ -181,7 +181,14 @@ class ThroughServer:
             place.discard()
             raise
         server = talk.server
-        plan = replace(call.plan, trace=replace(call.plan.trace, parent=server.execution_id))
+        asked = call.plan.trace
+        trace = TraceContext(
+            trace_id=asked.trace_id,
+            execution_id=asked.execution_id,
+            attempt=asked.attempt,
+            parent=server.execution_id,
+        )
+        plan = replace(call.plan, trace=trace)
         self._account.know(parent_receipt=server.receipt_id, plan=plan)
 
     def _require_offered(self, tools: Tools, plan: Plan) -> None:
@@ -365,4 +372,4 @@ def _own_time(rows: tuple[Enforced, ...], call: _Call) -> tuple[Enforced, ...]:
         peak=call.elapsed_ms,
         tripped=isinstance(call.failure, conversation.Late),
     )
-    return (mine, *(row for row in rows if row.limit != "timeout_ms"))
+    return (mine, *[row for row in rows if row.limit != "timeout_ms"])
