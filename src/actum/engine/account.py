@@ -350,7 +350,8 @@ class Account:
             capture=capture,
             exit_code=verdict.exit_code,
             output_digest=digest,
-            leftovers=capture.left(),
+            leftovers=capture.leftovers,
+            clearing=capture.clearing,
         )
         self._sealed(facts, result)
         if outcome is Outcome.SUCCEEDED:

@@ -256,10 +256,11 @@ def _evidence(facts: ExecutionFacts, capture: Capture, _stored: Collection[str])
 
 
 def _cleanup(facts: ExecutionFacts, _capture: Capture, _stored: Collection[str]) -> _Judged:
-    if facts.leftovers is None:
+    left = facts.left()
+    if left is None:
         return False, "the runner did not say what was left"
-    if facts.leftovers:
-        return False, f"left behind: {', '.join(facts.leftovers)}"
+    if left:
+        return False, f"left behind: {', '.join(left)}"
     return True, "nothing left behind"
 
 

@@ -8,6 +8,7 @@ shows how far it came. Nothing here decides or writes anything.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from datetime import datetime
 from enum import IntEnum
 from functools import lru_cache
@@ -110,6 +111,11 @@ class ExecutionFacts(Intent):
     #: What of the attempt was still there when its runner was done: ``()`` is "looked, nothing",
     #: ``None`` is "nobody looked".
     leftovers: tuple[str, ...] | None = None
+    #: How to find that out, if it is not yet known: asked by the last line that is judged.
+    clearing: Callable[[], tuple[str, ...]] | None = field(default=None, compare=False, repr=False)
+
+    def left(self) -> tuple[str, ...] | None:
+        return self.leftovers if self.clearing is None else self.clearing()
 
     @property
     def ran(self) -> bool:

@@ -108,9 +108,10 @@ class Ledger:
             )
         require_fileable(facts.events)
         begun = _begun(facts)
-        record = joined(begun.record, encoded(ended(facts, stored, self._redact, begun.pre)))
         events = encoded([kept.document() for kept in facts.events])
         answer = None if result is None else encoded(result)
+        # After the others: its last line waits until the tool's remains are cleared away.
+        record = joined(begun.record, encoded(ended(facts, stored, self._redact, begun.pre)))
         statement = encode_statement(
             facts,
             sha256_bytes(record),

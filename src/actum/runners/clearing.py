@@ -7,6 +7,7 @@ longer than everything the host has to do by then. So the host goes on, and look
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 from actum.sandbox.cgroup import Cgroup
 from actum.sandbox.handle import Sandbox
@@ -31,11 +32,11 @@ class Clearing:
                 self._found = remove(self._cgroup)
             return self._found
 
-    def end(self) -> None:
-        """Hang up, which lets the init leave, alone. What its namespaces take to vanish is not
-        taken from an answer that is being put on record."""
+    def end(self, hang_up: Callable[[Sandbox], None]) -> None:
+        """Let the init go. What its namespaces take to vanish is not taken from an answer that is
+        being put on record."""
         self.found()
-        self._sandbox.close()
+        hang_up(self._sandbox)
 
 
 def remove(cgroup: Cgroup) -> tuple[str, ...]:

@@ -24,6 +24,7 @@ from actum.runners.afterwards import collect_outputs, denials_of, ending_of, wit
 from actum.runners.attend import SO_FAR, attend
 from actum.runners.base import Cancel, Capability, Channel, OnOutput, Permit, require_proof
 from actum.runners.clearing import Clearing, remove
+from actum.runners.hangup import Hangups
 from actum.runners.lifecycle import Lifecycle, never_started
 from actum.runners.outside import Outside, planned
 from actum.runners.places import Places
@@ -120,6 +121,8 @@ class LocalRunner:
         self._ca_file = ca_file
         self._spawner = spawner or Spawner(pool_size=_POOL_SIZE if pool else 0)
         self._warm = WarmInterpreters() if pool else None
+        self._hangups = Hangups() if pool else None
+        self._hang_up = Sandbox.close if self._hangups is None else self._hangups.hang_up
         self._host: probe.Host | None = None
         self._known: dict[str, _Known] = {}  #: by the digest of the call
         self._equipped = False
@@ -362,9 +365,9 @@ class LocalRunner:
             lifecycle.abort()
             raise
         if duplex is not None:
-            clearing.end()
+            clearing.end(Sandbox.close)
         else:
-            self._do_later(clearing.end)
+            self._do_later(partial(clearing.end, self._hang_up))
         return capture
 
     def _sandbox(
@@ -408,6 +411,8 @@ class LocalRunner:
         while self._later:
             for due in self._later.popitem()[1]:
                 due()
+        if self._hangups is not None:
+            self._hangups.close()
         if self._warm is not None:
             self._warm.close()
         self._spawner.close()

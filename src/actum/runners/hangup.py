@@ -1,0 +1,55 @@
+"""Hanging up, which lets the init of an ended sandbox leave, alone: by a thread of its own.
+
+Whoever wakes a process may have to give way to it on its own processor, and this one takes its
+namespaces apart. That is nothing to wait for with an answer in hand.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from actum.sandbox.handle import Sandbox
+
+#: So long after it was asked to, because whoever asked is about to answer.
+_PAUSE_S = 0.002
+#: Sandboxes that may lie around; whoever brings more closes his own.
+_MOST = 8
+
+
+class Hangups:
+    """All of a runner's. Shared by threads."""
+
+    def __init__(self) -> None:
+        self._due: queue.SimpleQueue[Sandbox | None] = queue.SimpleQueue()
+        self._guard = threading.Lock()
+        self._worker: threading.Thread | None = None
+        self._closed = False
+
+    def hang_up(self, sandbox: Sandbox) -> None:
+        """Close it soon. Returns at once."""
+        with self._guard:
+            if not self._closed and self._due.qsize() < _MOST:
+                if self._worker is None:
+                    name = "actum-hangup"
+                    self._worker = threading.Thread(target=self._work, name=name, daemon=True)
+                    self._worker.start()
+                self._due.put(sandbox)
+                return
+        sandbox.close()
+
+    def _work(self) -> None:
+        while (sandbox := self._due.get()) is not None:
+            time.sleep(_PAUSE_S)
+            sandbox.close()
+
+    def close(self) -> None:
+        with self._guard:
+            self._closed = True
+            if self._worker is None:
+                return
+            self._due.put(None)
+        self._worker.join()
