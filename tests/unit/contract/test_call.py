@@ -13,7 +13,10 @@ from actum.contract.call import (
     EffectivePolicy,
     Executable,
     NetworkPolicy,
+    Plan,
+    SecretUse,
     ToolRef,
+    TraceContext,
     ValidationProof,
 )
 from actum.contract.limits import Limits
@@ -91,3 +94,56 @@ def test_a_call_is_its_program_and_arguments_in_order():
         input_files=(),
     )
     assert call.argv == ("rg", "-n", "x y")
+
+
+ARGV = ("true", "a")
+PLAN = Plan(
+    tool=ToolRef(tool_id="TL-1", name="t", version="1.0.0", pin="a"),
+    adapter=AdapterRef(
+        adapter_id="ADP-1", version="1.0.0", kind="cli", status="active", sha256="b"
+    ),
+    argv=ARGV,
+    environment={"A": "1"},
+    working_directory="/repo",
+    stdin=b"in",
+    policy=POLICY,
+    proof=PROOF,
+    output_files=(),
+    artifacts=(),
+    trace=TraceContext(trace_id="t", execution_id="e"),
+    provided={"x": b"1"},
+)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"tool": dataclasses.replace(PLAN.tool, pin="b")},
+        {"adapter": dataclasses.replace(PLAN.adapter, sha256="c")},
+        {"argv": ("true", "b")},
+        {"environment": {"A": "2"}},
+        {"environment": {}},
+        {"working_directory": "/"},
+        {"stdin": b"out"},
+        {"provided": {"x": b"2"}},
+        {"secrets": (SecretUse(name="S", variable="S"),)},
+        {"steady": True},
+    ],
+)
+def test_a_plan_with_the_same_argv_and_anything_else_different_is_another_call(
+    change: dict[str, object],
+) -> None:
+    first = PLAN.call_sha256
+    assert dataclasses.replace(PLAN, **change).call_sha256 != first
+    assert dataclasses.replace(PLAN, trace=TraceContext(trace_id="", execution_id="")).call_sha256
+    assert PLAN.call_sha256 == first
+
+
+def test_what_a_plan_says_now_is_digested_and_not_what_it_said() -> None:
+    environment = {"A": "1"}
+    plan = dataclasses.replace(PLAN, argv=("true", "changed"), environment=environment)
+    first = plan.call_sha256
+    environment["A"] = "2"
+    assert plan.call_sha256 != first
+    environment["A"] = "1"
+    assert plan.call_sha256 == first
