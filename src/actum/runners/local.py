@@ -314,6 +314,7 @@ class LocalRunner:
                     release()
                     try:
                         lifecycle.reached(EventType.TOOL_RUN_START, {"attempt": plan.trace.attempt})
+                        self._spawner.take_in()  # while the tool starts there is time
                         attended = attend(
                             sandbox,
                             cgroup,
@@ -379,7 +380,9 @@ class LocalRunner:
             warm = self._warm.take(order.shape)
             if warm is not None:
                 return warm.sandbox, warm.cgroup, lambda: warm.give(stdin)
-        sandbox, cgroup = self._launch(request, order.owner, stdin)
+        # Nothing in it is of this execution alone: no value of a secret, no doors.
+        lasting = request is order.request and order.outside.doors is None
+        sandbox, cgroup = self._launch(request, order.owner, stdin, lasting=lasting)
         return sandbox, cgroup, sandbox.go
 
     def _refill(self, order: _Order) -> None:
@@ -401,11 +404,16 @@ class LocalRunner:
         return found
 
     def _launch(
-        self, request: Request, owner: tuple[int, int], stdin: bytes | int
+        self,
+        request: Request,
+        owner: tuple[int, int],
+        stdin: bytes | int,
+        *,
+        lasting: bool = False,
     ) -> tuple[Sandbox, Cgroup]:
         if not self._equipped:
             self._equip()
-        return self._spawner.launch(request, owner, stdin)
+        return self._spawner.launch(request, owner, stdin, lasting=lasting)
 
     def close(self) -> None:
         while self._later:

@@ -22,7 +22,7 @@ from actum.value import value
 
 if TYPE_CHECKING:
     from actum.sandbox.cgroup import Cgroup, Cgroups
-    from actum.sandbox.wire import Grant, Limits, Make, Request, Trees
+    from actum.sandbox.wire import Limits, Make, Request, Trees
 
 #: One that waits asks so often, if what comes is dead each time.
 _MOST_ASKED = 5
@@ -43,6 +43,8 @@ _READY = b"ready"
 _DIGITS = 9  # of a number in the name of a group
 #: What a member cannot change any more: (allow_fork, steady, interpreter).
 Kind = tuple[bool, bool, bool]
+#: Requests of which it is kept what was said.
+_MOST_KEPT = 64
 #: So many executions without one that had to wait, and fewer members are kept.
 _CALM = 200
 
@@ -62,6 +64,18 @@ class _Member:
         # What cannot be removed is left to the next sweep: it never held a tool.
         with contextlib.suppress(OSError):
             self.cgroup.remove()
+
+
+@value
+class _Said:
+    """A request, and what is said of it to the spawner, to the opener and to the init."""
+
+    request: Request
+    owner: tuple[int, int]
+    texts: list[str]  #: of the recipe that the limits were filled into
+    make: Make
+    trees: bytes  #: empty if no path is granted
+    packed: bytes
 
 
 class Spawner:
@@ -94,6 +108,8 @@ class Spawner:
             "interpreter": False,
             **_GUESS,
         }
+        self._kept: dict[int, _Said] = {}  #: by the identity of requests that last
+        self._peers = select.poll()  #: the ends of the two sockets, which tell if a process died
         self._asked: deque[Kind] = deque()  #: members that are being made, by kind
         self._waiting: Counter[Kind] = Counter()  #: executions that wait for one
         self._members: list[_Member] = []
@@ -110,12 +126,7 @@ class Spawner:
             self._equip(self._ensure_started())
 
     def _ensure_started(self) -> socket.socket:
-        if (
-            self._process is not None
-            and self._process.poll() is None
-            and self._socket is not None
-            and not _has_hung_up(self._opener)
-        ):
+        if self._socket is not None and not self._peers.poll(0):
             return self._socket
         self._discard()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -137,6 +148,9 @@ class Spawner:
         theirs.close()
         openers.close()
         self._socket, self._opener = ours, opener
+        self._peers = select.poll()
+        for peer in (ours, opener):
+            self._peers.register(peer, 0)  # not what it says: only that it has hung up
         self._ready = self._equipped = self._taught = False
         self._equip(ours)
         return ours
@@ -165,43 +179,75 @@ class Spawner:
         self._asked.append(_kind(make))
 
     def launch(
-        self, request: Request, owner: tuple[int, int], stdin: bytes | int
+        self,
+        request: Request,
+        owner: tuple[int, int],
+        stdin: bytes | int,
+        *,
+        lasting: bool = False,
     ) -> tuple[Sandbox, Cgroup]:
-        """A sandbox with this request, which waits for its `go`."""
-        limits = wire.figures(request)
-        make: Make = {
-            "allow_fork": request["max_children"] > 0,
-            "steady": request["steady"],
-            "interpreter": self._taught and self._is_ours(request) and is_snippet(request),
-            **limits,
-        }
+        """A sandbox with this request, which waits for its `go`.
+
+        `lasting`: the request holds no secret and is not changed any more, so that what is said of
+        it can be kept for the next who comes with the very same one.
+        """
+        said = self._said(request, owner, lasting)
+        make = said.make
+        if self._taught and self._is_ours(request) and is_snippet(request):
+            make = {**make, "interpreter": True}
         try:
             member = self._take(make)
         except _SpawnerDied:
             member = self._take(make)  # nothing was given to the dead one: another serves as well
         try:
-            if request["grants"]:
-                self._have_opened(request["grants"], owner, member.trees)
-            texts = [text.format_map(limits) for text in self._limit_texts]
-            member.sandbox.give(wire.pack(request, texts), stdin)
+            if said.trees:
+                self._have_opened(said.trees, member.trees)
+            member.sandbox.give(said.packed, stdin)
         except BaseException:
             member.discard()
             raise
         os.close(member.trees)
         return member.sandbox, member.cgroup
 
+    def _said(self, request: Request, owner: tuple[int, int], lasting: bool) -> _Said:
+        known = self._kept.get(id(request)) if lasting else None
+        # What is kept holds its request, so that no other can have the same identity.
+        if known is not None and known.owner == owner and known.texts is self._limit_texts:
+            return known
+        limits = wire.figures(request)
+        grants = request["grants"]
+        trees: Trees = {"owner_uid": owner[0], "owner_gid": owner[1], "grants": grants}
+        texts = [text.format_map(limits) for text in self._limit_texts]
+        said = _Said(
+            request=request,
+            owner=owner,
+            texts=self._limit_texts,
+            make={
+                "allow_fork": request["max_children"] > 0,
+                "steady": request["steady"],
+                "interpreter": False,
+                **limits,
+            },
+            trees=json.dumps(trees).encode() if grants else b"",
+            packed=wire.pack(request, texts),
+        )
+        if lasting and len(said.packed) <= wire.MAX_INLINE:
+            if len(self._kept) >= _MOST_KEPT:
+                self._kept.clear()
+            self._kept[id(request)] = said
+        return said
+
     def _is_ours(self, request: Request) -> bool:
         """Whether what is asked for is the very program that the spawner runs from."""
         found = (request["executable_device"], request["executable_inode"])
         return found == self._interpreter and not request["steady"]
 
-    def _have_opened(self, grants: list[Grant], owner: tuple[int, int], trees: int) -> None:
-        order: Trees = {"owner_uid": owner[0], "owner_gid": owner[1], "grants": grants}
+    def _have_opened(self, order: bytes, trees: int) -> None:
         opener = self._opener
         try:
             if opener is None:
                 raise BrokenPipeError
-            pass_document(opener, json.dumps(order).encode(), [trees])
+            pass_document(opener, order, [trees])
         except OSError as error:
             with self._lock:  # without it the spawner is of no use either
                 self._discard()
@@ -231,6 +277,19 @@ class Spawner:
             poll = select.poll()
             poll.register(server, select.POLLIN)
             return bool(poll.poll(0))
+
+    def take_in(self) -> None:
+        """Members that have come meanwhile, so that the next execution finds them at hand."""
+        server = self._socket
+        if server is None or not self._asked or not self._receiving.acquire(blocking=False):
+            return
+        # Whoever asks next is told what is wrong.
+        with contextlib.suppress(SandboxUnavailable):
+            try:
+                while self._has_words(server):
+                    self._hear(server)
+            finally:
+                self._receiving.release()
 
     def _await_member(self, server: socket.socket, make: Make) -> _Member:
         kind = _kind(make)
@@ -420,13 +479,6 @@ class Spawner:
 
 def _kind(make: Make) -> Kind:
     return make["allow_fork"], make["steady"], make["interpreter"]
-
-
-def _has_hung_up(peer: socket.socket | None) -> bool:
-    poll = select.poll()
-    if peer is not None:
-        poll.register(peer, 0)  # it never speaks, so all there is to hear is its end
-    return peer is None or bool(poll.poll(0))
 
 
 class _SpawnerDied(SandboxUnavailable):
