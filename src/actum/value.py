@@ -379,23 +379,24 @@ def fields(of: Any) -> tuple[Field, ...]:
 
 def replace(of: T, /, **changes: Any) -> T:
     """Another value that differs in these fields."""
-    kind = type(of)
-    shape = _shape(kind)
+    kind: Any = type(of)
+    shape: _Shape = kind.__value__
     if shape.copy is None or kind is not shape.owner:
         shape.seen += 1
         if shape.seen > WARM and kind is shape.owner:
             shape.copy = _copying(shape)
-        return kind(**{**dict(zip(shape.fields, shape.contents(of), strict=True)), **changes})
+        made: T = kind(**{**dict(zip(shape.fields, shape.contents(of), strict=True)), **changes})
+        return made
     fields = shape.fields
-    new = shape.copy(of)
+    new: T = shape.copy(of)
     for name, content in changes.items():
         if name not in fields:
-            raise TypeError(f"{kind.__qualname__} has no field {name!r}: unexpected")
+            raise TypeError(f"replace({kind.__qualname__}) got an unexpected field {name!r}")
         setattr(new, name, content)
     _become(new, kind)
     if hasattr(kind, "__post_init__"):
-        new.__post_init__()
-    return new  # type: ignore[no-any-return]
+        new.__post_init__()  # type: ignore[attr-defined]
+    return new
 
 
 def _copying(shape: _Shape) -> Callable[[Any], Any] | None:
@@ -413,7 +414,7 @@ def _copying(shape: _Shape) -> Callable[[Any], Any] | None:
 
 def plain(of: Any) -> dict[str, Any]:
     """Names to contents, as they are."""
-    shape = _shape(type(of))
+    shape: _Shape = of.__value__
     return dict(zip(shape.fields, shape.contents(of), strict=True))
 
 

@@ -193,6 +193,7 @@ class Runtime:
     ) -> Result:
         """One execution, asked for by keywords: the same words as `actum exec`."""
         self._look_after()
+        rooms = self.rooms
         asked = self._completed(
             self._asked.sections(
                 tool,
@@ -215,7 +216,7 @@ class Runtime:
         return self._carried_out(
             asked,
             "execution_id" in asked.filled,
-            turn or self._queueing(cancel, queue_s),
+            turn or Queueing(rooms.places, cancel, rooms.wait_s if queue_s is None else queue_s),
             on_output,
             cancel,
             wait_s,
@@ -327,12 +328,10 @@ class Runtime:
         self._look_after()
         asked = self.contract(contract)
         is_new = asked is not contract and "execution_id" in asked.filled
-        turn = turn or self._queueing(cancel, queue_s)
+        if turn is None:
+            patience = self.rooms.wait_s if queue_s is None else queue_s
+            turn = Queueing(self.rooms.places, cancel, patience)
         return self._carried_out(asked, is_new, turn, on_output, cancel, wait_s, on_waiting)
-
-    def _queueing(self, cancel: Cancel | None, queue_s: float | None) -> Queueing:
-        patience = self.rooms.wait_s if queue_s is None else queue_s
-        return Queueing(self.rooms.places, cancel, patience)
 
     def _carried_out(
         self,

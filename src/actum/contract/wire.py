@@ -65,30 +65,34 @@ _USUALLY_FILLED = frozenset(
 
 def digests(contract: Contract, request: Hashable | None) -> tuple[str, str, str]:
     """(contract, identity, inputs as asked for); `request` is the `request_key` of `contract`."""
-    body, filled = _body(contract, request), contract.filled
-    metadata = contract.metadata
-    who_when_why = _told(metadata)
-    execution_id = canonical(contract.execution_id)
-    identity = body.identity
-    if metadata.evidence_ref is not None or not filled >= _USUALLY_FILLED:
-        told = _metadata(metadata)
-        written = {name: told[name] for name in told if f"metadata.{name}" not in filled}
-        given = {} if "execution_id" in filled else {"execution_id": execution_id}
-        identity = sha256_bytes(_object({**body.written, **given, "metadata": canonical(written)}))
+    body = _bodies.get((request, contract.inputs.stdin)) or _body(contract, request)
+    metadata, execution_id = contract.metadata, contract.execution_id
+    # An id of ours needs no escape, and most metadata are these three.
+    if execution_id.isascii() and execution_id.replace("-", "").isalnum():
+        named = b'"%b"' % execution_id.encode()
+    else:
+        named = canonical(execution_id)
+    if metadata.evidence_ref is None:
+        told = b'{"purpose":%b,"requested_at":"%b","requested_by":%b}' % (
+            _text(metadata.purpose),
+            metadata.requested_at.isoformat().encode(),
+            _text(metadata.requested_by),
+        )
+    else:
+        told = canonical(_metadata(metadata))
     before, between, after = body.whole
-    whole = sha256(b"".join((before, execution_id, between, who_when_why, after))).hexdigest()
-    return whole, identity, body.asked
+    whole = sha256(b"".join((before, named, between, told, after))).hexdigest()
+    if metadata.evidence_ref is None and contract.filled >= _USUALLY_FILLED:
+        return whole, body.identity, body.asked
+    return whole, _identity(contract, body, named), body.asked
 
 
-def _told(metadata: Metadata) -> bytes:
-    """The canonical bytes of who asks, when and what for."""
-    if metadata.evidence_ref is not None:
-        return canonical(_metadata(metadata))
-    return b'{"purpose":%b,"requested_at":"%b","requested_by":%b}' % (
-        _text(metadata.purpose),
-        metadata.requested_at.isoformat().encode(),
-        _text(metadata.requested_by),
-    )
+def _identity(contract: Contract, body: _Body, named: bytes) -> str:
+    """Where something of who asks, when and what for was written, or the id was."""
+    filled, told = contract.filled, _metadata(contract.metadata)
+    written = {name: told[name] for name in told if f"metadata.{name}" not in filled}
+    given = {} if "execution_id" in filled else {"execution_id": named}
+    return sha256_bytes(_object({**body.written, **given, "metadata": canonical(written)}))
 
 
 #: By the text itself: few ask, and they ask for few reasons.
@@ -111,16 +115,12 @@ _MOST_BODIES = 256
 
 
 def _body(contract: Contract, request: Hashable | None) -> _Body:
-    stdin = contract.inputs.stdin
-    if request is None or (stdin is not None and len(stdin) > _MOST_BYTES):
-        return _made_body(contract)
-    found = _bodies.get((request, stdin))
-    if found is None:
-        found = _made_body(contract)
+    stdin, made = contract.inputs.stdin, _made_body(contract)
+    if request is not None and len(stdin or b"") <= _MOST_BYTES:
         if len(_bodies) >= _MOST_BODIES:
             _bodies.clear()
-        _bodies[request, stdin] = found
-    return found
+        _bodies[request, stdin] = made
+    return made
 
 
 def _made_body(contract: Contract) -> _Body:

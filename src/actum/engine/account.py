@@ -106,6 +106,7 @@ class Account:
             "evidence_id": evidence_id,
         }
         self._intent: Intent | None = None
+        self._export = _Export(rooms.receipts)
 
     @property
     def trace_context(self) -> TraceContext:
@@ -209,32 +210,31 @@ class Account:
         )
 
     def _result(self, outcome: Outcome, reasons: tuple[str, ...], **more: object) -> Result:
-        intent = self.intent
+        contract, known = self.contract, self._known
+        adapter, policy = known.get("adapter"), known.get("policy")
+        receipt_id = known["receipt_id"]
         return Result(
-            execution_id=intent.execution_id,
-            trace_id=intent.trace_id,
-            session=intent.session,
-            tool_id=intent.contract.tool_id,
-            adapter_id=intent.adapter.adapter_id if intent.adapter else intent.contract.adapter_id,
-            runner_type=intent.policy.runner.value if intent.policy else None,
-            attempts=intent.attempt if self.stage is Stage.RUNNER and not self.cached else 0,
+            execution_id=contract.execution_id,
+            trace_id=known["trace_id"],
+            session=self.session,
+            tool_id=contract.tool_id,
+            adapter_id=adapter.adapter_id if adapter else contract.adapter_id,
+            runner_type=str(policy.runner) if policy else None,
+            attempts=known["attempt"] if self.stage is Stage.RUNNER and not self.cached else 0,
             cached=self.cached.execution_id if self.cached else None,
             history=self.history,
             fallback=self.fell_back,
             outcome=outcome,
             reason_codes=reasons,
-            receipt_id=intent.receipt_id,
-            receipt_at=f"{self.rooms.receipts.directory}/{intent.receipt_id}.json",
-            export=_Export(self.rooms.receipts),
+            receipt_id=receipt_id,
+            receipt_at=f"{self.rooms.receipts.folder}/{receipt_id}.json",
+            export=self._export,
             **more,  # type: ignore[arg-type]
         )
 
-    def _sealed(self, facts: ExecutionFacts, result: Result) -> Result:
-        """The result, once its receipt is on the disk."""
-        receipt = self.rooms.ledger.seal(facts, result.without_output())
-        assert isinstance(result.export, _Export)  # noqa: S101 -- `_result` put it there
-        result.export.receipt = receipt
-        return result
+    def _seal(self, facts: ExecutionFacts, document: Mapping[str, Json]) -> None:
+        """Close the record; from here on there is a receipt to be handed out."""
+        self._export.receipt = self.rooms.ledger.seal(facts, document)
 
     def seal_refusal(self, refusal: Refused) -> tuple[Refused, Result]:
         """Nothing ran, and that is evidence too. Where people may permit it, they are asked, and
@@ -248,20 +248,21 @@ class Account:
         facts = self._facts(
             Outcome.REJECTED, codes, refused_at=self.stage, violations=refusal.violations
         )
-        return refusal, self._sealed(facts, result)
+        self._seal(facts, result.without_output())
+        return refusal, result
 
     def seal_fault(self, fault: Fault) -> None:
         """We failed after the PENDING record was written; it must not stay open."""
         reasons = (PROJECTIONS[Outcome.EXCEPTION].reason or "", fault.code)
         facts = self._facts(Outcome.EXCEPTION, reasons)
-        self.rooms.ledger.seal(facts, self._result(Outcome.EXCEPTION, reasons).without_output())
+        self._seal(facts, self._result(Outcome.EXCEPTION, reasons).without_output())
 
     def seal_broken(self, error: BaseException) -> None:
         """As `seal_fault`, for what is no fault of ours to name. The sandbox is gone already."""
         outcome = Outcome.EXCEPTION if isinstance(error, Exception) else Outcome.CANCELLED
         reasons = (PROJECTIONS[outcome].reason or "",)
         facts = self._facts(outcome, reasons)
-        self.rooms.ledger.seal(facts, self._result(outcome, reasons).without_output())
+        self._seal(facts, self._result(outcome, reasons).without_output())
 
     def seal_error(self, error: BaseException) -> None:
         """One of the two above, if there is an open record to be closed."""
@@ -344,6 +345,7 @@ class Account:
             self.session, contract.execution_id, capture.stdout.kept, capture.stderr.kept
         )
         digest = output_digest(capture, verdict.exit_code)
+        document = result.without_output()
         facts = self._facts(
             outcome,
             verdict.reason_codes,
@@ -353,7 +355,7 @@ class Account:
             leftovers=capture.leftovers,
             clearing=capture.clearing,
         )
-        self._sealed(facts, result)
+        self._seal(facts, document)
         if outcome is Outcome.SUCCEEDED:
             self._keep_for_later(capture)
         elif outcome is Outcome.PERMISSION_DENIED:

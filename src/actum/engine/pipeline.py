@@ -70,7 +70,7 @@ def execute(
         return prepare(asked, rooms, account, compiled)
 
     def run(ready: Ready) -> Capture:
-        if account.find_cached(ready.plan):
+        if contract.determinism is Determinism.D2 and account.find_cached(ready.plan):
             return account.answer_cached(on_output)
         # The runner prepares, asks `account.open`, and starts the tool when it returns.
         emit = account.trace.emit

@@ -38,6 +38,7 @@ class Receipts:
     def __init__(self, database: Database, home: str | os.PathLike[str]) -> None:
         self._database = database
         self.directory = Path(home) / "receipts"
+        self.folder = str(self.directory)
 
     def get(self, receipt_id: str) -> KeptReceipt | None:
         row = self._database.row(f"{_SELECT} WHERE receipt_id = ?", (receipt_id,))

@@ -76,10 +76,10 @@ def lock_bytes(root: Path) -> bytes | None:
     return content
 
 
-def lock_stamp(root: Path | str) -> tuple[int, ...] | None:
-    """What changes whenever the file does, its ctime last; ``None`` if there is none."""
+def lock_stamp(file: str) -> tuple[int, ...] | None:
+    """What changes whenever the lock `file` does, its ctime last; ``None`` if there is none."""
     try:
-        found = os.stat(f"{root}/{FILE_NAME}")
+        found = os.stat(file)
     except OSError:
         return None
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns

@@ -28,7 +28,7 @@ from actum.registry.disclosure import summary
 from actum.registry.executable import MINIMAL_PATH, Executables
 from actum.registry.kept import Card, Kept, ToolCard
 from actum.registry.load import Loaded, adapter_of, load_snapshot, tool_of, well_formed
-from actum.registry.lock import Lock, lock_bytes, lock_stamp, parse_lock
+from actum.registry.lock import FILE_NAME, Lock, lock_bytes, lock_stamp, parse_lock
 from actum.registry.looks import Looks
 from actum.registry.model import Adapter, AdapterKind, AdapterStatus, Entry, Pin, Tool, ToolStatus
 from actum.registry.selection import Task, ambiguous, select
@@ -83,7 +83,7 @@ class Registry:
         kept: Kept | None = None,
     ) -> None:
         self.root = root
-        self._root = str(root)
+        self._lock_file = f"{root}/{FILE_NAME}"
         self.kept = kept or Kept()
         self.loaded: Counter[int] = Counter()  #: level of disclosure -> times it was loaded
         self._full: dict[str, tuple[Mapping[str, Any], Adapter]] = {}
@@ -185,16 +185,17 @@ class Registry:
     def lock(self) -> Lock:
         """The pins in force; refused unless a trusted key signed them."""
         read = self._lock_read
-        if read is not None and read.stamp is not None and read.stamp == lock_stamp(self._root):
+        found = lock_stamp(self._lock_file)
+        if read is not None and found is not None and read.stamp == found:
             return read.lock
         # The clock comes first: a later change is stamped no earlier than this.
         tick = file_clock_ns()
-        stamp = lock_stamp(self._root)
+        stamp = lock_stamp(self._lock_file)
         content = lock_bytes(self.root)
         same = read is not None and read.content == content
         lock = read.lock if read is not None and same else parse_lock(content, self._trusted)
         # Changed in this very tick, it could change again and keep its times.
-        settled = stamp is not None and stamp[-1] < tick and lock_stamp(self._root) == stamp
+        settled = stamp is not None and stamp[-1] < tick and lock_stamp(self._lock_file) == stamp
         self._lock_read = _LockRead(content, lock, stamp if settled else None)
         return lock
 
@@ -206,7 +207,14 @@ class Registry:
         """
         key = (tool, adapter_id, task.operation, task.parameters)
         known = self._entries.get(key)
-        if known is not None and self._stands(known):
+        # It would be found again: the pins are the very ones that trusted keys signed, the folder
+        # is as it was down to every stamp, and nothing kept of it is too old.
+        if (
+            known is not None
+            and self.lock() is known.lock
+            and hold(known.stamps)
+            and self.kept.lasts(known.at)
+        ):
             return known.entry
         lock, pin, folder = self._pinned(tool)
         snapshot = self._snapshots.read(folder)
@@ -238,11 +246,6 @@ class Registry:
                 self._entries.clear()
             self._entries[key] = _Found(entry, lock, stamps, self.kept.now())
         return entry
-
-    def _stands(self, known: _Found) -> bool:
-        """Whether `known` would be found again: the pins are the very ones that trusted keys
-        signed, the folder is as it was down to every stamp, and nothing kept of it is too old."""
-        return self.lock() is known.lock and hold(known.stamps) and self.kept.lasts(known.at)
 
     def listed(self) -> Iterator[ToolCard]:
         """Level 0 of every tool that is pinned and active, in the order of their ids.
