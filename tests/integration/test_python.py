@@ -61,6 +61,26 @@ def test_only_a_value_is_an_artifact(rt: Runtime) -> None:
     assert names == [[], ["value.json"], ["value.json"], ["value.json"]]
 
 
+def test_a_small_value_is_not_read_back_from_the_store_and_a_large_one_is(
+    rt: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+    original = rt.blobs.read
+
+    def noted(blake3: str) -> bytes:
+        read.append(blake3)
+        return original(blake3)
+
+    monkeypatch.setattr(rt.blobs, "read", noted)
+    small, large = rt.python("'x' * 10"), rt.python("'x' * 100_000")
+    assert (small.output, large.output) == ("x" * 10, "x" * 100_000)
+    assert large.result is not None
+    assert read == [large.result.artifacts[0].blake3]
+    assert small.small_files is not None and large.small_files == {}
+    for blake3, content in small.small_files.items():
+        assert original(blake3) == content
+
+
 def test_streams_and_exit_code_are_the_snippets_own(rt: Runtime) -> None:
     result = rt.python("import sys\nprint('out')\nprint('err', file=sys.stderr)\nsys.exit(7)")
     assert result.result is not None

@@ -16,6 +16,9 @@ from actum.contract.outcome import PROJECTIONS, Outcome, ToolRunStatus
 from actum.engine.result import ArtifactRef, ToolRunResult, encoded
 from actum.registry.model import Adapter
 
+#: A file that a result keeps at hand; it lives as long as whoever asked keeps the result.
+_SMALL_BYTES = 16_384
+
 
 def interpreted(
     contract: Contract, adapter: Adapter, capture: Capture
@@ -53,6 +56,7 @@ def told(
             error_reason=reason,
         ),
         "streams": {"stdout": stdout_facts, "stderr": stderr_facts},
+        "small_files": _small(capture) if capture.collected else None,
         "enforcement": capture.enforcement,
         "denials": capture.denials,
         "egress": capture.connections,
@@ -80,6 +84,10 @@ def _transformed(adapter: Adapter, capture: Capture, verdict: Verdict) -> tuple[
         return apply_output_transforms(adapter.output_transforms, said), ""
     except OutputInvalid as error:
         return None, f"output: {error}"
+
+
+def _small(capture: Capture) -> dict[str, bytes]:
+    return {item.blake3: item.content for item in capture.collected if item.size <= _SMALL_BYTES}
 
 
 def _artifacts(capture: Capture, trace_id: str) -> tuple[ArtifactRef, ...]:

@@ -114,6 +114,8 @@ class Result:
     determinism: Mapping[str, Json] | None = None
     #: Writes that file; a receipt is in the store already, and most are never asked for as a file.
     export: Callable[[], object] | None = field(default=None, compare=False, repr=False)
+    #: Small files that it left, by their BLAKE3: as they are in the store, without reading it.
+    small_files: Mapping[str, bytes] | None = field(default=None, compare=False, repr=False)
     history: tuple[Attempt, ...] = ()  #: where the adapter may try again or fall back
     fallback: FellBack | None = None
 

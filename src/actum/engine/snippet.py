@@ -61,7 +61,8 @@ def with_value(result: Result, blobs: BlobStore) -> Result:
     if found is None:
         return result
     try:
-        answer = json.loads(blobs.read(found.blake3))
+        content = (result.small_files or {}).get(found.blake3)
+        answer = json.loads(blobs.read(found.blake3) if content is None else content)
     except (ValueError, RecursionError):
         return result  # the snippet wrote it itself: it is data, and not even JSON
     return replace(result, output=answer.get("value") if isinstance(answer, dict) else None)
