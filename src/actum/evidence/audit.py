@@ -37,33 +37,41 @@ class Decision(StrEnum):
     DENY = "DENY"
 
 
-def pending(intent: Intent, opening_sha256: str) -> dict[str, Json]:
-    """An attempt is about to begin; `opening_sha256` is of what recovery would be based on."""
+def pending(about: dict[str, Json], opening_sha256: str) -> dict[str, Json]:
+    """An attempt is about to begin; `opening_sha256` is of what recovery would be based on.
+
+    `about` here and below is what `record` says of the execution.
+    """
     return {
-        **_record(intent, Kind.PENDING, ActionStatus.PENDING, ("EXECUTION_ATTEMPT",)),
+        **about,
+        "kind": "PENDING",
+        "status": "PENDING",
+        "reason_codes": ["EXECUTION_ATTEMPT"],
         "opening_sha256": opening_sha256,
     }
 
 
-def allowed(intent: Intent) -> dict[str, Json]:
-    return {
-        **_record(intent, Kind.DECISION, ActionStatus.PENDING, ()),
-        "decision": Decision.ALLOW,
-    }
+def allowed(about: dict[str, Json]) -> dict[str, Json]:
+    return {**about, "kind": "DECISION", "status": "PENDING", "decision": "ALLOW"}
 
 
-def denied(facts: ExecutionFacts) -> dict[str, Json]:
-    status = PROJECTIONS[facts.outcome].action
+def denied(about: dict[str, Json], facts: ExecutionFacts) -> dict[str, Json]:
     return {
-        **_record(facts, Kind.DECISION, status, facts.reason_codes),
+        **about,
+        "kind": Kind.DECISION,
+        "status": PROJECTIONS[facts.outcome].action,
+        "reason_codes": [closed(code) or "" for code in facts.reason_codes],
         "decision": Decision.DENY,
     }
 
 
-def final(facts: ExecutionFacts, receipt_sha256: str) -> dict[str, Json]:
+def final(about: dict[str, Json], facts: ExecutionFacts, receipt_sha256: str) -> dict[str, Json]:
     """The one record that closes an execution."""
     return {
-        **_record(facts, Kind.FINAL, PROJECTIONS[facts.outcome].action, facts.reason_codes),
+        **about,
+        "kind": "FINAL",
+        "status": PROJECTIONS[facts.outcome].action,
+        "reason_codes": [closed(code) or "" for code in facts.reason_codes],
         "ts": rfc3339(facts.ended_at),
         "outcome": facts.outcome,
         "output_digest": facts.output_digest,
@@ -137,17 +145,11 @@ def _policy(intent: Intent) -> str | None:
     return policy_sha256(intent.policy) if intent.policy else None
 
 
-def _record(
-    intent: Intent, kind: Kind, status: ActionStatus, reason_codes: tuple[str, ...]
-) -> dict[str, Json]:
+def record_of_judgement(intent: Intent) -> dict[str, Json]:
+    """What records say of every execution that rests on the same judgement."""
     tool, adapter = intent.tool, intent.adapter
     return {
         **_NOTHING_KNOWN,
-        "kind": kind,
-        "ts": rfc3339(intent.started_at),
-        "execution_id": closed(intent.execution_id),
-        "trace_id": closed(intent.trace_id),
-        "attempt": intent.attempt,
         "tool_id": closed(intent.contract.tool_id),
         "adapter_id": closed(adapter.adapter_id) if adapter else None,
         "versions": {
@@ -155,9 +157,18 @@ def _record(
             "tool": closed(tool.version) if tool else None,
             "adapter": closed(adapter.version) if adapter else None,
         },
-        "status": status,
-        "reason_codes": [closed(code) or "" for code in reason_codes],
-        "input_digest": intent.input_digest,
         "policy_sha256": _policy(intent),
+    }
+
+
+def record(intent: Intent, judgement: dict[str, Json]) -> dict[str, Json]:
+    """What every record about one execution says; `judgement` is from `record_of_judgement`."""
+    return {
+        **judgement,
+        "ts": rfc3339(intent.started_at),
+        "execution_id": closed(intent.contract.execution_id),
+        "trace_id": closed(intent.trace_id),
+        "attempt": intent.attempt,
+        "input_digest": intent.input_digest,
         "contract_sha256": intent.contract_sha256,
     }

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from enum import StrEnum
-from typing import NamedTuple
 
 from actum.capture.interpret import check_outputs, interpret
 from actum.capture.model import Capture, DeadlinePassed, Enforced, Stream
@@ -19,7 +18,6 @@ from actum.contract.model import Json
 from actum.contract.outcome import Outcome
 from actum.evidence.facts import ExecutionFacts, Intent, Stage
 from actum.evidence.trace import missing_events
-from actum.value import value
 
 _RESOURCES = ("memory_mb", "cpu_cores", "max_children")
 _SANITISING = ("IV-02", "IV-03", "IV-04", "IV-05")
@@ -33,34 +31,11 @@ class Verdict(StrEnum):
     NOT_REACHED = "not_reached"
 
 
-class Item(NamedTuple):
-    item: str
-    verdict: Verdict
-    detail: str
-
-    def document(self) -> dict[str, Json]:
-        return {"item": self.item, "verdict": self.verdict, "detail": self.detail}
+#: One line of a list, as it is recorded.
+Line = dict[str, Json]
 
 
-@value
-class Checklists:
-    pre: tuple[Item, ...]
-    during: tuple[Item, ...]
-    post: tuple[Item, ...]
-
-    @property
-    def items(self) -> tuple[Item, ...]:
-        return (*self.pre, *self.during, *self.post)
-
-    def document(self) -> dict[str, Json]:
-        return {
-            "pre_execution": [item.document() for item in self.pre],
-            "during_execution": [item.document() for item in self.during],
-            "post_execution": [item.document() for item in self.post],
-        }
-
-
-def before_the_start(intent: Intent) -> tuple[Item, ...]:
+def before_the_start(intent: Intent) -> tuple[Line, ...]:
     """The pre-execution list but for its last line, which says that this was put on record."""
     return (
         _tool(intent),
@@ -72,75 +47,85 @@ def before_the_start(intent: Intent) -> tuple[Item, ...]:
 
 
 def checklists(
-    facts: ExecutionFacts, stored: Collection[str], pre: tuple[Item, ...] | None = None
-) -> Checklists:
+    facts: ExecutionFacts, stored: Collection[str], pre: tuple[Line, ...] | None = None
+) -> dict[str, Json]:
     """Judge one execution; `stored` holds the BLAKE3 of every file in the evidence store.
 
     `pre` is what `before_the_start` said of the same intent.
     """
-    return Checklists(
-        pre=(*(before_the_start(facts) if pre is None else pre), _evidence_open(facts)),
-        during=_judge(_DURING, facts, stored),
-        post=_judge(_POST, facts, stored),
-    )
+    return {
+        "pre_execution": [
+            *(before_the_start(facts) if pre is None else pre),
+            _evidence_open(facts),
+        ],
+        "during_execution": _judge(_DURING, facts, stored),
+        "post_execution": _judge(_POST, facts, stored),
+    }
 
 
 def unreached(pre: list[Json], pending_seq: int) -> dict[str, Json]:
     """The lists of an execution that was about to start, and of which nothing more is known."""
-    opened = Item(_OPENED, Verdict.PASS, f"audit record {pending_seq}")
-    missed = [
-        [Item(name, Verdict.NOT_REACHED, "").document() for name, _ in list_]
-        for list_ in (_DURING, _POST)
-    ]
     return {
-        "pre_execution": [*pre, opened.document()],
-        "during_execution": missed[0],
-        "post_execution": missed[1],
+        "pre_execution": [*pre, _line(_OPENED, Verdict.PASS, f"audit record {pending_seq}")],
+        "during_execution": [_line(name, Verdict.NOT_REACHED, "") for name, _ in _DURING],
+        "post_execution": [_line(name, Verdict.NOT_REACHED, "") for name, _ in _POST],
     }
 
 
 _Judged = tuple[bool, str]
 
 
-def _item(item: str, judged: _Judged) -> Item:
-    return Item(item, Verdict.PASS if judged[0] else Verdict.FAIL, judged[1])
+def _line(item: str, verdict: Verdict, detail: str) -> Line:
+    return {"item": item, "verdict": verdict, "detail": detail}
 
 
-def _before(item: str, intent: Intent, stage: Stage) -> Item:
+def _item(item: str, judged: _Judged) -> Line:
+    return _line(item, Verdict.PASS if judged[0] else Verdict.FAIL, judged[1])
+
+
+def _before(item: str, intent: Intent, stage: Stage) -> Line:
     """For a fact that is not there: its own stage failed, or an earlier one ended it all."""
     if not isinstance(intent, ExecutionFacts):
-        return Item(item, Verdict.FAIL, "not established")
+        return _line(item, Verdict.FAIL, "not established")
     if intent.refused_at is None or intent.refused_at is stage:
-        return Item(item, Verdict.FAIL, ", ".join(intent.reason_codes) or "not established")
-    return Item(item, Verdict.NOT_REACHED, "")
+        return _line(item, Verdict.FAIL, ", ".join(intent.reason_codes) or "not established")
+    return _line(item, Verdict.NOT_REACHED, "")
 
 
-def _judge(lines: _Lines, facts: ExecutionFacts, stored: Collection[str]) -> tuple[Item, ...]:
+def _judge(lines: _Lines, facts: ExecutionFacts, stored: Collection[str]) -> list[Line]:
     capture = facts.capture
     if capture is None:
-        return tuple(Item(name, Verdict.NOT_REACHED, "") for name, _ in lines)
-    return tuple(_item(name, judge(facts, capture, stored)) for name, judge in lines)
+        return [_line(name, Verdict.NOT_REACHED, "") for name, _ in lines]
+    passed, failed = Verdict.PASS, Verdict.FAIL
+    return [
+        {
+            "item": name,
+            "verdict": passed if (judged := judge(facts, capture, stored))[0] else failed,
+            "detail": judged[1],
+        }
+        for name, judge in lines
+    ]
 
 
-def _tool(facts: Intent) -> Item:
+def _tool(facts: Intent) -> Line:
     item = "Tool is in registry and active"
     if facts.tool is None:
         return _before(item, facts, Stage.REGISTRY)
     return _item(item, (True, f"{facts.tool.tool_id} {facts.tool.version}, pinned"))
 
 
-def _adapter(facts: Intent) -> Item:
+def _adapter(facts: Intent) -> Line:
     item = "Adapter exists and matches tool version"
     if facts.adapter is None:
         if facts.tool is None:
-            return Item(item, Verdict.NOT_REACHED, "")
+            return _line(item, Verdict.NOT_REACHED, "")
         return _before(item, facts, Stage.REGISTRY)
     # An experimental one was asked for by name, or it would not be here.
     usable = facts.adapter.status != "deprecated"
     return _item(item, (usable, f"{facts.adapter.adapter_id} {facts.adapter.version}"))
 
 
-def _inputs(facts: Intent) -> Item:
+def _inputs(facts: Intent) -> Line:
     item = "Inputs validated and sanitized"
     results = {check.code: check.result for check in facts.checks if check.code in _SANITISING}
     if not results:
@@ -149,7 +134,7 @@ def _inputs(facts: Intent) -> Item:
     return _item(item, (held, ", ".join(f"{code} {result}" for code, result in results.items())))
 
 
-def _limits(facts: Intent) -> Item:
+def _limits(facts: Intent) -> Line:
     item = "Sandbox limits set appropriately"
     if facts.policy is None or not facts.foreseen:
         return _before(item, facts, Stage.POLICY)
@@ -162,28 +147,31 @@ def _limits(facts: Intent) -> Item:
     return _item(item, (not unmet, f"not enforceable: {', '.join(unmet)}" if unmet else values))
 
 
-def _allowlist(facts: Intent) -> Item:
+def _allowlist(facts: Intent) -> Line:
     item = "Allowlist permits the operation"
     found = [check.result for check in facts.checks if check.code == "IV-01"]
     if found:
         return _item(item, (found == [CheckResult.PASSED], f"IV-01 {found[0]}"))
     violations = facts.violations if isinstance(facts, ExecutionFacts) else ()
     if any(violation.code == "IV-01" for violation in violations):
-        return Item(item, Verdict.FAIL, "IV-01")
-    return Item(item, Verdict.NOT_REACHED, "")
+        return _line(item, Verdict.FAIL, "IV-01")
+    return _line(item, Verdict.NOT_REACHED, "")
 
 
-def _evidence_open(facts: ExecutionFacts) -> Item:
+def _evidence_open(facts: ExecutionFacts) -> Line:
     item = _OPENED
     if facts.opened is None:
         if facts.capture is None:
             return _before(item, facts, Stage.WRITE_AHEAD)
-        return Item(item, Verdict.FAIL, "ran without a PENDING record")
+        return _line(item, Verdict.FAIL, "ran without a PENDING record")
     return _item(item, (True, f"audit record {facts.opened.pending_seq}"))
 
 
 def _row(capture: Capture, limit: str) -> Enforced | None:
-    return next((row for row in capture.enforcement if row.limit == limit), None)
+    for row in capture.enforcement:
+        if row.limit == limit:
+            return row
+    return None
 
 
 def _timeout(facts: ExecutionFacts, capture: Capture, _stored: Collection[str]) -> _Judged:

@@ -9,9 +9,6 @@ sorted and no white space, at a quarter of the price, which every execution pays
 from __future__ import annotations
 
 from actum.contract.encoder import encode
-from actum.contract.model import Json
 
-
-def encoded(document: Json) -> bytes:
-    """UTF-8 JSON. A lone surrogate, which UTF-8 cannot say, becomes its JSON escape."""
-    return encode(document)
+#: UTF-8 JSON of a document. A lone surrogate, which UTF-8 cannot say, becomes its JSON escape.
+encoded = encode

@@ -108,11 +108,11 @@ class Opening:
     """What recovery would be based on: who runs it, and what holds if they never come back."""
 
     owner: str
-    document: str
+    document: bytes
 
     @property
     def sha256(self) -> str:
-        return sha256_bytes(f"{self.owner}\n{self.document}".encode())
+        return sha256_bytes(b"%s\n%s" % (self.owner.encode(), self.document))
 
 
 def require_startable(cursor: sqlite3.Cursor, intent: Intent) -> None:
@@ -144,7 +144,7 @@ def open_row(cursor: sqlite3.Cursor, intent: Intent, opening: Opening, pending_s
         intent,
         state="PENDING",
         owner=opening.owner,
-        opening=opening.document,
+        opening=opening.document.decode(),
         pending_seq=pending_seq,
     )
 

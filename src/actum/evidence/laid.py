@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from actum.evidence.encoding import encoded
 from actum.evidence.executions import Opening, started_columns
 from actum.evidence.facts import ExecutionFacts, Intent
 from actum.evidence.receipt import Receipt
@@ -11,8 +12,8 @@ from actum.store.frames import ACTION, ACTION_END, END, FILE, START, Part, colum
 
 def started_part(intent: Intent, opening: Opening, pending_seq: int) -> Part:
     """Makes an id PENDING."""
-    texts = (*started_columns(intent).values(), opening.owner, opening.document, str(pending_seq))
-    return START, columns([text.encode() for text in texts])
+    short = encoded([*started_columns(intent).values(), opening.owner, pending_seq])
+    return START, columns(short, opening.document)
 
 
 def ended_part(
@@ -25,32 +26,24 @@ def ended_part(
     events: bytes,
 ) -> Part:
     """Makes it FINAL, with all that is kept of it."""
-    return END, columns(
-        (
-            facts.execution_id.encode(),
-            facts.outcome.value.encode(),
-            result or b"",
-            facts.receipt_id.encode(),
-            rfc3339(facts.ended_at).encode(),
-            facts.evidence_id.encode(),
-            facts.evidence_ref.encode(),
-            record,
-            receipt.encoded,
-            receipt.sha256.encode(),
-            b"%d" % final_seq,
-            events,
-        )
+    short = encoded(
+        [
+            *(facts.contract.execution_id, facts.outcome, facts.receipt_id),
+            *(rfc3339(facts.ended_at), facts.evidence_id, facts.evidence_ref),
+            *(receipt.sha256, final_seq),
+        ]
     )
+    return END, columns(short, result or b"", record, receipt.encoded, events)
 
 
 def file_part(blake3: str, content: bytes) -> Part:
     """Keeps a small collected file."""
-    return FILE, columns((blake3.encode(), content))
+    return FILE, columns(blake3.encode(), content)
 
 
 def opened_part(pending_seq: int, owner: str) -> Part:
     """Makes an action of the pure plane open."""
-    return ACTION, columns((b"%d" % pending_seq, owner.encode()))
+    return ACTION, columns(b"%d" % pending_seq, owner.encode())
 
 
 def closed_part(pending_seq: int) -> Part:

@@ -13,10 +13,10 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from operator import attrgetter, is_
 
 from actum.contract.canonical import sha256_bytes
 from actum.contract.model import Json
-from actum.errors import EvidenceUnavailable
 from actum.evidence import recovery
 from actum.evidence.audit import allowed, denied, final, malformed, pending
 from actum.evidence.draft import Draft, draft
@@ -71,16 +71,17 @@ class Ledger:
         if also is not None:
             with self.log.page() as page:
                 require_startable(page.cursor, intent)
-                page.append(allowed(intent))
+                page.append(allowed(begun.audit))
                 also(page.cursor)
                 return _opened(page, begun, opening)
         if self.log.laid() >= MANY:
             self._database.file()
         with self.log.entry(signed=False) as entry:
-            require_unstarted(entry.outcome_of(intent.execution_id), intent)
-            entry.append(allowed(intent))
-            seq = entry.append(pending(intent, opening.sha256))
-            entry.start(intent.execution_id, started_part(intent, opening, seq))
+            execution_id = intent.contract.execution_id
+            require_unstarted(entry.outcome_of(execution_id), intent)
+            entry.append(allowed(begun.audit))
+            seq = entry.append(pending(begun.audit, opening.sha256))
+            entry.start(execution_id, started_part(intent, opening, seq))
         return Opened(pending_seq=seq, draft=begun)
 
     def another_attempt(
@@ -101,12 +102,8 @@ class Ledger:
         small = self._blobs.small(files)
         # Large files first: once the commit says that they are there, they are.
         stored = self._blobs.put_large(files) | set(small)
-        if any(kept.event.execution_id != facts.execution_id for kept in facts.events):
-            raise EvidenceUnavailable(
-                f"The trace of {facts.execution_id} holds an event of another execution.",
-                remedy="The runner is at fault; report it with `actum trace`.",
-            )
-        require_fileable(facts.events)
+        execution_id = facts.contract.execution_id
+        require_fileable(facts.events, execution_id)
         begun = _begun(facts)
         events = encoded([kept.document() for kept in facts.events])
         answer = None if result is None else encoded(result)
@@ -122,24 +119,24 @@ class Ledger:
         room = sum(map(len, small.values())) + 3 * len(statement) + len(record) + len(events)
         if facts.opened is not None and self.log.takes(room + len(answer or b"")):
             with self.log.entry() as entry:
-                if entry.outcome_of(facts.execution_id) != (None,):
-                    raise not_open(facts.execution_id)
+                if entry.outcome_of(execution_id) != (None,):
+                    raise not_open(execution_id)
                 # Signed in here: only now is it certain whose turn it is to sign.
                 receipt = sign_receipt(statement, facts.receipt_id, entry.signer)
-                seq = entry.append(final(facts, receipt.sha256))
+                seq = entry.append(final(begun.audit, facts, receipt.sha256))
                 for blake3, content in small.items():
                     entry.add(file_part(blake3, content))
                 part = ended_part(
                     facts, receipt, final_seq=seq, result=answer, record=record, events=events
                 )
-                entry.end(facts.execution_id, facts.outcome.value, part)
+                entry.end(execution_id, facts.outcome, part)
             return receipt
         with self.log.page() as page:
             cursor = page.cursor
             receipt = sign_receipt(statement, facts.receipt_id, page.signer)
             if facts.refused_at is not None and facts.opened is None:
-                page.append(denied(facts))
-            final_seq = page.append(final(facts, receipt.sha256))
+                page.append(denied(begun.audit, facts))
+            final_seq = page.append(final(begun.audit, facts, receipt.sha256))
             insert_small(cursor, small)
             close_row(cursor, facts, None if answer is None else answer.decode())
             insert_receipt(
@@ -170,17 +167,17 @@ class Ledger:
 
 
 def _opened(page: Page, begun: Draft, opening: Opening) -> Opened:
-    seq = page.append(pending(begun.intent, opening.sha256))
+    seq = page.append(pending(begun.audit, opening.sha256))
     open_row(page.cursor, begun.intent, opening, seq)
     return Opened(pending_seq=seq, draft=begun)
+
+
+_of_intent = attrgetter(*(field.name for field in fields(Intent)))
 
 
 def _begun(facts: ExecutionFacts) -> Draft:
     """What was written down before the start, unless more has become known of it since."""
     written = facts.opened.draft if facts.opened else None
-    if written is not None and all(
-        getattr(facts, field.name) is getattr(written.intent, field.name)
-        for field in fields(Intent)
-    ):
+    if written is not None and all(map(is_, _of_intent(facts), _of_intent(written.intent))):
         return written
     return draft(facts)

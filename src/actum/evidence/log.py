@@ -36,8 +36,6 @@ from actum.store.journal import LARGEST_FRAME, JournalChanged, Mac, Turn
 from actum.store.keys import Keyring, Signer, private_keys, switch_to_next
 from actum.store.merkle import HASH_BYTES, Edge, ReadNode, leaf_hash, read_edge
 
-_NOTE_BYTES = 4_096  #: more than a checkpoint has
-
 
 class Page:
     """One transaction's records. They and their checkpoint are committed together."""
@@ -82,8 +80,8 @@ class Entry:
         self._signed = signed
         self._parts: list[Part] = []
         self._outcomes: list[tuple[str, str | None]] = []
-        self._first = 0
-        self._edge = Edge()
+        self._first: int
+        self._edge: Edge
 
     def __enter__(self) -> Self:
         self._edge = self._log.begin_entry()
@@ -114,9 +112,7 @@ class Entry:
 
     def append(self, document: dict[str, Json]) -> int:
         """Add one record and return its number, counted from 1 without gaps."""
-        return self.append_encoded(encoded(document))
-
-    def append_encoded(self, record: bytes) -> int:
+        record = encoded(document)
         self._edge, _ = self._edge.grown(leaf_hash(record))
         self._parts.append((frames.RECORD, record))
         return self._edge.size
@@ -148,7 +144,7 @@ class Log:
         self._journal = database.journal
         self.signer = signer
         self._end: End | None = None  #: of the log, the frames that were read included
-        self._known: Turn | None = None  #: where in the journal `_end` is true
+        self._known: Turn | None = None  #: the journal's, to which `_end` belongs: the very same
         self._laid: dict[str, str | None] = {}  #: executions in the journal: outcome, if ended
         self._mac: tuple[bytes, Signer, Mac] | None = None
         database.files_by(self)
@@ -182,11 +178,14 @@ class Log:
     def begin_entry(self) -> Edge:
         self._database.begin_turn()
         try:
-            return self._caught_up().edge
+            end, journal = self._end, self._journal
+            if end is None or self._known is not journal.turn or not journal.nothing_new:
+                end = self._caught_up()
         except BaseException:
             self.undone()  # half of what was read is not to be believed the next time
             self._database.end_turn()
             raise
+        return end.edge
 
     def end_entry(self) -> None:
         self._database.end_turn()
@@ -194,10 +193,9 @@ class Log:
     def outcome_of(self, execution_id: str) -> tuple[str | None] | None:
         if execution_id in self._laid:
             return (self._laid[execution_id],)
-        with self._database.peeking() as connection:
-            found: tuple[str | None] | None = connection.execute(
-                "SELECT outcome FROM executions WHERE execution_id = ?", (execution_id,)
-            ).fetchone()
+        found: tuple[str | None] | None = self._database.peek(
+            "SELECT outcome FROM executions WHERE execution_id = ?", (execution_id,)
+        )
         return found
 
     def lay_down(
@@ -208,21 +206,22 @@ class Log:
         outcomes: list[tuple[str, str | None]],
         signed: bool,
     ) -> int:
-        size = sum(len(content) + 8 for _, content in parts) + _NOTE_BYTES
-        if not self._journal.fits(size):
+        end = self._end
+        assert end is not None  # noqa: S101 -- an entry begins with looking
+        if signed:
+            over = note.Checkpoint(origin=end.origin, size=edge.size, root=edge.root)
+            parts.append((frames.NOTE, note.sign(over, (self.signer,)).encode()))
+        payload = frames.packed(first, parts)
+        if not self._journal.fits(len(payload)):
             self._database.file()
-            if not self._journal.fits(size):
+            end = self._end or end
+            if not self._journal.fits(len(payload)):
                 raise EvidenceUnavailable(
-                    f"A record of {size} bytes has no place in {self._journal.path}.",
+                    f"A record of {len(payload)} bytes has no place in {self._journal.path}.",
                     remedy="Free space on that file system.",
                 )
-        before = self._end
-        assert before is not None  # noqa: S101 -- an entry begins with looking
-        end = End(before.origin, edge, before.checkpoints + signed, signed)
-        if signed:
-            parts.append((frames.NOTE, note.sign(_checkpoint(end), (self.signer,)).encode()))
-        ticket = self._journal.append(frames.packed(first, parts), self._macs())
-        self._end = end
+        ticket = self._journal.append(payload, self._macs())
+        self._end = End(end.origin, edge, end.checkpoints + signed, signed)
         self._laid.update(outcomes)
         return ticket
 
@@ -249,7 +248,7 @@ class Log:
     # What the `Database` asks for: see `store.database.Filer`
 
     def file(self, cursor: sqlite3.Cursor) -> bool:
-        if self._known != self._journal.turn:
+        if self._known is not self._journal.turn:
             self._end = None
         if not (self._journal.lies() or self._journal.unfinished):
             return False
@@ -276,9 +275,9 @@ class Log:
 
     def _caught_up(self) -> End:
         """The end of the log, with the turn held."""
-        if self._end is None or self._known != self._journal.turn:
-            with self._database.peeking() as connection:
-                self._end, self._laid = self._load(connection.cursor()), {}
+        if self._end is None or self._known is not self._journal.turn:
+            with self._database.cursor() as cursor:
+                self._end, self._laid = self._load(cursor), {}
             self._known = self._journal.turn
             self._journal.rewind()
             if not self._end.signed:
@@ -323,7 +322,11 @@ class Log:
     def _stored(self, cursor: sqlite3.Cursor) -> End:
         """The end of the log in a transaction, everything being filed."""
         size = _size(cursor)
-        if self._end is None or self._known != self._journal.turn or self._end.edge.size != size:
+        if (
+            self._end is None
+            or self._known is not self._journal.turn
+            or self._end.edge.size != size
+        ):
             self._end, self._laid = self._load(cursor), {}
             self._known = self._journal.turn
         return self._end

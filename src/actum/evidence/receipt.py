@@ -9,13 +9,13 @@ confidential, though not secret.
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache, lru_cache
 
 from actum.capture.interpret import interpret
 from actum.capture.model import Capture, Collected, Enforced, Stream
-from actum.contract.call import EffectivePolicy, ValidationProof
 from actum.contract.canonical import sha256_bytes
 from actum.contract.model import Json
 from actum.evidence.audit import closed
@@ -37,27 +37,19 @@ MAX_FILES = 64  #: named one by one; the evidence record, the first subject, lis
 @value
 class Receipt:
     receipt_id: str
-    envelope: Mapping[str, Json]
     encoded: bytes  #: what is stored and exported, to the byte
     sha256: str  #: of `encoded`
+
+    @property
+    def envelope(self) -> Mapping[str, Json]:
+        envelope: dict[str, Json] = json.loads(self.encoded)
+        return envelope
 
 
 def sign_receipt(payload: bytes, receipt_id: str, signer: Signer) -> Receipt:
     """Sign a statement as it was encoded."""
-    envelope = dsse.sign(payload, PAYLOAD_TYPE, signer)
-    stored = encoded(envelope)
-    return Receipt(
-        receipt_id=receipt_id, envelope=envelope, encoded=stored, sha256=sha256_bytes(stored)
-    )
-
-
-def asked(intent: Intent) -> bytes:
-    """The half of the predicate that is known before the start: what was asked and allowed.
-
-    A signature covers bytes, so the order of the keys is free. What many receipts share (policy and
-    proof, the larger part) is encoded once for all of them and put in as it is.
-    """
-    return joined(encoded(_asked(intent)), _allowed(intent.policy, intent.proof))
+    stored = dsse.sign_encoded(payload, PAYLOAD_TYPE, signer)
+    return Receipt(receipt_id=receipt_id, encoded=stored, sha256=sha256_bytes(stored))
 
 
 def joined(first: bytes, second: bytes) -> bytes:
@@ -71,11 +63,12 @@ def encode_statement(
     result_sha256: str | None,
     *,
     events: bytes,
-    predicate: bytes | None = None,
+    predicate: bytes,
 ) -> bytes:
     """The statement about `facts`; the digests are of the evidence record and the result.
 
-    `events` are those of `facts`, encoded. `predicate` is what `asked` said of the same intent.
+    `events` are those of `facts`, encoded. `predicate` is what `draft` made of the same intent. A
+    signature covers bytes, so the order of the keys is free.
     """
     files = facts.capture.collected[:MAX_FILES] if facts.capture else ()
     subjects = [{"name": MANIFEST, "digest": {"sha256": record_sha256}}]
@@ -89,7 +82,7 @@ def encode_statement(
             "result_sha256": result_sha256,
         }
     )
-    return statement_of(encoded(subjects), joined(predicate or asked(facts), own))
+    return statement_of(encoded(subjects), joined(predicate, own))
 
 
 def statement_of(subjects: bytes, predicate: bytes) -> bytes:
@@ -101,23 +94,36 @@ def statement_of(subjects: bytes, predicate: bytes) -> bytes:
     )
 
 
-def _asked(intent: Intent) -> dict[str, Json]:
-    metadata = intent.contract.metadata
-    tool, adapter = intent.tool, intent.adapter
+def asked(intent: Intent) -> dict[str, Json]:
+    """What the predicate says of one request before its start."""
+    contract = intent.contract
+    metadata = contract.metadata
     return {
         "receipt_id": intent.receipt_id,
-        "execution_id": intent.execution_id,
+        "execution_id": contract.execution_id,
         "trace_id": intent.trace_id,
         "attempt": intent.attempt,
         "session": intent.session,
         "parent_receipt": intent.parent_receipt,
         "requested_by": metadata.requested_by,
-        "purpose_sha256": sha256_bytes(metadata.purpose.encode("utf-8", "surrogatepass")),
+        "purpose_sha256": _purpose_sha256(metadata.purpose),
         "contract": {
             "sha256": intent.contract_sha256,
             "identity_sha256": intent.identity_sha256,
         },
         "input_digest": intent.input_digest,
+    }
+
+
+@lru_cache(maxsize=256)
+def _purpose_sha256(purpose: str) -> str:
+    return sha256_bytes(purpose.encode("utf-8", "surrogatepass"))
+
+
+def asked_by_judgement(intent: Intent) -> dict[str, Json]:
+    """What it says of every request that rests on the same judgement: the larger part."""
+    tool, adapter, policy, proof = intent.tool, intent.adapter, intent.policy, intent.proof
+    return {
         "tool": {"id": tool.tool_id, "version": tool.version, "pin": tool.pin}
         if tool
         else {"id": closed(intent.contract.tool_id), "version": None, "pin": None},
@@ -133,12 +139,6 @@ def _asked(intent: Intent) -> dict[str, Json]:
             "kernel": _uname().release,
             "machine": _uname().machine,
         },
-    }
-
-
-@lru_cache(maxsize=256)
-def _allowed(policy: EffectivePolicy | None, proof: ValidationProof | None) -> bytes:
-    document = {
         "policy": {"sha256": policy_sha256(policy), "document": policy.document()}
         if policy
         else None,
@@ -157,13 +157,12 @@ def _allowed(policy: EffectivePolicy | None, proof: ValidationProof | None) -> b
         else None,
         "runner": policy.runner.value if policy else None,
     }
-    return encoded(document)
 
 
 def _ended(facts: ExecutionFacts, events: bytes) -> dict[str, Json]:
     capture = facts.capture
     return {
-        "outcome": facts.outcome.value,
+        "outcome": facts.outcome,
         "reason_codes": list(facts.reason_codes),
         "ending": _ending(facts, capture) if capture else None,
         "streams": {"stdout": _stream(capture.stdout), "stderr": _stream(capture.stderr)}
@@ -172,7 +171,7 @@ def _ended(facts: ExecutionFacts, events: bytes) -> dict[str, Json]:
         "output_digest": facts.output_digest,
         "artifacts": [_file(file) for file in capture.collected[:MAX_FILES]] if capture else [],
         "artifacts_total": len(capture.collected) if capture else 0,
-        "enforcement": [_enforced(row) for row in capture.enforcement] if capture else [],
+        "enforcement": _enforcement(capture.enforcement) if capture else [],
         # Targets are left out: a tool can spell its input in the names it asks for.
         "denials": {
             "count": len(capture.denials) if capture else 0,
@@ -217,15 +216,18 @@ def _file(file: Collected) -> dict[str, Json]:
     }
 
 
-def _enforced(row: Enforced) -> dict[str, Json]:
-    return {
-        "limit": row.limit,
-        "requested": row.requested,
-        "mechanism": row.mechanism,
-        "enforced": row.enforced,
-        "peak": count(row.peak) if row.peak is not None else None,
-        "tripped": row.tripped,
-    }
+def _enforcement(rows: Iterable[Enforced]) -> list[Json]:
+    return [
+        {
+            "limit": row.limit,
+            "requested": row.requested,
+            "mechanism": row.mechanism,
+            "enforced": row.enforced,
+            "peak": row.peak if row.peak is None else count(row.peak),
+            "tripped": row.tripped,
+        }
+        for row in rows
+    ]
 
 
 @cache

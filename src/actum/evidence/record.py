@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection
 from actum.capture.model import Capture, Stream
 from actum.contract.call import Plan
 from actum.contract.model import Json
-from actum.evidence.checklists import Item, checklists
+from actum.evidence.checklists import Line, checklists
 from actum.evidence.facts import ExecutionFacts, Intent
 from actum.evidence.trace import rfc3339
 from actum.store.database import Database
@@ -33,7 +33,7 @@ def begun(intent: Intent) -> dict[str, Json]:
         "evidence_id": intent.evidence_id,
         "evidence_ref": intent.evidence_ref,
         "receipt_id": intent.receipt_id,
-        "execution_id": intent.execution_id,
+        "execution_id": contract.execution_id,
         "trace_id": intent.trace_id,
         "attempt": intent.attempt,
         "tool_id": contract.tool_id,
@@ -51,7 +51,7 @@ def ended(
     facts: ExecutionFacts,
     stored: Collection[str],
     redact: Redact,
-    pre: tuple[Item, ...] | None = None,
+    pre: tuple[Line, ...] | None = None,
 ) -> dict[str, Json]:
     """The other half: how it ended, and what came of it; `stored` are the addresses of its files.
 
@@ -59,7 +59,7 @@ def ended(
     """
     capture = facts.capture
     return {
-        "outcome": facts.outcome.value,
+        "outcome": facts.outcome,
         "reason_codes": list(facts.reason_codes),
         "violations": [{"code": broken.code, "field": broken.field} for broken in facts.violations],
         "exit_code": facts.exit_code,
@@ -67,7 +67,7 @@ def ended(
         "full_output": _full_output(facts, capture) if capture else None,
         "files": _files(capture) if capture else [],
         "not_collected": _not_collected(capture) if capture else [],
-        "checklists": checklists(facts, stored, pre).document(),
+        "checklists": checklists(facts, stored, pre),
         "ended_at": rfc3339(facts.ended_at),
         "duration_ms": facts.duration_ms,
     }

@@ -33,9 +33,9 @@ _OUTCOME = Outcome.EXCEPTION
 
 def opening(draft: Draft) -> Opening:
     """What `close_interrupted` will need."""
-    pre = encoded([item.document() for item in draft.pre])
-    document = b'{"record":%s,"predicate":%s,"pre":%s}' % (draft.record, draft.predicate, pre)
-    return Opening(owner=current_owner(), document=document.decode())
+    parts = (draft.record, draft.predicate, draft.pre_encoded)
+    document = b'{"record":%s,"predicate":%s,"pre":%s}' % parts
+    return Opening(owner=current_owner(), document=document)
 
 
 def close_interrupted(log: Log, execution_id: str) -> Receipt:
@@ -50,7 +50,9 @@ def close_interrupted(log: Log, execution_id: str) -> Receipt:
         if found is None or is_alive(found[1]):
             raise not_open(execution_id)
         left = json.loads(found[0])
-        pending = _pending(page.cursor, execution_id, Opening(owner=found[1], document=found[0]))
+        pending = _pending(
+            page.cursor, execution_id, Opening(owner=found[1], document=found[0].encode())
+        )
         record, statement = _closed(left, ended_at, found[2])
         receipt = sign_receipt(statement, left["record"]["receipt_id"], page.signer)
         final_seq = page.append(

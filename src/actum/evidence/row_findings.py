@@ -141,7 +141,7 @@ def _pending_problem(row: Mapping[str, Json], started: int | None, database: Dat
         return "it is open and yet has an end"
     found = database.row("SELECT record FROM audit WHERE seq = ?", (started,))
     pending = json.loads(found[0]) if found else {}
-    opening = Opening(owner=row["owner"] or "", document=row["opening"] or "")
+    opening = Opening(owner=row["owner"] or "", document=(row["opening"] or "").encode())
     if pending.get("v") != 1 and pending.get("opening_sha256") != opening.sha256:
         return "other owner or opening than the log announced"
     try:

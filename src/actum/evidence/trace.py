@@ -72,13 +72,13 @@ class Recorded:
             "trace_id": event.trace_id,
             "execution_id": event.execution_id,
             "attempt": event.attempt,
-            "event_type": event.event_type.value,
+            "event_type": event.event_type,
             "ts": self.ts,
             "tool_id": event.tool_id,
             "runner_type": event.runner_type,
             "container_id": event.container_id,
             "duration_ms": event.duration_ms,
-            "outcome": event.outcome.value if event.outcome else None,
+            "outcome": event.outcome,
             "data": dict(event.data),
         }
 
@@ -118,14 +118,15 @@ class Trace:
 def missing_events(events: tuple[Recorded, ...], attempts: int) -> tuple[str, ...]:
     """Which lifecycle events of which attempt never came; empty for a whole trace."""
     seen = {(kept.event.attempt, kept.event.event_type) for kept in events}
-    if any(kind is EventType.CACHED for _, kind in seen):
-        return ()  # no tool ran, so there was no lifecycle
-    return tuple(
+    missing = [
         f"{kind.value} of attempt {attempt}"
         for attempt in range(1, attempts + 1)
         for kind in LIFECYCLE
         if (attempt, kind) not in seen
-    )
+    ]
+    if missing and any(kind is EventType.CACHED for _, kind in seen):
+        return ()  # no tool ran, so there was no lifecycle
+    return tuple(missing)
 
 
 @lru_cache(maxsize=32)

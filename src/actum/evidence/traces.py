@@ -51,14 +51,22 @@ class Traces:
         )
 
 
-def require_fileable(events: Iterable[Recorded]) -> None:
-    """Refuse events that their table cannot hold. It is filled later, when all executions that lie
-    unfiled would have to wait for one that never can be."""
+def require_fileable(events: Iterable[Recorded], execution_id: str) -> None:
+    """Refuse events of another execution, and such that their table cannot hold: it is filled
+    later, when all executions that lie unfiled would have to wait for one that never can be."""
     for kept in events:
         event = kept.event
-        texts = (event.trace_id, event.tool_id, event.runner_type, event.container_id or "")
-        if not all(isinstance(text, str) for text in texts) or not (
+        if event.execution_id != execution_id:
+            raise EvidenceUnavailable(
+                f"The trace of {execution_id} holds an event of another execution.",
+                remedy="The runner is at fault; report it with `actum trace`.",
+            )
+        if not (
             type(event.attempt) is type(event.duration_ms) is int
+            and isinstance(event.trace_id, str)
+            and isinstance(event.tool_id, str)
+            and isinstance(event.runner_type, str)
+            and isinstance(event.container_id, str | None)
         ):
             raise EvidenceUnavailable(
                 f"The event {event.event_type} of {event.execution_id} has a field of another type"

@@ -29,16 +29,18 @@ _NAME = re.compile(r"[0-9a-f]{64}")
 class BlobStore:
     def __init__(self, home: str | os.PathLike[str], database: Database | None = None) -> None:
         self.root = Path(home) / "evidence"
+        self._folder = f"{self.root}/"  #: with that stroke, only a directory answers to it
         self._database = database
 
     def prepare(self) -> None:
         """Make sure that files could be kept now; raises before anything depends on it."""
+        if os.access(self._folder, os.W_OK | os.X_OK):
+            return
         try:
-            if not os.path.isdir(self.root):
-                self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise _cannot_keep(self.root, error) from error
-        if not os.access(self.root, os.W_OK | os.X_OK):
+        if not os.access(self._folder, os.W_OK | os.X_OK):
             raise _cannot_keep(self.root, PermissionError(13, "Permission denied"))
 
     def path(self, blake3: str) -> Path:

@@ -15,7 +15,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
@@ -107,7 +107,7 @@ class Database:
         """From here on what lies in the journal is filed before anything is read."""
         self._filer = filer
 
-    def begin_turn(self) -> sqlite3.Connection:
+    def begin_turn(self) -> None:
         """Let nobody else write until `end_turn`: no thread, no process; see `Journal.acquire`."""
         self._lock.acquire()
         try:
@@ -115,7 +115,6 @@ class Database:
         except BaseException:
             self._lock.release()
             raise
-        return self._connection
 
     def end_turn(self) -> None:
         try:
@@ -190,10 +189,18 @@ class Database:
                 self._as_it_is = before
 
     @contextmanager
-    def peeking(self) -> Iterator[sqlite3.Connection]:
-        """To read from inside a turn, what lies in the journal being known."""
-        with self._mapped():
-            yield self._connection
+    def cursor(self) -> Iterator[sqlite3.Cursor]:
+        """To read more inside a turn, what lies in the journal being known."""
+        with self._mapped(), closing(self._connection.cursor()) as cursor:
+            yield cursor
+
+    def peek(self, sql: str, parameters: Sequence[Any] = ()) -> tuple[Any, ...] | None:
+        """Read one row inside a turn, what lies in the journal being known."""
+        try:
+            found: tuple[Any, ...] | None = self._connection.execute(sql, parameters).fetchone()
+        except sqlite3.Error as error:
+            raise _fault(error, self.path) from error
+        return found
 
     def file(self) -> None:
         """Empty the journal into the tables."""

@@ -36,7 +36,7 @@ ON CONFLICT (execution_id) DO UPDATE SET identity_sha256 = excluded.identity_sha
 """
 _EXECUTIONS = f"""
 INSERT INTO executions (execution_id, identity_sha256, contract_sha256, trace_id, session, tool_id,
-    started_at, owner, opening, pending_seq, state, outcome, result_json, receipt_id, ended_at)
+    started_at, owner, pending_seq, opening, state, outcome, result_json, receipt_id, ended_at)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 {REPLACING}"""  # noqa: S608 -- all of it stands here
 _END = """

@@ -6,30 +6,34 @@ one behind the other, each with its kind and length; nothing is encoded twice to
 
 from __future__ import annotations
 
+import json
 import struct
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from actum.value import field, value
 
-#: Columns of an execution when it is about to start, and of its end. `pending_seq` and `final_seq`
-#: are numbers; `result_json` may be absent, and no other.
+#: Columns of an execution when it is about to start, and of its end: short ones, which are one
+#: JSON list, and documents, which are kept as they are. An empty `result_json` is none.
 STARTED = (
     *("execution_id", "identity_sha256", "contract_sha256", "trace_id", "session", "tool_id"),
-    *("started_at", "owner", "opening", "pending_seq"),
+    *("started_at", "owner", "pending_seq"),
 )
+STARTED_DOCUMENTS = ("opening",)
 ENDED = (
-    *("execution_id", "outcome", "result_json", "receipt_id", "ended_at", "evidence_id"),
-    *("evidence_ref", "record", "envelope", "sha256", "final_seq", "events"),
+    *("execution_id", "outcome", "receipt_id", "ended_at", "evidence_id", "evidence_ref"),
+    *("sha256", "final_seq"),
 )
+ENDED_DOCUMENTS = ("result_json", "record", "envelope", "events")
 
 _FIRST = struct.Struct("<Q")
 _PART = struct.Struct("<cI")
-_LENGTHS = {length: struct.Struct(f"<{length}I") for length in (2, len(STARTED), len(ENDED))}
+_LENGTHS = {length: struct.Struct(f"<{length}I") for length in (2, 5)}
 
 RECORD, NOTE, START, END, FILE, ACTION, ACTION_END = b"r", b"n", b"s", b"e", b"f", b"a", b"z"
 
 Part = tuple[bytes, bytes]
-Columns = dict[str, str]
+Columns = dict[str, Any]
 
 
 @value
@@ -55,10 +59,9 @@ def packed(first: int, parts: Iterable[Part]) -> bytes:
     return b"".join(pieces)
 
 
-def columns(values: Iterable[bytes]) -> bytes:
-    """Several values as one part: of `STARTED`, of `ENDED`, or two."""
-    held = tuple(values)
-    return _LENGTHS[len(held)].pack(*map(len, held)) + b"".join(held)
+def columns(*values: bytes) -> bytes:
+    """Several values as one part."""
+    return _LENGTHS[len(values)].pack(*map(len, values)) + b"".join(values)
 
 
 def unpacked(payload: bytes) -> Frame:
@@ -71,8 +74,8 @@ def unpacked(payload: bytes) -> Frame:
         first=_FIRST.unpack_from(payload)[0],
         records=tuple(found.get(RECORD, ())),
         note=notes[0].decode() if notes else None,
-        started=tuple(_named(STARTED, each) for each in found.get(START, ())),
-        ended=tuple(_named(ENDED, each) for each in found.get(END, ())),
+        started=tuple(_named(STARTED, STARTED_DOCUMENTS, each) for each in found.get(START, ())),
+        ended=tuple(_named(ENDED, ENDED_DOCUMENTS, each) for each in found.get(END, ())),
         files=tuple((blake3.decode(), data) for blake3, data in _pairs(found.get(FILE, ()))),
         actions=tuple((int(seq), who.decode()) for seq, who in _pairs(found.get(ACTION, ()))),
         actions_ended=tuple(int(each) for each in found.get(ACTION_END, ())),
@@ -97,9 +100,11 @@ def _split(content: bytes, count: int) -> list[bytes]:
     return values
 
 
-def _named(names: tuple[str, ...], content: bytes) -> Columns:
+def _named(names: tuple[str, ...], documents: tuple[str, ...], content: bytes) -> Columns:
+    short, *long = _split(content, 1 + len(documents))
     return {
-        name: value.decode() for name, value in zip(names, _split(content, len(names)), strict=True)
+        **dict(zip(names, json.loads(short), strict=True)),
+        **{name: value.decode() for name, value in zip(documents, long, strict=True)},
     }
 
 

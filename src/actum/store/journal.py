@@ -98,6 +98,7 @@ class Journal:
 
     def __init__(self, path: Path, descriptor: int) -> None:
         self.path = path
+        self._name = str(path)
         self._descriptor = descriptor
         self._process = os.getpid()
         status = os.fstat(descriptor)
@@ -161,10 +162,18 @@ class Journal:
                     f"{self.path} was opened by the process that this one was forked from.",
                     remedy="Open the project after the fork, in each process.",
                 )
-            self._require_sound()
-            self._wait(wait_s)
+            if self._failed is not None:
+                raise self._failed
             try:
-                self._look()
+                fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                self._wait(wait_s)
+            try:
+                # Whose file it is, and which state of the database it is of.
+                self._size = self._require_ours()
+                header = os.pread(self._descriptor, START, 0)
+                if header != self._header:
+                    self._read_header(header)
             except BaseException:
                 fcntl.flock(self._descriptor, fcntl.LOCK_UN)
                 raise
@@ -176,33 +185,23 @@ class Journal:
             fcntl.flock(self._descriptor, fcntl.LOCK_UN)
 
     def _wait(self, wait_s: float) -> None:
-        pause = 0.0001
-        until = 0.0
+        pause, until = 0.0001, time.monotonic() + wait_s
         while True:
+            time.sleep(pause)
             try:
                 fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                now = time.monotonic()
-                until = until or now + wait_s
-                if now >= until:
+                if time.monotonic() >= until:
                     raise held(self.path, wait_s) from None
-                time.sleep(pause)
                 pause = min(pause * 1.5, _LONGEST_PAUSE_S)
             else:
                 return
-
-    def _look(self) -> None:
-        """See, with the lock held, whose file this is and which state of the database it is of."""
-        self._size = self._require_ours()
-        header = os.pread(self._descriptor, START, 0)
-        if header != self._header:
-            self._read_header(header)
 
     def _require_ours(self) -> int:
         """The file's length, if it is still the one that was opened."""
         # By name: a file that was moved or replaced still answers to its descriptor.
         try:
-            status = os.stat(self.path, follow_symlinks=False)
+            status = os.stat(self._name, follow_symlinks=False)
         except OSError as error:
             raise JournalChanged(self.path, "it is not there any more") from error
         if (status.st_dev, status.st_ino) != self._identity:
@@ -271,6 +270,13 @@ class Journal:
         self._most = max(self._most, self.frames)
         self._looked_through = False
         self.frames, self._end = 0, START
+
+    @property
+    def nothing_new(self) -> bool:
+        """Whether the frames that were read or written by us are all there are."""
+        if not self._looked_through:
+            return False
+        return not os.pread(self._descriptor, FRAME_HEAD_BYTES, self._end).strip(b"\0")
 
     def read(self, mac: Mac) -> tuple[list[bytes], list[Stray]]:
         """The payloads that were not read yet, and what lies behind the end. With the lock held."""
@@ -376,7 +382,8 @@ class Journal:
         head += mac(head + payload)
         frame = b"%s%s%s" % (head, _CRC.pack(self._checksum(head, payload)), payload)
         try:
-            _write_all(self._descriptor, frame, self._end)
+            if os.pwrite(self._descriptor, frame, self._end) != len(frame):
+                _write_all(self._descriptor, frame, self._end)
         except OSError as error:
             raise _unusable(self.path, error) from error
         self.frames += 1

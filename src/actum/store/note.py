@@ -17,6 +17,7 @@ import binascii
 import hashlib
 import re
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 from actum.errors import VerificationFailed
 from actum.store.keys import PublicKey, Signer
@@ -53,7 +54,12 @@ class Note:
 
 
 def key_id(origin: str, public: PublicKey) -> bytes:
-    named = origin.encode() + b"\n" + _ED25519 + public.raw
+    return _key_id(origin, public.raw)
+
+
+@lru_cache(maxsize=64)
+def _key_id(origin: str, raw: bytes) -> bytes:
+    named = origin.encode() + b"\n" + _ED25519 + raw
     return hashlib.sha256(named).digest()[:_KEY_ID_BYTES]
 
 

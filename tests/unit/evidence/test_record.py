@@ -52,7 +52,8 @@ ITEMS = (
 
 
 def verdicts(facts: ExecutionFacts, stored: tuple[str, ...] = ()) -> dict[str, Verdict]:
-    return {item.item: item.verdict for item in checklists(facts, stored).items}
+    lists = checklists(facts, stored)
+    return {line["item"]: line["verdict"] for list_ in lists.values() for line in list_}
 
 
 def failed(facts: ExecutionFacts, stored: tuple[str, ...] = ()) -> set[str]:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from securesystemslib.dsse import Envelope
 from securesystemslib.signer import CryptoSigner, SSlibKey
 
+from actum.contract.encoder import encode
 from actum.errors import VerificationFailed
 from actum.store import dsse
 from actum.store.keys import Keyring, PublicKey
@@ -144,3 +145,9 @@ def test_a_malformed_envelope_is_refused_by_the_name_of_its_part(
     envelope = dsse.sign(PAYLOAD, KIND, ring.signer)
     with pytest.raises(VerificationFailed, match=named):
         dsse.verify({**envelope, **change}, ring.trusted)
+
+
+@given(payload=st.binary(max_size=200))
+def test_the_encoded_form_is_the_same_envelope(ring: Keyring, payload: bytes) -> None:
+    envelope = dsse.sign(payload, KIND, ring.signer)
+    assert dsse.sign_encoded(payload, KIND, ring.signer) == encode(envelope)
