@@ -332,6 +332,8 @@ class LocalRunner:
                             duplex.measure_by(None)
                     clearing.leaving = attended.leaving
                     usage = cgroup.usage(attended.usage)
+                    if attended.usage is not None:  # its init lives
+                        sandbox.remove_groups()
                     duration_ms = lifecycle.elapsed_ms()
                     collected, not_collected = collect_outputs(plan, sandbox)
                     if plan.secrets and duplex is None:

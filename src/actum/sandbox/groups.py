@@ -1,7 +1,7 @@
 """Control groups on the spawner's side: made by a recipe, held open, inherited by one member.
 
-The version of the groups is the recipe's affair. The host removes what is made here; by then it is
-empty, or its removal fails and that is on record.
+The version of the groups is the recipe's affair. What is made here is removed by the host, or
+at its word by the member's init; by then it is empty, or its removal fails and that is on record.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ class Group:
 
     def words(self, limits: Limits) -> list[str]:
         """What a member's init is told of its group: where each limit is written, and what; where
-        its use is read; where the tool's process goes in. Each list begins with its length."""
+        its use is read; where the tool's process goes in; what it removes in the end. Each list
+        begins with its length."""
         recipe = self._recipe
         words = [str(len(recipe["limits"]))]
         for index, file, text in recipe["limits"]:
@@ -75,12 +76,13 @@ class Group:
         words += [str(self._open[place]) for place in recipe["usage"]]
         words.append(str(len(self.doors)))
         words += map(str, self.doors)
+        words += (self.name, str(len(self._folders)))
+        words += map(str, self._folders)
         return words
 
     def inherited(self) -> list[int]:
         """What a member's init holds of it."""
-        born_inside = self.born_inside
-        return [*self._open.values(), *self.doors, *([born_inside] if born_inside >= 0 else [])]
+        return [*self._open.values(), *self.doors, *self._folders]
 
     def descriptors(self) -> list[int]:
         return [*self._open.values(), *self.doors, *self._folders, self.oom]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 
 import pytest
 
 from actum.sandbox.host import _GUESS
-from hostile.member import spawner
+from hostile.jail import own_cgroups, until
+from hostile.member import asked, spawner
 
 pytestmark = pytest.mark.sandbox
 
@@ -39,17 +39,15 @@ def test_neither_the_init_nor_the_tools_process_holds_a_socket_of_the_spawner(
         member = started._take(make)  # type: ignore[arg-type]
         process = started._process
         assert process is not None
-        spawners = {what for what in _held(process.pid).values() if what.startswith("socket:")}
-        assert spawners
         init = _pid_of(member.sandbox.pidfd)
-        deadline = time.monotonic() + 30
-        while not (children := _children(init)) or len(_sockets(children[0])) > 1:
-            assert time.monotonic() < deadline, "the tool's process never came to wait"
-            time.sleep(0.01)
         # The init: to the host, to the opener, to the tool's process. That one: to the init.
-        assert len(_sockets(init)) == 3
-        assert len(_sockets(children[0])) == 1
-        assert not spawners & (_sockets(init) | _sockets(children[0]))
+        until(lambda: len(_sockets(init)) == 3, "an init that waits")
+        until(lambda: [len(_sockets(pid)) for pid in _children(init)] == [1], "a tool's process")
+        # The spawner lets go of what is the member's own, and keeps one: to the host.
+        until(lambda: len(_sockets(process.pid)) <= 2, "a spawner that waits")
+        inside = set().union(*map(_sockets, [init, *_children(init)]))
+        assert _sockets(process.pid)
+        assert not inside & _sockets(process.pid)
         member.discard()
 
 
@@ -59,3 +57,19 @@ def _children(pid: int) -> list[int]:
 
 def _sockets(pid: int) -> set[str]:
     return {what for what in _held(pid).values() if what.startswith("socket:")}
+
+
+def test_an_init_removes_its_groups_at_the_hosts_word_and_not_before() -> None:
+    before = own_cgroups()
+    with spawner() as started:
+        sandbox, cgroup = started.launch(asked("exit 3"), (os.getuid(), os.getgid()), b"")
+        sandbox.go()
+        until(lambda: not sandbox.still_waiting(), "the tool's end")
+        sandbox.terminate()  # too late, and no reason to leave
+        assert own_cgroups() - before
+        assert sandbox.is_alive()
+        sandbox.remove_groups()
+        until(lambda: own_cgroups() == before, "the removal")
+        assert sandbox.is_alive()
+        sandbox.discard()
+        cgroup.remove()  # there is nothing left to do, and nothing to complain of

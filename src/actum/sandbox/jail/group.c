@@ -3,6 +3,8 @@
 #include "jail.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -43,4 +45,15 @@ void put_usage(struct text *text)
         put_string(text, content, (size_t)size);
     }
     put(text, "]");
+}
+
+/* Nobody is left in them, so they go; here, while the host has other things to do. What does not go it
+ * finds, and removes or reports: so no error is of interest. */
+void remove_group(void)
+{
+    char path[NAME_ROOM];
+    if (snprintf(path, sizeof path, "../%s", member.group) >= (int)sizeof path)
+        return;
+    for (int at = member.folder_count; at-- > 0;)
+        unlinkat(member.folders[at], path, AT_REMOVEDIR);
 }

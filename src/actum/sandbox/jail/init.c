@@ -117,7 +117,7 @@ static int next_count(int most)
 }
 
 /* Every descriptor that was named, and so is to stay. */
-static int named[3 + 32 + MAX_LIMITS + MAX_USAGE + MAX_DOORS], named_count;
+static int named[3 + 32 + MAX_LIMITS + MAX_USAGE + MAX_DOORS + MAX_FOLDERS], named_count;
 
 static int next_descriptor(void)
 {
@@ -161,6 +161,10 @@ static void read_words(char **argv)
     member.door_count = next_count(MAX_DOORS);
     for (int at = 0; at < member.door_count; at++)
         member.doors[at] = next_descriptor();
+    member.group = next_word();
+    member.folder_count = next_count(MAX_FOLDERS);
+    for (int at = 0; at < member.folder_count; at++)
+        member.folders[at] = next_descriptor();
     if (*words)
         _exit(1);
 }
@@ -219,8 +223,6 @@ static void close_the_tools(void)
         close(member.doors[at]);
     close(member.go);
     close(member.filter);
-    if (member.born_inside >= 0)
-        close(member.born_inside);
 }
 
 static void permit_the_common(void)

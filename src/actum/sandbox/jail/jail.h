@@ -20,9 +20,9 @@ enum {
     MAX_PACKET = 65536,
     MAX_PASSED = 250,    /* descriptors in one message */
     MAX_DENIALS = 64,
-    MAX_LIMITS = 16, MAX_USAGE = 16, MAX_DOORS = 8,
+    MAX_LIMITS = 16, MAX_USAGE = 16, MAX_DOORS = 8, MAX_FOLDERS = 8,
     FILE_BYTES = 4096,   /* most that is read of one file of a control group */
-    PATH_ROOM = 4096,
+    PATH_ROOM = 4096, NAME_ROOM = 256,
 };
 #define ARTIFACTS "/artifacts"
 #define PROVIDED "/run/actum"
@@ -71,6 +71,8 @@ struct member {
     const char *limit_texts[MAX_LIMITS]; /* as they stand in the files */
     int usage[MAX_USAGE], usage_count;
     int doors[MAX_DOORS], door_count;
+    int folders[MAX_FOLDERS], folder_count; /* the control groups themselves */
+    const char *group;                      /* the name that all of them have */
     int rules; /* the ruleset of Landlock */
     pid_t tool;
     int channel;  /* between the init and the tool's process */
@@ -133,6 +135,7 @@ int restrict_self(int rules);                          /* 0, or -1 with errno */
 
 void limit_group(const char *const *texts, uint32_t count); /* unless they stand there already */
 void put_usage(struct text *);                              /* the texts of the files, as a JSON list */
+void remove_group(void);                                    /* as far as it can be */
 
 /* -- the root (root.c) ---------------------------------------------------------------------------- */
 

@@ -30,7 +30,7 @@ enum { RESOLVE_NO_SYMLINKS = 0x04, RESOLVE_IN_ROOT = 0x10 };
 
 enum { MOUNT_FLAGS = MS_NOSUID | MS_NODEV };
 enum { SCRATCH_INODES = 16384, ARTIFACT_INODES = 1024 };
-enum { PAGE_BYTES = 4096, ROOT_BYTES = 4 << 20, NAME_ROOM = 256 };
+enum { PAGE_BYTES = 4096, ROOT_BYTES = 4 << 20 };
 /* Bytes of provided files that the root's own size has room for. */
 enum { PROVIDED_AT_EASE = 1 << 20 };
 

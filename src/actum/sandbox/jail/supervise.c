@@ -39,7 +39,7 @@ _Static_assert(sizeof(struct question) == 80 && sizeof(struct answer) == 24, "as
 /* Of /proc/PID/stat, counted after the name in parentheses, which is the tool's to choose. */
 enum { FLAGS = 9 - 2, EXIT_CODE = 52 - 2 };
 enum { EXITING = 0x4 };
-enum { TERMINATE = 'T' }; /* as in wire.py */
+enum { TERMINATE = 'T', REMOVE = 'R' }; /* as in wire.py */
 static const struct timespec FLOOD_PAUSE = {.tv_nsec = 1000000};
 enum { STILL_RUNNING = -1 };
 
@@ -369,11 +369,20 @@ static void report_end(void)
     report(&text, NULL, 0);
 }
 
+/* The host's next word, if there is one or it is waited for: whether it has any more to say. */
+static int hear_last_words(int flags)
+{
+    char word;
+    ssize_t size = recv(member.control, &word, 1, flags);
+    if (size == 1 && word == REMOVE)
+        remove_group();
+    return size > 0; /* any other word comes too late */
+}
+
 /* The tool runs no more. If it is gone, so is everything before anything is collected; if it is
  * leaving, so is everything that it started, and the host is told again when they are gone. */
 static _Noreturn void end(void)
 {
-    char hangs_up;
     if (leaving)
         report_end();
     /* Either fails once nobody is left. */
@@ -381,12 +390,14 @@ static _Noreturn void end(void)
         ;
     if (leaving) {
         static struct text gone;
+        hear_last_words(MSG_DONTWAIT);
         put(&gone, "{\"kind\": \"gone\"}");
         report(&gone, NULL, 0);
     } else {
         report_end();
     }
-    recv(member.control, &hangs_up, 1, 0); /* until the host has read it and hangs up */
+    while (hear_last_words(0))
+        ; /* until the host has read it and hangs up */
     _exit(0);
 }
 
