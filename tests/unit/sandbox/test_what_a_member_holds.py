@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -12,11 +13,6 @@ from hostile.jail import own_cgroups, until
 from hostile.member import asked, spawner
 
 pytestmark = pytest.mark.sandbox
-
-
-def _held(pid: int) -> dict[str, str]:
-    folder = Path(f"/proc/{pid}/fd")
-    return {name: os.readlink(folder / name) for name in os.listdir(folder)}
 
 
 def _pid_of(pidfd: int) -> int:
@@ -56,7 +52,11 @@ def _children(pid: int) -> list[int]:
 
 
 def _sockets(pid: int) -> set[str]:
-    return {what for what in _held(pid).values() if what.startswith("socket:")}
+    folder, found = Path(f"/proc/{pid}/fd"), set()
+    for name in os.listdir(folder):
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+            found.add(os.readlink(folder / name))
+    return {what for what in found if what.startswith("socket:")}
 
 
 def test_an_init_removes_its_groups_at_the_hosts_word_and_not_before() -> None:
