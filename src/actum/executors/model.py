@@ -8,12 +8,12 @@ never a value. Nothing here decides anything.
 from __future__ import annotations
 
 import re
-import uuid
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import total_ordering
 from typing import Any, Self
 
+from actum.contract.ids import new_id
 from actum.contract.model import Json
 from actum.contract.outcome import ActionStatus
 from actum.errors import ContractInvalid, Problem
@@ -108,13 +108,12 @@ class ActionRequest:
 
     action: str
     payload: Mapping[str, Json] = field(default_factory=dict)
-    trace_id: str = field(default_factory=lambda: str(uuid.uuid4()))
+    trace_id: str = field(default_factory=new_id)
     ts_utc: datetime = field(default_factory=_now)
 
     def __post_init__(self) -> None:
-        problems = tuple(_problems(self))
-        if problems:
-            raise ContractInvalid(problems)
+        if not _is_sound(self):
+            raise ContractInvalid(tuple(_problems(self)))
 
     @classmethod
     def parse(cls, document: object) -> Self:
@@ -139,15 +138,36 @@ class ActionRequest:
         return cls(**values)
 
 
+def _is_name(action: object) -> bool:
+    return isinstance(action, str) and 0 < len(action) <= 128
+
+
+def _is_uuid(trace_id: object) -> bool:
+    return isinstance(trace_id, str) and _UUID.fullmatch(trace_id) is not None
+
+
+def _is_utc(when: object) -> bool:
+    return isinstance(when, datetime) and when.utcoffset() == timedelta(0)
+
+
+def _is_sound(request: ActionRequest) -> bool:
+    return (
+        _is_name(request.action)
+        and isinstance(request.payload, (dict, Mapping))
+        and _is_uuid(request.trace_id)
+        and _is_utc(request.ts_utc)
+    )
+
+
 def _problems(request: ActionRequest) -> Iterator[Problem]:
-    action, payload, when = request.action, request.payload, request.ts_utc
-    if not isinstance(action, str) or not 0 < len(action) <= 128:
+    if not _is_name(request.action):
         yield _problem("action", "is not a name", "text of 1 to 128 characters")
-    if not isinstance(payload, Mapping):
-        yield _problem("payload", f"is {type(payload).__name__}, not a mapping", "a mapping")
-    if not isinstance(request.trace_id, str) or not _UUID.fullmatch(request.trace_id):
+    if not isinstance(request.payload, Mapping):
+        kind = type(request.payload).__name__
+        yield _problem("payload", f"is {kind}, not a mapping", "a mapping")
+    if not _is_uuid(request.trace_id):
         yield _problem("trace_id", "is not a UUID", "36 characters, e.g. from uuid4()")
-    if not isinstance(when, datetime) or when.utcoffset() != timedelta(0):
+    if not _is_utc(request.ts_utc):
         yield _problem("ts_utc", "is not a time in UTC", "a time with the offset +00:00")
 
 

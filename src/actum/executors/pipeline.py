@@ -29,7 +29,7 @@ from actum.executors.pool import Child, Pool
 from actum.executors.reasons import Reason
 from actum.executors.records import Journal, Judged
 from actum.executors.registry import Registered, Registry
-from actum.executors.secrets import any_in, secrets_of
+from actum.executors.secrets import any_in, has_none, secrets_of
 from actum.executors.shape import Snapshot, TooDeep
 from actum.executors.values import SessionValues
 from actum.value import replace, value
@@ -280,6 +280,8 @@ def _snapshot(request: ActionRequest) -> tuple[Snapshot | None, Reason | None]:
 
 
 def _leaks(payload: Snapshot, output: Snapshot) -> bool:
+    if has_none(payload.encoded.decode()):
+        return False
     hidden = secrets_of(payload.value)
     return bool(hidden) and any_in(hidden, output.value)
 

@@ -37,6 +37,8 @@ _COMMAND = (os.path.realpath(sys.executable), "-s", "-S", "-P", "-c", _BOOT)
 _DEATH_S = 10
 _MOST_DYING = 8
 _CONTROL_BYTES = 64
+_CLOEXEC = int(socket.MSG_CMSG_CLOEXEC)
+_DONT_WAIT = int(socket.MSG_DONTWAIT)
 _TWO_DESCRIPTORS = socket.CMSG_SPACE(2 * array.array("i").itemsize)
 _PART_BYTES = 1 << 16
 
@@ -331,7 +333,7 @@ class Pool:
         try:
             with self._lock, contextlib.suppress(BlockingIOError, _Gone):
                 if self._server is not None and self._ordered:
-                    self._stock.append(self._arrived(self._server, socket.MSG_DONTWAIT))
+                    self._stock.append(self._arrived(self._server, _DONT_WAIT))
                     self._ordered -= 1
         finally:
             self._arrivals.release()
@@ -364,7 +366,7 @@ class Pool:
         rights = array.array("i")
         try:
             word, ancillary, _flags, _address = server.recvmsg(
-                _CONTROL_BYTES, _TWO_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC | flags
+                _CONTROL_BYTES, _TWO_DESCRIPTORS, _CLOEXEC | flags
             )
         except ConnectionResetError as error:
             raise _Gone from error

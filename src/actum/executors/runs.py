@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from datetime import datetime
-from functools import cache
 from json.encoder import encode_basestring_ascii
 from typing import Any
 
@@ -86,15 +85,24 @@ def _unloadable(reply: Reply) -> Unloadable:
     )
 
 
-@cache
+#: Attributes as the child compares them, by the very declaration: none changes.
+_known: dict[int, tuple[Declaration, bytes]] = {}
+_MOST_KNOWN = 256
+
+
 def _attributes(declared: Declaration) -> bytes:
-    attributes = [
-        declared.executor_id,
-        declared.version,
-        declared.capabilities,
-        declared.limits.values(),
-    ]
-    return json.dumps(attributes).encode()
+    known = _known.get(id(declared))
+    if known is None or known[0] is not declared:
+        if len(_known) >= _MOST_KNOWN:
+            _known.clear()
+        attributes = [
+            declared.executor_id,
+            declared.version,
+            declared.capabilities,
+            declared.limits.values(),
+        ]
+        known = _known[id(declared)] = declared, json.dumps(attributes).encode()
+    return known[1]
 
 
 def call_frame(

@@ -31,6 +31,11 @@ _KNOWN_KINDS = re.compile(
     r"|\bxox[abprs]-[A-Za-z0-9-]{10,}"
     r"|\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+)"
 )
+#: A part of everything that the two above find, wherever it stands and whatever is around it.
+_ANY_HINT = re.compile(
+    r"(?i)passw|passphrase|secret|token|api[_-]?key|private[_-]?key|credential|authorization|cookie"
+    r"|private key|gh[pousr]_|glpat-|sk-|akia|xox|eyj"
+)
 #: Shorter ones are only found as a whole value: as a part of text they would be found everywhere.
 _SHORT = 4
 
@@ -42,6 +47,14 @@ def leaks(payload: Json, output: Json) -> bool:
 
 def secrets_of(payload: Json) -> set[str]:
     return set(_secrets(payload))
+
+
+def has_none(encoded: str) -> bool:
+    """Whether a payload, in canonical JSON, holds no secret for certain: not even a hint of one.
+
+    That form escapes quotes, backslashes and control characters, and no letter of a hint.
+    """
+    return _ANY_HINT.search(encoded) is None
 
 
 def any_in(hidden: set[str], output: Json) -> bool:

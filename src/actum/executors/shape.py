@@ -37,7 +37,7 @@ class Snapshot:
     @classmethod
     def of(cls, value: Json) -> Snapshot:
         """Raises `NotCanonical` if it is not JSON, `TooDeep` if it cannot be encoded."""
-        depth, longest = _measure(value)
+        depth, longest = (0, 0) if type(value) is str else _measure(value)
         if depth > _DEEPEST:
             raise TooDeep
         encoded = canonical(value)
@@ -101,14 +101,23 @@ _CANONICAL = json.JSONDecoder(parse_int=_whole)
 _STRICT = json.JSONDecoder(parse_constant=_no_constant, object_pairs_hook=_unique)
 
 
+def _decoded(decoder: Any, text: str) -> Json:
+    """As `decoder.decode`, which expects white space around; what we are sent has none."""
+    try:
+        value, end = decoder.scan_once(text, 0)
+    except StopIteration:
+        return decoder.decode(text)
+    return value if end == len(text) else decoder.decode(text)
+
+
 def canonical_loads(encoded: bytes) -> Json:
     """Read our own canonical bytes back."""
-    return _CANONICAL.decode(encoded.decode())
+    return _decoded(_CANONICAL, encoded.decode())
 
 
 def strict_loads(text: bytes) -> Json:
     """JSON of unknown origin; a ValueError for whatever two readers may read in two ways."""
     try:
-        return _STRICT.decode(text.decode())
+        return _decoded(_STRICT, text.decode())
     except RecursionError as error:
         raise TooDeep from error

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from actum.executors.secrets import leaks
+from actum.contract.canonical import canonical
+from actum.executors.secrets import has_none, leaks, secrets_of
 
 SECRET = "tr0ub4dor-and-3"
 PEM = "-----BEGIN PRIVATE KEY-----"
@@ -57,3 +58,38 @@ def test_a_secret_is_found(payload: Any, output: Any) -> None:
 )
 def test_what_is_no_secret_passes(payload: Any, output: Any) -> None:
     assert not leaks(payload, output)
+
+
+WORDS = [
+    *("password", "passwd", "passphrase", "secret", "token", "api_key", "api-key", "apikey"),
+    *("private_key", "private-key", "privatekey", "credential", "credentials", "authorization"),
+    *("cookie", "paſſword", "toKen"),
+]
+KINDS = (
+    *(f"gh{letter}_{'a' * 20}" for letter in "pousr"),
+    "-----BEGIN RSA PRIVATE KEY-----",
+    PEM,
+    f"glpat-{'b' * 16}",
+    f"sk-{'c' * 16}",
+    "AKIAABCDEFGHIJKLMNOP",
+    "xoxb-0123456789",
+    "eyJabcdefgh.eyJabcdefgh.x",
+)
+
+
+@pytest.mark.parametrize("around", ["", "x_", "_y", "a.", "-", "\n", '"', "\\", "\t", "é"])
+def test_what_holds_a_secret_is_never_said_to_hold_none(around: str) -> None:
+    for word in WORDS:
+        for key in (around + word, word.upper() + around, word + around + "z"):
+            payload = {"deep": [{key: SECRET}]}
+            if secrets_of(payload):
+                assert not has_none(canonical(payload).decode()), key
+        assert secrets_of({word: SECRET})
+    for kind in KINDS:
+        payload = {"note": f"{around} {kind}", "more": [around + kind]}
+        assert secrets_of(payload)
+        assert not has_none(canonical(payload).decode()), kind
+
+
+def test_a_plain_payload_is_said_to_hold_none() -> None:
+    assert has_none(canonical({"text": "the quick brown fox"}).decode())
