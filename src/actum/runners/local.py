@@ -29,7 +29,7 @@ from actum.runners.lifecycle import Lifecycle, never_started
 from actum.runners.outside import Outside, planned
 from actum.runners.places import Places
 from actum.runners.request import Description, with_secrets
-from actum.runners.warm import Shape, WarmInterpreters, shape_of
+from actum.runners.warm import Likeness, Shape, WarmInterpreters
 from actum.sandbox import probe
 from actum.sandbox.cgroup import Cgroup
 from actum.sandbox.egress.doors import Doors
@@ -77,6 +77,7 @@ class _Known:
     foreseen: tuple[Enforced, ...]
     applied: Mapping[str, Json]  #: the same, as an event tells it
     description: Description
+    likeness: Likeness
     reach: EgressPlan | None
     holder: str  #: for whom a token is kept: one approval of a tool, and one adapter, as they stand
 
@@ -201,7 +202,7 @@ class LocalRunner:
             known=known,
             request=request,
             owner=found.owner,
-            shape=None if self._warm is None else shape_of(plan, request, found.owner),
+            shape=None if self._warm is None else known.likeness.shape(request, found.owner),
             modes=found.modes,
             outside=outside,
             secrets=secrets,
@@ -218,6 +219,7 @@ class LocalRunner:
             foreseen=foreseen,
             applied={"limits": [row.limit for row in foreseen if row.enforced]},
             description=Description(plan),
+            likeness=Likeness(plan),
             reach=planned(plan.policy),
             holder=f"{plan.tool.tool_id} {plan.tool.pin} {plan.adapter.sha256}",
         )
@@ -394,7 +396,7 @@ class LocalRunner:
             request, owner = order.request, order.owner
             self._warm.refill(
                 order.shape,
-                lambda: shape_of(order.plan, request, owner),
+                lambda: order.known.likeness.shape(request, owner),
                 lambda stdin: self._launch_ahead(request, owner, stdin),
             )
 

@@ -82,21 +82,33 @@ Launch = Callable[[int], tuple[Sandbox, Cgroup]]
 Recipe = tuple[Callable[[], Shape | None], Launch]
 
 
-def shape_of(plan: Plan, request: Request, owner: tuple[int, int]) -> Shape | None:
-    """``None`` for plans that are not of waiting interpreters, or that go outside."""
-    if plan.secrets or request["listen"] or request["resolver"]:
-        return None
-    if SNIPPET not in plan.argv and not _imports_ahead(plan):
-        return None
-    # What covers a path inside covers the file that was there: if another takes its place, as an
-    # editor does when it saves, the kernel takes the cover away. The time too, because the number
-    # of a file that is gone is given to the next one.
-    covered = [_found(path) for path in (*request["protect"], *request["deny"])]
-    # It stands in a folder already. One that was made anew in its place has another number as long
-    # as somebody stands in the first.
-    here = _found(request["working_directory"])[:2]
-    equal = [request, owner, covered, here, plan.policy.sha256, plan.proof.executable.sha256]
-    return marshal.dumps(equal, _PLAIN_MARSHAL)
+class Likeness:
+    """What an interpreter that waits must be like to serve one plan. Shared by threads."""
+
+    def __init__(self, plan: Plan) -> None:
+        waits = SNIPPET in plan.argv or _imports_ahead(plan)
+        self._serves = waits and not plan.secrets
+        self._judged = plan.policy.sha256, plan.proof.executable.sha256
+        #: The request that was read last, and its text: one that is the same reads the same, for
+        #: nobody changes a request that was made.
+        self._read: tuple[Request | None, bytes] = None, b""
+
+    def shape(self, request: Request, owner: tuple[int, int]) -> Shape | None:
+        """``None`` for plans that are not of waiting interpreters, or that go outside."""
+        if not self._serves or request["listen"] or request["resolver"]:
+            return None
+        known, text = self._read
+        if known is not request:
+            text = marshal.dumps([request, *self._judged], _PLAIN_MARSHAL)
+            self._read = request, text
+        # What covers a path inside covers the file that was there: if another takes its place, as
+        # an editor does when it saves, the kernel takes the cover away. The time too, because the
+        # number of a file that is gone is given to the next one.
+        covered = [_found(path) for path in (*request["protect"], *request["deny"])]
+        # It stands in a folder already. One that was made anew in its place has another number as
+        # long as somebody stands in the first.
+        here = _found(request["working_directory"])[:2]
+        return text + marshal.dumps((owner, covered, here), _PLAIN_MARSHAL)
 
 
 def _found(path: str) -> tuple[int, ...]:

@@ -19,7 +19,6 @@ import os
 import stat
 import sys
 import traceback
-from types import CodeType
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ def main() -> None:
         _rehearse()
     space: dict[str, Any] = {"__name__": "__main__", "__builtins__": __builtins__}
     nothing = os.open(os.devnull, os.O_RDONLY)
-    order = json.loads(_read_all())
+    order = json.loads(_read_all().decode())
     os.dup2(nothing, 0)
     os.close(nothing)
     _leave(*_carry_out(order, space))
@@ -96,18 +95,20 @@ def _run(source: str, space: dict[str, Any]) -> Any:
     """Execute, and give the value of the last expression or of a `return` outside functions."""
     tree = ast.parse(source, _NAME)
     body = tree.body
-    if any(_returns(statement) for statement in body):
+    # Most snippets do not even hold the word, so most are not looked through.
+    if "return" in source and any(_returns(statement) for statement in body):
         wrapper = ast.parse(f"def {_ENTRY}(): pass").body[0]
         assert isinstance(wrapper, ast.FunctionDef)  # noqa: S101
         if isinstance(body[-1], ast.Expr):
             body[-1] = ast.copy_location(ast.Return(body[-1].value), body[-1])
-        wrapper.body = body
-        exec(_compiled([wrapper]), space)  # noqa: S102 -- this is what the sandbox is for
+        wrapper.body, tree.body = body, [wrapper]
+        exec(compile(tree, _NAME, "exec"), space)  # noqa: S102 -- this is what the sandbox is for
         return space[_ENTRY]()
     if body and isinstance(body[-1], ast.Expr):
-        target = ast.Name(_VALUE, ast.Store())
-        body[-1] = ast.copy_location(ast.Assign([target], body[-1].value), body[-1])
-    exec(_compiled(body), space)  # noqa: S102
+        last = body[-1]
+        target = ast.copy_location(ast.Name(_VALUE, ast.Store()), last)
+        body[-1] = ast.copy_location(ast.Assign([target], last.value), last)
+    exec(compile(tree, _NAME, "exec"), space)  # noqa: S102
     return space.pop(_VALUE, None)
 
 
@@ -118,11 +119,6 @@ def _returns(node: ast.AST) -> bool:
     if isinstance(node, inner):
         return False
     return any(_returns(child) for child in ast.iter_child_nodes(node))
-
-
-def _compiled(body: list[ast.stmt]) -> CodeType:
-    module = ast.fix_missing_locations(ast.Module(body, []))
-    return compile(module, _NAME, "exec")
 
 
 def _answer(value: Any) -> dict[str, Any]:
