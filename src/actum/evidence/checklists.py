@@ -244,11 +244,10 @@ def _evidence(facts: ExecutionFacts, capture: Capture, _stored: Collection[str])
 
 
 def _cleanup(facts: ExecutionFacts, _capture: Capture, _stored: Collection[str]) -> _Judged:
-    left = facts.left()
-    if left is None:
+    if facts.leftovers is None:
         return False, "the runner did not say what was left"
-    if left:
-        return False, f"left behind: {', '.join(left)}"
+    if facts.leftovers:
+        return False, f"left behind: {', '.join(facts.leftovers)}"
     return True, "nothing left behind"
 
 

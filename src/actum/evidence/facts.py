@@ -111,11 +111,8 @@ class ExecutionFacts(Intent):
     #: What of the attempt was still there when its runner was done: ``()`` is "looked, nothing",
     #: ``None`` is "nobody looked".
     leftovers: tuple[str, ...] | None = None
-    #: How to find that out, if it is not yet known: asked by the last line that is judged.
+    #: How to find that out, if it is not yet known: asked last.
     clearing: Callable[[], tuple[str, ...]] | None = field(default=None, compare=False, repr=False)
-
-    def left(self) -> tuple[str, ...] | None:
-        return self.leftovers if self.clearing is None else self.clearing()
 
     @property
     def ran(self) -> bool:

@@ -41,7 +41,7 @@ from actum.store.blobs import BlobStore, insert_small
 from actum.store.database import Database
 from actum.store.filing import MANY
 from actum.store.keys import Signer
-from actum.value import fields
+from actum.value import fields, replace
 
 
 class Ledger:
@@ -107,15 +107,25 @@ class Ledger:
         begun = _begun(facts)
         events = encoded([kept.document() for kept in facts.events])
         answer = None if result is None else encoded(result)
-        # After the others: its last line waits until the tool's remains are cleared away.
-        record = joined(begun.record, encoded(ended(facts, stored, self._redact, begun.pre)))
-        statement = encode_statement(
-            facts,
-            sha256_bytes(record),
-            None if answer is None else sha256_bytes(answer),
-            events=events,
-            predicate=begun.predicate,
-        )
+
+        def described(facts: ExecutionFacts) -> tuple[bytes, bytes]:
+            record = joined(begun.record, encoded(ended(facts, stored, self._redact, begun.pre)))
+            return record, encode_statement(
+                facts,
+                sha256_bytes(record),
+                None if answer is None else sha256_bytes(answer),
+                events=events,
+                predicate=begun.predicate,
+            )
+
+        if facts.clearing is None:
+            record, statement = described(facts)
+        else:
+            # The kernel may take longer to clear a tool away than we take to describe it. So it is
+            # described as cleared away, which it nearly always is, and looked at before we sign.
+            record, statement = described(replace(facts, leftovers=()))
+            if left := facts.clearing():
+                record, statement = described(replace(facts, leftovers=left))
         room = sum(map(len, small.values())) + 3 * len(statement) + len(record) + len(events)
         if facts.opened is not None and self.log.takes(room + len(answer or b"")):
             with self.log.entry() as entry:

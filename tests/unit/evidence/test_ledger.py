@@ -17,6 +17,7 @@ import pytest
 
 from actum.contract.outcome import Outcome
 from actum.errors import EvidenceUnavailable, Refused
+from actum.evidence import ledger
 from actum.evidence.facts import Stage
 from common.journals import lying, no_room, read_only
 
@@ -110,6 +111,33 @@ def test_the_recorded_result_comes_back_as_it_was_given(house: House) -> None:
     assert known.outcome is Outcome.SUCCEEDED
     assert known.receipt_id == facts.receipt_id
     assert house.executions.of_session("ses-1") == (known,)
+
+
+@pytest.mark.parametrize(
+    ("left", "verdict"), [((), "pass"), (("cgroup actum/x: Device or resource busy",), "fail")]
+)
+def test_what_is_left_is_looked_at_before_anything_is_signed(
+    house: House, monkeypatch: pytest.MonkeyPatch, left: tuple[str, ...], verdict: str
+) -> None:
+    steps: list[str] = []
+    sign = ledger.sign_receipt
+    monkeypatch.setattr(ledger, "sign_receipt", lambda *a: (steps.append("signed"), sign(*a))[1])
+    intent = make_intent()
+    opened = house.ledger.write_ahead(intent)
+    house.ledger.seal(
+        make_facts(
+            intent,
+            opened=opened,
+            leftovers=None,
+            clearing=lambda: (steps.append("looked"), left)[1],
+        ),
+        RESULT,
+    )
+    assert steps == ["looked", "signed"]
+    (record,) = house.records.of_execution(intent.execution_id)
+    *_, last = record["checklists"]["post_execution"]
+    detail = f"left behind: {left[0]}" if left else "nothing left behind"
+    assert last == {"item": "Cleanup performed", "verdict": verdict, "detail": detail}
 
 
 def test_one_id_never_starts_twice(house: House) -> None:
