@@ -68,11 +68,12 @@ class Ledger:
         self._blobs.prepare()
         begun = draft(intent)
         opening = recovery.opening(begun)
-        if also is not None:
+        if also is not None or not self.log.takes(len(opening.document)):
             with self.log.page() as page:
                 require_startable(page.cursor, intent)
                 page.append(allowed(begun.audit))
-                also(page.cursor)
+                if also is not None:
+                    also(page.cursor)
                 return _opened(page, begun, opening)
         if self.log.laid() >= MANY:
             self._database.file()

@@ -36,6 +36,8 @@ from actum.store.journal import LARGEST_FRAME, JournalChanged, Mac, Turn
 from actum.store.keys import Keyring, Signer, private_keys, switch_to_next
 from actum.store.merkle import HASH_BYTES, Edge, ReadNode, leaf_hash, read_edge
 
+_BESIDE = 16_384  #: more bytes than a frame's audit records and checkpoint have
+
 
 class Page:
     """One transaction's records. They and their checkpoint are committed together."""
@@ -100,6 +102,9 @@ class Entry:
                 ticket = log.lay_down(
                     self._first, self._edge, self._parts, self._outcomes, self._signed
                 )
+        except BaseException:
+            log.undone()  # its bytes may be there and not be counted: they are read the next time
+            raise
         finally:
             log.end_entry()
         if kind is None:
@@ -161,6 +166,22 @@ class Log:
             yield page
             # Forgotten again by `undone` if the commit fails.
             self._end, self.signer = page.sign()
+
+    @contextmanager
+    def last_page(self) -> Iterator[Page]:
+        """A page that another key comes after.
+
+        No frame may be left that only the key before it could read, not by a power cut either: so
+        the journal is empty, on the disk, before there is anything of that key's heir.
+        """
+        self._database.begin_turn()
+        try:
+            self._database.file()
+            self._journal.settle()
+            with self.page() as page:
+                yield page
+        finally:
+            self._database.end_turn()
 
     def entry(self, *, signed: bool = True) -> Entry:
         """A frame of the journal that adds at least one record.
@@ -227,7 +248,8 @@ class Log:
 
     def takes(self, payload_bytes: int) -> bool:
         """Whether so much is for a frame, and not for a transaction."""
-        return payload_bytes <= LARGEST_FRAME
+        # Where the disk is almost full a journal stays small.
+        return payload_bytes <= LARGEST_FRAME and self._journal.holds(payload_bytes + _BESIDE)
 
     def sync(self, ticket: int) -> None:
         self._journal.sync(ticket)

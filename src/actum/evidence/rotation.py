@@ -96,7 +96,7 @@ def rotate(
     """Carry out a rotation for the project at `root`; may be repeated after a crash."""
     lock = read_lock(root, trusted)  # one that is not believed is not signed anew
     heir = prepare_next(home)
-    with ledger.log.page() as page:
+    with ledger.log.last_page() as page:
         retiring = page.signer
         seq = page.append(rotation_record(retiring, heir, at))
         page.hand_over(heir)

@@ -228,21 +228,26 @@ class Database:
             if not _without_room(error.__cause__):
                 raise
             # To read, nothing has to be written: a transaction that is given up needs no room.
-            connection.execute("PRAGMA cache_spill = OFF")
             self.begin_turn()
             try:
-                connection.execute("BEGIN IMMEDIATE")
-                assert self._filer is not None  # noqa: S101 -- or there would be nothing to file
-                self._filer.file(connection.cursor())
-                yield connection
+                yield from self._given_up(connection)
             finally:
-                connection.execute("ROLLBACK")
-                connection.execute("PRAGMA cache_spill = ON")
-                if self._filer is not None:
-                    self._filer.undone()
                 self.end_turn()
         else:
             yield connection
+
+    def _given_up(self, connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
+        assert self._filer is not None  # noqa: S101 -- or there would be nothing to file
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            connection.execute("PRAGMA cache_spill = OFF")
+            self._filer.file(connection.cursor())
+            yield connection
+        finally:
+            self._filer.undone()
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            connection.execute("PRAGMA cache_spill = ON")
 
     def _prepare(self) -> None:
         with self._mapped():

@@ -237,7 +237,7 @@ class Journal:
 
     def _make(self) -> None:
         """Fill a new file. The header is written last: whoever finds it finds the rest durable."""
-        os.pwrite(self._descriptor, bytes(FIRST_ROOM), 0)
+        _write_all(self._descriptor, bytes(FIRST_ROOM), 0)
         os.fsync(self._descriptor)
         directory = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -349,6 +349,10 @@ class Journal:
 
     # Writing, with the lock held
 
+    def holds(self, payload_bytes: int) -> bool:
+        """Whether an empty one, as long as this is now, has a place for it. Needs no lock."""
+        return START + FRAME_HEAD_BYTES + payload_bytes <= self._size
+
     def fits(self, payload_bytes: int) -> bool:
         """Whether a frame of that size has a place now; makes more room if it may."""
         wanted = self._end + FRAME_HEAD_BYTES + payload_bytes
@@ -424,16 +428,24 @@ class Journal:
         with self._syncing:
             if ticket <= self._durable[0]:
                 return
-            self._require_sound()
-            covered = self._appended
-            try:
-                os.fdatasync(self._descriptor)
-            except OSError as error:
-                # The kernel says it once and forgets which pages it lost: nothing written since the
-                # last good sync can be believed, and a second try would only look like a success.
-                self._failed = _unusable(self.path, error)
-                raise self._failed from error
-            self._durable = covered
+            self._sync()
+
+    def settle(self) -> None:
+        """Return when all that was written is on the disk, whoever wrote it."""
+        with self._syncing:
+            self._sync()
+
+    def _sync(self) -> None:
+        self._require_sound()
+        covered = self._appended
+        try:
+            os.fdatasync(self._descriptor)
+        except OSError as error:
+            # The kernel says it once and forgets which pages it lost: nothing written since the
+            # last good sync can be believed, and a second try would only look like a success.
+            self._failed = _unusable(self.path, error)
+            raise self._failed from error
+        self._durable = covered
 
     def _require_sound(self) -> None:
         if self._failed is not None:
