@@ -76,6 +76,7 @@ class Account:
         self.began = time.monotonic()
         self.trace = Trace()
         self.stage = Stage.GATE
+        self.is_new = False  #: its id was drawn for it, so that nothing can be on record of it
         self.opened: Opened | None = None
         self.runner: Runner | None = None  #: that was asked to carry it out
         self.granted: tuple[Granted, ...] = ()
@@ -129,8 +130,11 @@ class Account:
     def open(self) -> None:
         """Put on record that it is about to start; raises if it must not."""
         ledger = self.rooms.ledger
-        record = ledger.write_ahead if self.opened is None else ledger.another_attempt
-        self.opened = record(self.intent, self._using_approvals())
+        used = self._using_approvals()
+        if self.opened is None:
+            self.opened = ledger.write_ahead(self.intent, used, is_new=self.is_new)
+        else:
+            self.opened = ledger.another_attempt(self.intent, used)
         self._tell_approvals("used")
         self._used = self.granted  # now, and not a second time
         self.stage = Stage.RUNNER

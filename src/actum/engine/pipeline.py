@@ -59,6 +59,7 @@ def execute(
     """
     turn = turn or Queueing(rooms.places, cancel, rooms.wait_s)
     account = Account(contract, rooms, trace_id, parent_receipt)
+    account.is_new = is_new
 
     def compiled(made: Contract) -> Result:
         """An adapter that has to be compiled first is, by an execution of its own."""

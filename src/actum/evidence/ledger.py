@@ -59,11 +59,16 @@ class Ledger:
         return self._blobs.read(blake3)
 
     def write_ahead(
-        self, intent: Intent, also: Callable[[sqlite3.Cursor], None] | None = None
+        self,
+        intent: Intent,
+        also: Callable[[sqlite3.Cursor], None] | None = None,
+        *,
+        is_new: bool = False,
     ) -> Opened:
         """Record that `intent` is allowed and about to start; raises if it must not start.
 
         `also` joins the transaction: what it writes or refuses holds together with the start.
+        `is_new`: its id was drawn at random for it, so nothing needs to be looked for.
         """
         self._blobs.prepare()
         begun = draft(intent)
@@ -79,7 +84,8 @@ class Ledger:
             self._database.file()
         with self.log.entry(signed=False) as entry:
             execution_id = intent.contract.execution_id
-            require_unstarted(entry.outcome_of(execution_id), intent)
+            if not is_new:
+                require_unstarted(entry.outcome_of(execution_id), intent)
             entry.append(allowed(begun.audit))
             seq = entry.append(pending(begun.audit, opening.sha256))
             entry.start(execution_id, started_part(intent, opening, seq))

@@ -132,8 +132,9 @@ def missing_events(events: tuple[Recorded, ...], attempts: int) -> tuple[str, ..
 @lru_cache(maxsize=32)
 def rfc3339(moment: datetime) -> str:
     """UTC with milliseconds and a Z, the one way times are written in records."""
-    text = moment.astimezone(UTC).isoformat(timespec="milliseconds")
-    return text.removesuffix("+00:00") + "Z"
+    if moment.tzinfo is not UTC:
+        moment = moment.astimezone(UTC)
+    return f"{moment.isoformat(timespec='milliseconds')[:-6]}Z"  # without its +00:00
 
 
 #: A second, and its text: the events of one execution share it.

@@ -398,3 +398,17 @@ def test_an_event_that_cannot_be_filed_is_not_laid_in_the_way_of_the_others(
     assert house.receipts.find(earlier.receipt_id).execution_id == earlier.execution_id
     house.ledger.seal(make_facts(intent, opened=opened), RESULT)
     assert bad(house.verifier.verify_all()) == []
+
+
+def test_an_id_that_was_drawn_for_it_is_not_looked_for(house: House) -> None:
+    statements: list[str] = []
+    house.execute()
+    house.database._connection.set_trace_callback(statements.append)
+    house.ledger.write_ahead(make_intent(), is_new=True)
+    assert statements == []
+    contract = make_contract()
+    house.ledger.write_ahead(make_intent(contract))
+    assert len(statements) == 1
+    house.database._connection.set_trace_callback(None)
+    with pytest.raises(Refused, match="has been started already"):
+        house.ledger.write_ahead(make_intent(contract))
