@@ -103,6 +103,41 @@ import os; os._exit(0)
     assert "thread" in {denial.kind for denial in result.denials}
 
 
+MAKERS = """
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+static atomic_int made, failed;
+static void *nothing(void *x) { return x; }
+static void *maker(void *x)
+{
+    for (int each = 0; each < 150; each++) {
+        pthread_t thread;
+        if (pthread_create(&thread, 0, nothing, 0)) failed++;
+        else { made++; pthread_join(thread, 0); }
+    }
+    return x;
+}
+int main(void)
+{
+    pthread_t makers[12];
+    for (int each = 0; each < 12; each++)
+        if (pthread_create(&makers[each], 0, maker, 0)) return 1;
+    for (int each = 0; each < 12; each++) pthread_join(makers[each], 0);
+    printf("%d %d\\n", made, failed);
+}
+"""
+
+
+@pytest.mark.req("000-21")
+def test_many_may_make_threads_at_once_where_no_child_leaves_room(jail: Jail) -> None:
+    """One who was told yes has its room until the thread is there, whoever asks meanwhile."""
+    jail.outside(f"gcc -O1 -pthread -xc -o many - <<'END'\n{MAKERS}\nEND")
+    for _ in range(3):
+        result = jail.sh("exec ./many", limits={"sandbox.processes.max_children": 0})
+        assert jail.said(result) == "1800 0"
+
+
 TRADE = """
 import os, threading, time
 stop = threading.Event()

@@ -154,7 +154,10 @@ int tasks_may_thread(pid_t asker)
         return 0;
     tasks.promised[tasks.promised_count].asker = asker;
     tasks.promised[tasks.promised_count++].given_ns = now;
-    set_threads(alive + 1);
+    /* Never lowered here: that is done by the clock, and a limit that goes up and down with every
+     * thread would be written for each. */
+    if (alive + 1 > tasks.threads)
+        set_threads(alive + 1);
     return 1;
 }
 
