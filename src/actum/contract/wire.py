@@ -27,6 +27,7 @@ from actum.contract.model import (
     NetworkRequest,
     SandboxRequest,
 )
+from actum.contract.moments import moment_text
 from actum.errors import Refused
 from actum.value import value
 
@@ -75,7 +76,7 @@ def digests(contract: Contract, request: Hashable | None) -> tuple[str, str, str
     if metadata.evidence_ref is None:
         told = b'{"purpose":%b,"requested_at":"%b","requested_by":%b}' % (
             _text(metadata.purpose),
-            metadata.requested_at.isoformat().encode(),
+            moment_text(metadata.requested_at).encode(),
             _text(metadata.requested_by),
         )
     else:
@@ -306,7 +307,7 @@ def _outputs(outputs: ExpectedOutputs) -> dict[str, Json]:
 def _metadata(metadata: Metadata) -> dict[str, Json]:
     document = {
         "requested_by": metadata.requested_by,
-        "requested_at": metadata.requested_at.isoformat(),
+        "requested_at": moment_text(metadata.requested_at),
         "purpose": metadata.purpose,
     }
     if metadata.evidence_ref is not None:

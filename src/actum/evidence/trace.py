@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from enum import StrEnum
-from functools import lru_cache
 
 from actum.contract.model import Json
+from actum.contract.moments import utc_text
 from actum.contract.outcome import TraceOutcome
 from actum.errors import EvidenceUnavailable
 from actum.value import field, value
@@ -129,12 +129,9 @@ def missing_events(events: tuple[Recorded, ...], attempts: int) -> tuple[str, ..
     return tuple(missing)
 
 
-@lru_cache(maxsize=32)
 def rfc3339(moment: datetime) -> str:
     """UTC with milliseconds and a Z, the one way times are written in records."""
-    if moment.tzinfo is not UTC:
-        moment = moment.astimezone(UTC)
-    return f"{moment.isoformat(timespec='milliseconds')[:-6]}Z"  # without its +00:00
+    return utc_text(moment)
 
 
 #: A second, and its text: the events of one execution share it.
