@@ -1,7 +1,8 @@
 """Hanging up, which lets the init of an ended sandbox leave, alone: by a thread of its own.
 
 Whoever wakes a process may have to give way to it on its own processor, and this one takes its
-namespaces apart. That is nothing to wait for with an answer in hand.
+namespaces apart. That is nothing to wait for with an answer in hand. Nor is taking in what was made
+for the next execution, which comes at about that time.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -23,7 +25,8 @@ _MOST = 8
 class Hangups:
     """All of a runner's. Shared by threads."""
 
-    def __init__(self) -> None:
+    def __init__(self, take_in: Callable[[], None]) -> None:
+        self._take_in = take_in
         self._due: queue.SimpleQueue[Sandbox | None] = queue.SimpleQueue()
         self._guard = threading.Lock()
         self._worker: threading.Thread | None = None
@@ -45,6 +48,7 @@ class Hangups:
         while (sandbox := self._due.get()) is not None:
             time.sleep(_PAUSE_S)
             sandbox.close()
+            self._take_in()
 
     def close(self) -> None:
         with self._guard:

@@ -122,7 +122,7 @@ class LocalRunner:
         self._ca_file = ca_file
         self._spawner = spawner or Spawner(pool_size=_POOL_SIZE if pool else 0)
         self._warm = WarmInterpreters() if pool else None
-        self._hangups = Hangups() if pool else None
+        self._hangups = Hangups(self._spawner.take_in) if pool else None
         self._hang_up = Sandbox.close if self._hangups is None else self._hangups.hang_up
         self._host: probe.Host | None = None
         self._known: dict[str, _Known] = {}  #: by the digest of the call
@@ -316,7 +316,6 @@ class LocalRunner:
                     release()
                     try:
                         lifecycle.reached(EventType.TOOL_RUN_START, {"attempt": plan.trace.attempt})
-                        self._spawner.take_in()  # while the tool starts there is time
                         attended = attend(
                             sandbox,
                             cgroup,
