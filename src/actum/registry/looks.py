@@ -236,14 +236,14 @@ class _Inside:
         )
         if stamp == self.stamp:
             return True
-        # The folder was looked at first: what changes from here on changes its times.
+        # The folder was looked at first, then the clock: what changes from here on changes times.
+        settled = max(folder.st_mtime_ns, folder.st_ctime_ns) < time.time_ns() - _COARSEST_NS
         for path, mode in self.plain:
             if os.lstat(path).st_mode != mode:
                 return False
         for path in self.absent:
             if os.access(path, os.F_OK, follow_symlinks=False):
                 return False
-        settled = max(folder.st_mtime_ns, folder.st_ctime_ns) < time.time_ns() - _COARSEST_NS
         self.stamp = stamp if settled and os.major(folder.st_dev) else None
         return True
 

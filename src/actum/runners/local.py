@@ -336,6 +336,10 @@ class LocalRunner:
                     if attended.usage is not None:  # its init lives
                         sandbox.remove_groups()
                     duration_ms = lifecycle.elapsed_ms()
+                    if plan.output_files:
+                        # On a disk the kernel may still write what a tool has asked for and not
+                        # waited for (AIO): that ends with its memory.
+                        clearing.found()
                     collected, not_collected = collect_outputs(plan, sandbox)
                     if plan.secrets and duplex is None:
                         collected, not_collected = without_token(

@@ -247,3 +247,25 @@ def test_a_folder_that_changed_lately_says_nothing_of_its_names(
         asked.clear()
         assert looks.hold()
         assert {f"{tmp_path}/{name}" for name in ("one", "two", "absent")} <= set(asked)
+
+
+def test_whoever_was_held_up_while_looking_does_not_take_a_new_folder_for_an_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name that was looked at may have changed since, in the tick of the folder's own times."""
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    looks = Looks()
+    for name in ("one", "two"):
+        looks.real(f"{tmp_path}/{name}")
+    inside = {f"{tmp_path}/{name}" for name in ("one", "two")}
+    asked = _asked(monkeypatch)
+    stopped = type(time)("time")
+    stopped.__dict__.update(
+        time.__dict__, time_ns=lambda: time.time_ns() + 10**10 * (inside <= set(asked))
+    )
+    monkeypatch.setattr(module, "time", stopped)
+    assert looks.hold()
+    asked.clear()
+    assert looks.hold()
+    assert inside <= set(asked)
