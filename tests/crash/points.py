@@ -80,7 +80,7 @@ POINTS = (
     Point("end of the tool", "actum.runners.attend:_conclude", OPEN, OPEN),
     Point("usage", "actum.sandbox.cgroup_v1:Group.usage", OPEN, OPEN),
     Point("collection", f"{_RUNNER}:collect_outputs", OPEN, OPEN),
-    Point("clean-up", "actum.runners.clearing:remove", OPEN, OPEN),
+    Point("clean-up", "actum.runners.clearing:Clearing.found", OPEN, OPEN),
     Point("interpretation", "actum.engine.account:Account.seal", OPEN, CLOSED),
     Point("session", "actum.store.session_memory:ProcessSessions.put", OPEN, OPEN),
     Point("seal", "actum.evidence.ledger:Ledger.seal", OPEN, CLOSED),

@@ -19,17 +19,21 @@ class Clearing:
     def __init__(self, sandbox: Sandbox, cgroup: Cgroup) -> None:
         self._sandbox = sandbox
         self._cgroup = cgroup
-        self.leaving = False  #: whether its end is still to be waited for
+        self._asked = False
         self._found: tuple[str, ...] | None = None
         self._lock = threading.Lock()
+
+    def begin(self) -> None:
+        """Nobody looks at the groups any more: its init may clear away."""
+        self._asked = True
+        self._sandbox.remove_groups()
 
     def found(self) -> tuple[str, ...]:
         """What is left behind, once everything is gone that goes."""
         with self._lock:
             if self._found is None:
-                if self.leaving:
-                    self._sandbox.await_gone()
-                self._found = remove(self._cgroup)
+                gone = self._asked and self._sandbox.await_gone()
+                self._found = forget(self._cgroup) if gone else remove(self._cgroup)
             return self._found
 
     def end(self, hang_up: Callable[[Sandbox], None]) -> None:
@@ -37,6 +41,12 @@ class Clearing:
         being put on record."""
         self.found()
         hang_up(self._sandbox)
+
+
+def forget(cgroup: Cgroup) -> tuple[()]:
+    """One that its init has removed."""
+    cgroup.close()
+    return ()
 
 
 def remove(cgroup: Cgroup) -> tuple[str, ...]:

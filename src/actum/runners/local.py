@@ -331,10 +331,9 @@ class LocalRunner:
                         passable.reopen(order.modes)
                         if duplex is not None:
                             duplex.measure_by(None)
-                    clearing.leaving = attended.leaving
                     usage = cgroup.usage(attended.usage)
                     if attended.usage is not None:  # its init lives
-                        sandbox.remove_groups()
+                        clearing.begin()
                     duration_ms = lifecycle.elapsed_ms()
                     if plan.output_files:
                         # On a disk the kernel may still write what a tool has asked for and not

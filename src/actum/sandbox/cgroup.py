@@ -80,7 +80,13 @@ class Cgroup(Protocol):
         """By the texts that the init has read, or by a look of our own."""
         ...
 
-    def remove(self) -> None: ...
+    def close(self) -> None:
+        """Let go of what is open of it."""
+        ...
+
+    def remove(self) -> None:
+        """With whatever is open of it."""
+        ...
 
 
 class Cgroups(Protocol):

@@ -193,10 +193,13 @@ class Group:
     def _usage_files(self) -> list[str]:
         return [f"{self._folders[place]}/{file}" for place, file in _kept(self._folders)]
 
-    def remove(self) -> None:
+    def close(self) -> None:
         self._gauges.close()
         if self.oom_event >= 0:
             os.close(self.oom_event)
             self.oom_event = -1
+
+    def remove(self) -> None:
+        self.close()
         for folder in dict.fromkeys(self._folders.values()):
             remove_folder(folder)

@@ -253,12 +253,15 @@ class Group:
             tasks_peak=None if tasks is None else int(tasks),
         )
 
-    def remove(self) -> None:
-        """With whatever may still live in it: the group is never used again."""
+    def close(self) -> None:
         self._gauges.close()
         if self.oom_event >= 0:
             os.close(self.oom_event)
             self.oom_event = -1
+
+    def remove(self) -> None:
+        """With whatever may still live in it: the group is never used again."""
+        self.close()
         try:
             os.rmdir(self._folder)
         except FileNotFoundError:

@@ -107,8 +107,8 @@ class Sandbox:
             return  # already gone
 
     def remove_groups(self) -> None:
-        """Have its init remove the control groups, in which nobody is left, while we do other
-        things."""
+        """Have its init remove the control groups, once nobody is left in them, while we do other
+        things; `await_gone` tells."""
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self.control.send(wire.REMOVE)
 
@@ -120,22 +120,24 @@ class Sandbox:
             return  # already gone
 
     def await_gone(self) -> bool:
-        """Until nothing is left of what ended but the init, which leaves when it is let go."""
+        """Until nothing is left of what ended but the init, which leaves when it is let go. Whether
+        the control groups are gone, too."""
         poll = select.poll()
         poll.register(self.control, select.POLLIN)
         while poll.poll(_DEATH_MS):
             received = self.receive()
             if received is None:
-                return self.await_end()  # killed meanwhile: its end is the end of everything
+                self.await_end()  # killed meanwhile: its end is the end of everything
+                return False
             if received[0]["kind"] == "gone":
-                return True
+                return received[0]["removed"]
         return False
 
-    def await_end(self) -> bool:
+    def await_end(self) -> None:
         """Until a killed init is gone, and with it everything inside."""
         poll = select.poll()
         poll.register(self.pidfd, select.POLLIN)
-        return bool(poll.poll(_DEATH_MS))
+        poll.poll(_DEATH_MS)
 
     def is_alive(self) -> bool:
         poll = select.poll()

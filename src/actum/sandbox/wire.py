@@ -100,8 +100,9 @@ if TYPE_CHECKING:
 
     class Report(TypedDict, total=False):
         """ready: confined and limited, the tool waits for its start. ended: nothing of the tree
-        runs any more; gone: if it was leaving when that was said, it has left. failed: nothing was
-        started. listening: sockets of the sandbox's network namespace, for the host to accept on.
+        runs any more; gone, when the host has asked for it: if it was leaving, it has left, and the
+        control groups are removed. failed: nothing was started. listening: sockets of the sandbox's
+        network namespace, for the host to accept on.
         """
 
         kind: str
@@ -116,6 +117,7 @@ if TYPE_CHECKING:
         full: list[str]  #: which of the two was seen without room
         usage: list[str]  #: texts of the files that the recipe names
         leaving: bool  #: the kernel still clears away what has ended
+        removed: bool  #: every control group, by the init
         reason: str
         message: str
 

@@ -47,13 +47,15 @@ void put_usage(struct text *text)
     put(text, "]");
 }
 
-/* Nobody is left in them, so they go; here, while the host has other things to do. What does not go it
- * finds, and removes or reports: so no error is of interest. */
-void remove_group(void)
+/* Nobody is left in them, so they go; here, while the host has other things to do. Whether all of them
+ * went; what did not, the host finds, and removes or reports: so no error is of interest. */
+int remove_group(void)
 {
     char path[NAME_ROOM];
+    int removed = 0;
     if (snprintf(path, sizeof path, "../%s", member.group) >= (int)sizeof path)
-        return;
+        return 0;
     for (int at = member.folder_count; at-- > 0;)
-        unlinkat(member.folders[at], path, AT_REMOVEDIR);
+        removed += unlinkat(member.folders[at], path, AT_REMOVEDIR) == 0;
+    return removed == member.folder_count;
 }

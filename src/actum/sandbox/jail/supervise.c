@@ -369,18 +369,23 @@ static void report_end(void)
     report(&text, NULL, 0);
 }
 
-/* The host's next word, if there is one or it is waited for: whether it has any more to say. */
-static int hear_last_words(int flags)
+/* Until the host hangs up. Nobody is left when it is asked to clear the last things away. */
+static void hear_last_words(void)
 {
+    static struct text gone;
     char word;
-    ssize_t size = recv(member.control, &word, 1, flags);
-    if (size == 1 && word == REMOVE)
-        remove_group();
-    return size > 0; /* any other word comes too late */
+    while (recv(member.control, &word, 1, 0) > 0) {
+        if (word != REMOVE)
+            continue; /* any other word comes too late */
+        gone.length = 0;
+        put(&gone, "{\"kind\": \"gone\", \"removed\": ");
+        put(&gone, remove_group() ? "true}" : "false}");
+        report(&gone, NULL, 0);
+    }
 }
 
 /* The tool runs no more. If it is gone, so is everything before anything is collected; if it is
- * leaving, so is everything that it started, and the host is told again when they are gone. */
+ * leaving, so is everything that it started, and the host is answered when they are gone. */
 static _Noreturn void end(void)
 {
     if (leaving)
@@ -388,16 +393,9 @@ static _Noreturn void end(void)
     /* Either fails once nobody is left. */
     while (kill(-1, SIGKILL) == 0 && waitpid(-1, NULL, 0) > 0)
         ;
-    if (leaving) {
-        static struct text gone;
-        hear_last_words(MSG_DONTWAIT);
-        put(&gone, "{\"kind\": \"gone\"}");
-        report(&gone, NULL, 0);
-    } else {
+    if (!leaving)
         report_end();
-    }
-    while (hear_last_words(0))
-        ; /* until the host has read it and hangs up */
+    hear_last_words();
     _exit(0);
 }
 
