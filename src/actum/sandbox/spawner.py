@@ -144,7 +144,7 @@ def main(descriptor: int, opener: int) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps; an init is never waited for
     os.umask(0o022)  # what is made for a tool must be open to it
     view, template = _prepare()
-    _start_opener(opener, view, template)
+    _start_opener(opener, server, view, template)
     server.send(b"ready")
     received = receive_document(server)
     if received is None:
@@ -154,12 +154,14 @@ def main(descriptor: int, opener: int) -> None:
     _Spawner(server, view, template, Groups(recipe, parents)).serve()
 
 
-def _start_opener(descriptor: int, view: int, template: Template) -> None:
+def _start_opener(descriptor: int, spawners: socket.socket, view: int, template: Template) -> None:
     server = socket.socket(fileno=descriptor)
     if os.fork() == 0:
         kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
         if template.is_orphan():
             os._exit(1)
+        # Held here as well, the spawner's end would be heard of only with ours.
+        spawners.close()
         kernel.setns(view, kernel.CLONE_NEWNS)
         trees.serve(server, (template.uid, template.gid))
     server.close()
