@@ -136,9 +136,6 @@ class Journal:
             journal = cls(path, descriptor)
             journal.acquire(wait_s)
             journal.release()
-        except OSError as error:
-            os.close(descriptor)
-            raise _unusable(path, error) from error
         except BaseException:
             os.close(descriptor)
             raise
@@ -148,6 +145,9 @@ class Journal:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+            self._failed = EvidenceUnavailable(
+                f"The journal {self.path} is closed.", remedy="Open the project again."
+            )
 
     # Whose turn it is
 
@@ -168,12 +168,17 @@ class Journal:
                 fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 self._wait(wait_s)
+            except OSError as error:
+                raise _unusable(self.path, error) from error
             try:
                 # Whose file it is, and which state of the database it is of.
                 self._size = self._require_ours()
                 header = os.pread(self._descriptor, START, 0)
                 if header != self._header:
                     self._read_header(header)
+            except OSError as error:
+                fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+                raise _unusable(self.path, error) from error
             except BaseException:
                 fcntl.flock(self._descriptor, fcntl.LOCK_UN)
                 raise
@@ -263,7 +268,7 @@ class Journal:
         self._require_ours()
         if self.frames:
             return True
-        return os.pread(self._descriptor, len(_MARK), START).strip(b"\0") != b""
+        return self._pread(len(_MARK), START).strip(b"\0") != b""
 
     def rewind(self) -> None:
         """Read from the beginning again, and what lies behind the end too."""
@@ -276,15 +281,15 @@ class Journal:
         """Whether the frames that were read or written by us are all there are."""
         if not self._looked_through:
             return False
-        return not os.pread(self._descriptor, FRAME_HEAD_BYTES, self._end).strip(b"\0")
+        return not self._pread(FRAME_HEAD_BYTES, self._end).strip(b"\0")
 
     def read(self, mac: Mac) -> tuple[list[bytes], list[Stray]]:
         """The payloads that were not read yet, and what lies behind the end. With the lock held."""
         found: list[bytes] = []
-        while (head := os.pread(self._descriptor, FRAME_HEAD_BYTES, self._end)).strip(b"\0"):
+        while (head := self._pread(FRAME_HEAD_BYTES, self._end)).strip(b"\0"):
             length = FRAME_HEAD_BYTES + _length(head)
             # Whatever it claims, it is no longer than the file.
-            data = os.pread(self._descriptor, min(length, self._size), self._end)
+            data = self._pread(min(length, self._size), self._end)
             payload = self._frame(data, self.frames, mac)
             if payload is None:
                 self._looked_through = False
@@ -328,7 +333,7 @@ class Journal:
         return zlib.crc32(payload, zlib.crc32(head_and_mac, self._salt_crc))
 
     def _strays(self, mac: Mac) -> list[Stray]:
-        strays, rest = [], _read_to_the_end(self._descriptor, self._end)
+        strays, rest = [], self._pread(self._size - self._end, self._end)
         at = rest.find(_MARK)
         while at >= 0:
             found = self._whole(rest, at)
@@ -340,12 +345,17 @@ class Journal:
 
     def _behind(self, at: int) -> bool:
         """Whether anything but zeros lies from there on."""
-        chunk = bytearray(_CHUNK)
-        while length := os.preadv(self._descriptor, [chunk], at):
-            if chunk[:length] != _ZEROS[:length]:
+        while chunk := self._pread(_CHUNK, at):
+            if chunk != _ZEROS[: len(chunk)]:
                 return True
-            at += length
+            at += len(chunk)
         return False
+
+    def _pread(self, length: int, at: int) -> bytes:
+        try:
+            return os.pread(self._descriptor, length, at)
+        except OSError as error:
+            raise _unusable(self.path, error) from error
 
     # Writing, with the lock held
 
@@ -467,14 +477,6 @@ def _padded_header(generation: int, turns: int, salt: bytes) -> bytes:
 def _length(head: bytes) -> int:
     """Of the payload, as a frame's head says; 0 if there is no head."""
     return int(_FRAME.unpack_from(head)[3]) if len(head) == FRAME_HEAD_BYTES else 0
-
-
-def _read_to_the_end(descriptor: int, at: int) -> bytes:
-    chunks = []
-    while chunk := os.pread(descriptor, _CHUNK, at):
-        chunks.append(chunk)
-        at += len(chunk)
-    return b"".join(chunks)
 
 
 def _write_all(descriptor: int, data: bytes, at: int) -> None:

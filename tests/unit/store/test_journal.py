@@ -496,3 +496,25 @@ def test_a_quota_takes_the_room_away_again(home: Path, journal: Journal) -> None
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert (home / "actum.journal").stat().st_size == FIRST_ROOM
     assert found(home) == [b"%d" % number for number in range(MANY_FRAMES + 2)]
+
+
+def test_one_that_is_closed_says_so(journal: Journal) -> None:
+    lay(journal, b"one")
+    journal.close()
+    journal.close()
+    for use in (journal.lies, lambda: journal.acquire(5.0)):
+        with pytest.raises(EvidenceUnavailable, match=r"is closed.*Open the project again"):
+            use()
+
+
+def test_a_disk_that_cannot_be_read_is_a_fault_of_ours(journal: Journal) -> None:
+    lay(journal, b"one")
+    kept = os.dup(journal._descriptor)
+    other = os.open(journal.path, os.O_WRONLY)  # of which the kernel reads nothing
+    os.dup2(other, journal._descriptor)
+    with pytest.raises(EvidenceUnavailable, match="kernel log"):
+        journal.acquire(5.0)
+    os.dup2(kept, journal._descriptor)
+    os.close(other)
+    os.close(kept)
+    lay(journal, b"two")
