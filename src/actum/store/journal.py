@@ -345,10 +345,14 @@ class Journal:
 
     def _behind(self, at: int) -> bool:
         """Whether anything but zeros lies from there on."""
-        while chunk := self._pread(_CHUNK, at):
-            if chunk != _ZEROS[: len(chunk)]:
-                return True
-            at += len(chunk)
+        chunk = bytearray(_CHUNK)  # one for all of it: taking memory costs more than comparing
+        try:
+            while length := os.preadv(self._descriptor, [chunk], at):
+                if (chunk if length == _CHUNK else chunk[:length]) != _ZEROS[:length]:
+                    return True
+                at += length
+        except OSError as error:
+            raise _unusable(self.path, error) from error
         return False
 
     def _pread(self, length: int, at: int) -> bytes:
