@@ -26,7 +26,7 @@ _GUARDS = """
 import json, os, sys, time
 sys.path.insert(0, sys.argv[1]); rounds = int(sys.argv[2])
 from actum import kernel
-from actum.sandbox import landlock, probe, seccomp, spawner
+from actum.sandbox import landlock, probe, seccomp, spawner, zygote
 from actum.sandbox.cgroup import fresh_name
 groups = probe.examine().cgroups
 
@@ -38,7 +38,7 @@ def plain(child):
     return os.waitpid(pid, 0)[1]
 
 def apart(child):
-    pid, pidfd = kernel.clone_process(spawner._NAMESPACES)
+    pid, pidfd = kernel.clone_process(zygote.NAMESPACES)
     if pid == 0:
         try: child(); os._exit(0)
         except BaseException: os._exit(1)
@@ -55,7 +55,7 @@ def rules():
     landlock.restrict_self(permitted)
 def filtered():
     kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
-    seccomp.install(template.programs[True])
+    seccomp.install(os.pread(template.filters[True], 1 << 15, 0))
 def grouped():
     group = groups.make(fresh_name())
     group.limit(memory_bytes=256 << 20, cpu_cores=1, children=64)
@@ -76,7 +76,7 @@ def compare(**ways):
 
 # First: the template is mounted where the groups are.
 compare(cgroups=grouped, exec=lambda: plain(program))
-template = next(part for part in spawner._prepare() if hasattr(part, "programs"))
+template = next(part for part in spawner._prepare() if hasattr(part, "filters"))
 compare(namespaces=lambda: apart(nothing),
         landlock=lambda: plain(rules), seccomp=lambda: plain(filtered))
 print(json.dumps({"taken": taken, "failed": failed}))

@@ -3,8 +3,8 @@
     python driver.py FOLDER CASES
 
 FOLDER holds `template`, a project; CASES is `count`, or JSON, a list of
-    {"victim": "actum"|"spawner"|"init"|"tool", "kill_at": 17, "temporary": true}    a moment
-                                                      also "snippet": with warm interpreters
+    {"victim": "actum"|"spawner"|"maker"|"init"|"tool", "kill_at": 17}               a moment
+                       also "temporary": in a throwaway home; "snippet": with warm interpreters
     {"victim": "actum"|"spawner"|"init", "point": "seal", "when": "before"}          a named step
     {"victim": "actum", "syscall": "pwrite64", "nth": 3}                             a system call
 
@@ -56,7 +56,7 @@ UNARMED = host._BOOT
 SCRIPT = b"echo said; echo kept > /artifacts/file; sleep 60 & echo done"
 #: Is certainly still at it when someone is struck.
 SLOW = b"echo said; sleep 25"
-VICTIMS = ("actum", "temporary", "snippet", "spawner", "init", "tool")
+VICTIMS = ("actum", "temporary", "snippet", "spawner", "maker", "init", "tool")
 CHANGING = (
     "write,pwrite64,writev,pwritev,fsync,fdatasync,ftruncate,rename,renameat,renameat2,link,linkat,"
     "unlink,unlinkat,mkdir,mkdirat,rmdir,sendmsg,sendto,vfork,fork,clone,clone3,fchmod,kill,"
@@ -220,14 +220,14 @@ def arm_spawner(role: str, kill_at: int, tally: str = "") -> None:
 
 def count(house: House, victim: str, told: int) -> None:
     """How many moments an unharmed life has. In a fresh process: what is known need not be read."""
-    if victim in ("spawner", "init", "tool"):
+    if victim in ("spawner", "maker", "init", "tool"):
         tally = house.project / "tally"
         tally.write_bytes(bytes(injector.TALLY_BYTES))
         role = "outside" if victim == "spawner" else victim
         arm_spawner(role, 0, str(tally))
         with open_house(house, {}) as runtime:
             ask(runtime, SCRIPT)
-        seen = struct.unpack_from("III", tally.read_bytes())[injector.ROLES.index(role)]
+        seen = struct.unpack_from("IIII", tally.read_bytes())[injector.ROLES.index(role)]
     else:
         moments = injector.arm(0)
         with open_house(house, {victim: True}) as runtime:

@@ -23,7 +23,7 @@ _TYPES = {"_socket", "socket", "sqlite3", "select", "_io"}
 #: They only look, and there are thousands of them.
 _DULL = {"fspath", "getpid", "fsencode", "fsdecode", "getenv", "fileno", "getvalue", "decode"}
 
-ROLES = ("outside", "init", "tool")
+ROLES = ("outside", "maker", "init", "tool")
 STRUCK, TALLY_BYTES = 64, 4_096
 
 

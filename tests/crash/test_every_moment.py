@@ -35,7 +35,8 @@ def _strike(folder: Path, cases: list[Case]) -> None:
 
 @pytest.mark.req("000-187")
 @pytest.mark.parametrize(
-    ("victim", "wanted"), [("actum", 120), ("spawner", 30), ("init", 40), ("tool", 20)]
+    ("victim", "wanted"),
+    [("actum", 120), ("spawner", 30), ("maker", 30), ("init", 40), ("tool", 20)],
 )
 def test_a_kill_at_any_moment_leaves_nothing_and_every_record_is_closed(
     folder: Path, totals: dict[str, Any], victim: str, wanted: int

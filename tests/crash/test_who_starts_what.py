@@ -79,8 +79,6 @@ def _strangers(traced: Traced) -> list[str]:
         if each.pid == traced.command or each.pid in spawners:
             continue
         line = traced.line_of(each.pid)
-        if line[1] in spawners and each.program == "" and '["jail", ' in each.line:
-            continue  # an init: our own program, executed by its descriptor, which has no name
         # tool ..., init, spawner, command: at least one process between it and the spawner.
         below = [spawner for spawner in spawners if spawner in line[2:]]
         if not below:

@@ -1,8 +1,10 @@
-"""Kills a sandbox's init, or the process that becomes the tool, at one chosen moment.
+"""Kills the spawner while it makes members, a sandbox's init, or the process that becomes the tool,
+at one chosen moment.
 
-Both are a program that knows nothing of tests, so they are struck from outside: a tracer is told of
-the first process that becomes an init, follows it and the process it forks, and counts a moment
-before and after every system call of ours. From the tool's exec on it is no business of ours.
+All are a program that knows nothing of tests, so they are struck from outside: a tracer follows the
+spawner from its exec on, the first init that it clones and the process which that one forks, and
+counts a moment before and after every system call of ours. From the tool's exec on it is no
+business of ours.
 
 Loaded into the spawner, as `injector`: nothing but the standard library's built-in parts.
 """
@@ -33,22 +35,37 @@ def _ptrace(request: int, pid: int, data: int = 0) -> None:
 
 
 class _Tracer:
-    def __init__(self, init: int, only: str, kill_at: int, tally: int) -> None:
+    def __init__(self, maker: int, only: str, kill_at: int, tally: int) -> None:
         self.only, self.kill_at, self.tally = only, kill_at, tally
-        self.roles = {init: "init"}
-        self.seen = {"init": 0, "tool": 0}
+        self.roles = {maker: "maker"}
+        self.seen = {"maker": 0, "init": 0, "tool": 0}
         self.is_ours = False  # from its first exec on
+        self.known = {"maker"}
+        self.is_started = False
+
+    def role_of(self, pid: int) -> str:
+        """By whom it was forked; only the first of each counts."""
+        if pid not in self.roles:
+            with open(f"/proc/{pid}/stat", "rb") as file:
+                parent = int(file.read().rpartition(b")")[2].split()[1])
+            role = {"maker": "init", "init": "tool"}.get(self.roles.get(parent, ""), "")
+            self.roles[pid] = "" if role in self.known else role
+            self.known.add(role)
+        return self.roles[pid]
 
     def follow(self) -> None:
         while self.roles:
             pid, status = os.waitpid(-1, _WALL)
-            role = self.roles.setdefault(pid, "tool")
             if not os.WIFSTOPPED(status):
-                del self.roles[pid]
+                self.roles.pop(pid, None)
                 continue
             event, number = status >> 16, os.WSTOPSIG(status)
             try:
-                if event == _EVENT_EXEC and role == "tool":
+                role = self.role_of(pid)
+                if not role or (event == _EVENT_EXEC and role == "tool"):
+                    # The maker's moments end here as well: what it makes later is for others,
+                    # who are to find all well.
+                    self.is_started |= role == "tool"
                     del self.roles[pid]
                     _ptrace(_DETACH, pid)
                     continue
@@ -58,18 +75,20 @@ class _Tracer:
                     continue
                 delivered = 0 if event or number == _SYSCALL_STOP else number
                 _ptrace(_SYSCALL, pid, delivered)
-            except ProcessLookupError:
+            except (ProcessLookupError, FileNotFoundError):
                 continue  # it is dead, and the next look tells
 
     def strikes(self, role: str) -> bool:
+        if role == "maker" and self.is_started:
+            return False
         self.seen[role] += 1
         if self.kill_at == 0:
-            os.pwrite(self.tally, struct.pack("II", self.seen["init"], self.seen["tool"]), 4)
+            os.pwrite(self.tally, struct.pack("III", *self.seen.values()), 4)
         return role == self.only and self.seen[role] == self.kill_at
 
 
 def arm(only: str, kill_at: int, tally: str) -> None:
-    """In the spawner: have the first process that executes an init traced."""
+    """In the spawner: have it traced once it becomes the program that makes members."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
     if os.fork() == 0:
@@ -83,7 +102,7 @@ def arm(only: str, kill_at: int, tally: str) -> None:
     execute = os.execve
 
     def announce(*words: object) -> None:
-        # Whoever comes second finds nobody here.
+        # Whoever comes second, as a clone of the zygote, finds nobody here.
         try:
             theirs.send(b"1")
             theirs.recv(1)
@@ -98,11 +117,11 @@ def _trace(channel: socket.socket, only: str, kill_at: int, tally: str) -> None:
     # The kernel tells who it is in our own count of processes.
     room = socket.CMSG_SPACE(_CREDENTIALS.size)
     _word, ancillary, _flags, _address = channel.recvmsg(1, room)
-    init, _uid, _gid = _CREDENTIALS.unpack(ancillary[0][2])
-    _ptrace(_SEIZE, init, _SYSGOOD | _FORK | _VFORK | _CLONE | _EXEC)
-    _ptrace(_INTERRUPT, init)
-    os.waitpid(init, _WALL)
-    _ptrace(_SYSCALL, init)
+    maker, _uid, _gid = _CREDENTIALS.unpack(ancillary[0][2])
+    _ptrace(_SEIZE, maker, _SYSGOOD | _FORK | _VFORK | _CLONE | _EXEC)
+    _ptrace(_INTERRUPT, maker)
+    os.waitpid(maker, _WALL)
+    _ptrace(_SYSCALL, maker)
     channel.send(b"1")
     channel.close()
-    _Tracer(init, only, kill_at, os.open(tally, os.O_RDWR) if tally else -1).follow()
+    _Tracer(maker, only, kill_at, os.open(tally, os.O_RDWR) if tally else -1).follow()

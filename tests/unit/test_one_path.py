@@ -44,8 +44,10 @@ ALLOWED: dict[str, set[str]] = {
     "sandbox/seccomp.py": {"ctypes"},
     # Starts the spawner; every argument is ours.
     "sandbox/host.py": {"subprocess", "Popen"},
-    # Clones the inits of sandboxes, which execute the jail's program, and forks the opener.
-    "sandbox/spawner.py": {"clone_process", "fork", "execve"},
+    # Forks the opener and the zygote, and becomes the program that clones inits (jail/serve.c).
+    "sandbox/spawner.py": {"fork", "execve"},
+    # Clones the inits beside which an interpreter is forked; they execute the jail's program.
+    "sandbox/zygote.py": {"clone_process", "execve"},
     # Becomes an interpreter; what it was asked for and cannot be, it executes.
     "sandbox/become.py": {"fork", "clone_into_cgroup", "execve"},
     # Asks the operator's own password store, which is no tool: named in actum.toml, on the host.
@@ -167,13 +169,18 @@ def test_there_is_one_exec_of_a_tool_and_one_caller_on_the_way_to_it():
     that was to become an interpreter and cannot, in Python."""
     assert _callers("execve") == {
         "sandbox/spawner.py": 1,
+        "sandbox/zygote.py": 1,
         "sandbox/become.py": 1,
         "executors/zygote.py": 1,
     }
     assert _callers_in_c(r"exec\w*|posix_spawn\w*|system|popen") == {"tool.c: execve": 1}
     assert _callers_in_c(r"v?fork|clone3?|__clone") == {}
     numbers = r"SYS_(?:clone3?|fork|vfork|exec\w*)"
-    assert _named_in_c(numbers) == {"tool.c: SYS_clone3": 1, "tool.c: SYS_clone": 1}
+    assert _named_in_c(numbers) == {
+        "serve.c: SYS_clone": 1,
+        "tool.c: SYS_clone3": 1,
+        "tool.c: SYS_clone": 1,
+    }
     assert _callers("launch") == {"runners/local.py": 1}
     imports = [
         str(file.relative_to(SOURCE))

@@ -24,11 +24,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NoReturn
 
-    from actum.sandbox.groups import Group
-    from actum.sandbox.wire import Make, Tool
+    from actum.sandbox.wire import Tool
 
 _EXEC_FAILED_NOT_FOUND, _EXEC_FAILED_DENIED = 127, 126
 _OPEN_FILES = 1_024
+_FILTER_BYTES = 4_096 * 8
 #: What is needed until the last exec is held from here on, beyond the descriptors that the tool may
 #: read its secrets from.
 _BEYOND_SECRETS = 64
@@ -53,7 +53,7 @@ class Template:
         self, programs: dict[bool, bytes], abi: int, uid: int, gid: int, *, rootless: bool
     ) -> None:
         self.rootless = rootless
-        self.programs = programs  #: the filter, by whether forks are allowed
+        #: The filter, by whether forks are allowed.
         self.filters = {allow: _held(program) for allow, program in programs.items()}
         self.abi = abi
         self.uid = uid
@@ -62,17 +62,12 @@ class Template:
         self.jail = os.open(root.JAIL, os.O_PATH | os.O_CLOEXEC)
         # Nobody is to find it by a name; a member's root never held one.
         os.unlink(root.JAIL)
-        for descriptor in (self.spawner, *self.filters.values()):
-            os.set_inheritable(descriptor, True)  # an init has them, and passes them to nobody
         own = os.stat("/proc/self/exe")
         self.interpreter = (own.st_dev, own.st_ino)  #: the file that all of this runs from
 
     def is_orphan(self) -> bool:
         """Whether the spawner is dead: then no signal tells of it any more."""
         return bool(select.select([self.spawner], [], [], 0)[0])
-
-    def inherited(self, make: Make) -> list[int]:
-        return [self.spawner, self.filters[make["allow_fork"]]]
 
 
 def _held(program: bytes) -> int:
@@ -84,60 +79,47 @@ def _held(program: bytes) -> int:
 
 
 class Kit:
-    """The descriptors of one member."""
+    """What was made for one member: the words for its init, and what the tool's process needs."""
 
-    def __init__(self, control: int, trees: int, streams: list[int], go: int, group: Group) -> None:
-        self.control = control
-        self.trees = trees
-        self.streams = streams  #: of the tool
-        self.go = go  #: where the tool's process hears the word to start
-        self.group = group
-
-    def inherited(self) -> list[int]:
-        return [self.control, self.trees, *self.streams, self.go, *self.group.inherited()]
-
-
-#: What an init is told of a process forked ahead of it, if there is none: it forks its own.
-NOT_AHEAD = ["-1", "-1", "-1"]
+    def __init__(self, words: list[str], own: int) -> None:
+        # As far as jail/words.c has it, in its order.
+        words[6] = str(own)
+        numbers = [int(word) for word in words[:9]]
+        self.control, self.trees, *self.streams = numbers[:5]
+        self.go, _spawner, self.born_inside, doors = numbers[5:]
+        self.doors = [int(word) for word in words[9 : 9 + doors]]
+        self.filter = int(words[9 + doors])
+        self.words = words
 
 
-def fork_ahead(template: Template, make: Make, kit: Kit) -> list[str]:
+def fork_ahead(template: Template, kit: Kit) -> list[str]:
     """In the process that becomes the init; which is told the rules, the process, the way to it."""
     kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
-    # The host's ends of everything, and more: held here, nobody would ever see the host hang up.
-    _close_all_but([*kit.inherited(), *template.inherited(make), template.jail])
-    group = kit.group
     try:
         # One ruleset for each member: a rule added by one holder binds every holder.
         rules = landlock.ruleset(template.abi)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         # Version 2 of the cgroups: moving a process in would wait for a global lock (11 ms on an
         # idle host).
-        inside = group.born_inside
+        inside = kit.born_inside
         pid = kernel.clone_into_cgroup(inside) if inside >= 0 else os.fork()
     except OSError:
-        return NOT_AHEAD  # the init's own attempt fails as well, and it can tell the host
+        return _NOT_AHEAD  # the init's own attempt fails as well, and it can tell the host
     if pid == 0:
         if inside >= 0:
             kernel.after_raw_fork()
         ours.close()
-        _become_tool(template, make, kit, rules, theirs)
+        _become_tool(template, kit, rules, theirs)
     for descriptor in (rules, ours.fileno()):
         os.set_inheritable(descriptor, True)
     return [str(rules), str(pid), str(ours.detach())]
 
 
-def _close_all_but(kept: list[int]) -> None:
-    lowest = 3
-    for descriptor in sorted(kept):
-        os.closerange(lowest, descriptor)
-        lowest = descriptor + 1
-    os.closerange(lowest, os.sysconf("SC_OPEN_MAX"))
+#: What an init is told of a process forked ahead of it, if there is none: it forks its own.
+_NOT_AHEAD = ["-1", "-1", "-1"]
 
 
-def _become_tool(
-    template: Template, make: Make, kit: Kit, rules: int, report: socket.socket
-) -> NoReturn:
+def _become_tool(template: Template, kit: Kit, rules: int, report: socket.socket) -> NoReturn:
     """Between fork and exec. The order matters; each line says why it stands where it stands."""
     step = "prepare"
     try:
@@ -151,7 +133,7 @@ def _become_tool(
         step = "join"
         # Before anything of the tool exists: a child forked first would escape the limit. "0" in
         # `tasks` moves this one thread and spares the global lock that cgroup.procs takes.
-        for door in kit.group.doors:
+        for door in kit.doors:
             os.write(door, b"0")
         step = "prepare"
         os.setsid()
@@ -170,7 +152,7 @@ def _become_tool(
             signal.signal(number, signal.SIG_DFL)
         kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
         # From here on the filter holds for us as well; nothing that follows is forbidden by it.
-        listener = seccomp.install(template.programs[make["allow_fork"]])
+        listener = seccomp.install(os.pread(kit.filter, _FILTER_BYTES, 0))
         rights = array.array("i", [listener])
         report.sendmsg([wire.GO], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
         os.close(listener)

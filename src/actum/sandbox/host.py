@@ -17,7 +17,7 @@ from actum.errors import SandboxUnavailable
 from actum.sandbox import wire
 from actum.sandbox.handle import Sandbox
 from actum.sandbox.interpreter import is_snippet
-from actum.sandbox.talk import pass_document, receive
+from actum.sandbox.talk import pass_document, pass_packet, receive
 from actum.value import value
 
 if TYPE_CHECKING:
@@ -175,7 +175,8 @@ class Spawner:
         self._equipped = True
 
     def _ask(self, server: socket.socket, make: Make) -> None:
-        pass_document(server, json.dumps(make).encode())
+        texts = [text.format_map(make) for text in self._limit_texts]
+        pass_packet(server, wire.pack_make(make, texts), [])
         self._asked.append(_kind(make))
 
     def launch(
@@ -403,7 +404,7 @@ class Spawner:
         with self._lock, contextlib.suppress(BrokenPipeError, ConnectionResetError):
             if not self._taught and self._equipped and self._socket is not None:
                 self._taught = True
-                pass_document(self._socket, json.dumps(wire.LEARN).encode())
+                pass_packet(self._socket, wire.LEARN, [])
 
     def _await_ready(self, server: socket.socket) -> None:
         if self._ready:

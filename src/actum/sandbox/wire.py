@@ -131,8 +131,11 @@ CONTROL, TREES, STDIN, STDOUT, STDERR, PIDFD, OOM, START = range(8)
 INLINE, IN_FILE = b"J", b"F"
 MAX_INLINE = 32_768
 
-#: Host -> spawner: snippets will be asked for; be an interpreter that runs them.
-LEARN = "learn"
+#: Host -> spawner: prepare a member. And: snippets will be asked for; be an interpreter that runs
+#: them.
+MAKE, LEARN = b"M", b"L"
+#: Spawner -> zygote, among the words for an init: a descriptor that comes along, in their order.
+SENT_ALONG = "#"
 #: Opener -> init: here are trees, or they cannot be had.
 OPENED, CANNOT = b"O", b"C"
 
@@ -156,6 +159,7 @@ MAX_DENIALS = 64
 # items; fields in one fixed order, those that the tool's process needs before the others.
 _LENGTH, _NUMBER = struct.Struct("<I"), struct.Struct("<Q")
 _FILE, _SIZES, _GRANT = struct.Struct("<QQ"), struct.Struct("<QQQ"), struct.Struct("<QQQ")
+_MAKE = struct.Struct("<QQQQ")
 
 
 def pack(request: Request, limits: list[str]) -> bytes:
@@ -189,6 +193,12 @@ def pack(request: Request, limits: list[str]) -> bytes:
             _text(request["resolver"]),
         )
     )
+
+
+def pack_make(make: Make, limits: list[str]) -> bytes:
+    """Host -> spawner. `limits` as in a request."""
+    kind = (make["allow_fork"], make["steady"], make["interpreter"])
+    return MAKE + _MAKE.pack(*kind, make["scratch_bytes"]) + _texts(limits)
 
 
 def listen_order(address: str, ports: Sequence[int]) -> bytes:

@@ -4,8 +4,8 @@
  * dumpable), sees it hidden in /proc, and holds none of its descriptors. So a tool cannot forge how
  * it ended. Killing this process kills everything in the namespace; that is the host's last word.
  *
- * It is started by the spawner (spawner.py) with everything it must know as words, and with the
- * descriptors that these name and no others.
+ * It is cloned by the spawner (serve.c), which has filled in `member`; or, beside an interpreter, cloned
+ * and executed by the zygote (become.py), which tells it the same in words (words.c).
  */
 #include "jail.h"
 #include "kernel.h"
@@ -85,88 +85,29 @@ _Noreturn void fail_errno(const char *what, ...)
     fail("SANDBOX_UNAVAILABLE", "%s: %s", message, text);
 }
 
-/* -- how it was started ------------------------------------------------------------------------------ */
+/* -- on its own ---------------------------------------------------------------------------------------- */
 
-/* The spawner writes these words; if they are not as they must be there is nobody to tell. */
-static char **words;
+/* Every descriptor that an init is to have. */
+static int named[16 + MAX_LIMITS + MAX_USAGE + MAX_DOORS + MAX_FOLDERS], named_count;
 
-static char *next_word(void)
+static void name(const int *descriptors, int count)
 {
-    if (!*words)
+    if (count > COUNT_OF(named) - named_count)
         _exit(1);
-    return *words++;
+    for (int at = 0; at < count; at++)
+        named[named_count++] = descriptors[at];
 }
 
-static int64_t next_number(void)
+static void name_all(void)
 {
-    char *end;
-    errno = 0;
-    const char *word = next_word();
-    int64_t number = strtoll(word, &end, 10);
-    if (errno || end == word || *end)
-        _exit(1);
-    return number;
-}
-
-static int next_count(int most)
-{
-    int64_t count = next_number();
-    if (count < 0 || count > most)
-        _exit(1);
-    return (int)count;
-}
-
-/* Every descriptor that was named, and so is to stay. */
-static int named[3 + 32 + MAX_LIMITS + MAX_USAGE + MAX_DOORS + MAX_FOLDERS], named_count;
-
-static int next_descriptor(void)
-{
-    int descriptor = (int)next_number();
-    if (named_count == COUNT_OF(named))
-        _exit(1);
-    named[named_count++] = descriptor;
-    return descriptor;
-}
-
-/* In the order of spawner.py. */
-static void read_words(char **argv)
-{
-    words = argv + 1;
-    member.control = next_descriptor();
-    member.trees = next_descriptor();
-    for (int at = 0; at < 3; at++)
-        member.streams[at] = next_descriptor();
-    member.go = next_descriptor();
-    member.spawner = next_descriptor();
-    member.filter = next_descriptor();
-    member.abi = (int)next_number();
-    member.uid = (uid_t)next_number();
-    member.gid = (gid_t)next_number();
-    member.rootless = (int)next_number();
-    member.steady = (int)next_number();
-    member.scratch_bytes = (uint64_t)next_number();
-    member.born_inside = next_descriptor();
-    member.task_limit = next_descriptor();
-    member.rules = next_descriptor();
-    member.tool = (pid_t)next_number();
-    member.channel = next_descriptor();
-    member.limit_count = next_count(MAX_LIMITS);
-    for (int at = 0; at < member.limit_count; at++) {
-        member.limits[at] = next_descriptor();
-        member.limit_texts[at] = next_word();
-    }
-    member.usage_count = next_count(MAX_USAGE);
-    for (int at = 0; at < member.usage_count; at++)
-        member.usage[at] = next_descriptor();
-    member.door_count = next_count(MAX_DOORS);
-    for (int at = 0; at < member.door_count; at++)
-        member.doors[at] = next_descriptor();
-    member.group = next_word();
-    member.folder_count = next_count(MAX_FOLDERS);
-    for (int at = 0; at < member.folder_count; at++)
-        member.folders[at] = next_descriptor();
-    if (*words)
-        _exit(1);
+    const int single[] = {member.control, member.trees, member.go, member.spawner, member.filter,
+                          member.born_inside, member.task_limit, member.rules, member.channel};
+    name(single, COUNT_OF(single));
+    name(member.streams, 3);
+    name(member.limits, member.limit_count);
+    name(member.usage, member.usage_count);
+    name(member.doors, member.door_count);
+    name(member.folders, member.folder_count);
 }
 
 static int by_number(const void *left, const void *right)
@@ -174,11 +115,12 @@ static int by_number(const void *left, const void *right)
     return *(const int *)left - *(const int *)right;
 }
 
-/* What came through the exec was meant to, so this finds next to nothing; but a descriptor of another
- * sandbox or of the host that stayed here by somebody's oversight would be a way out. */
+/* Above all the host's ends: held here, nobody would see the host hang up; and the way to it that is
+ * the spawner's. */
 static void close_all_others(void)
 {
     int lowest = 3;
+    name_all();
     qsort(named, (size_t)named_count, sizeof named[0], by_number);
     for (int at = 0; at < named_count; at++) {
         if (named[at] > lowest && syscall(SYS_close_range, lowest, named[at] - 1, 0) < 0)
@@ -195,7 +137,7 @@ static void close_all_others(void)
 
 static void detach(void)
 {
-    /* First: an exec has made us dumpable again. Nobody but the spawner and its opener sees us yet. */
+    /* First: an exec, if there was one, has made us dumpable again. Nobody inside sees us yet. */
     if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
         _exit(1);
     prctl(PR_SET_NAME, "jail", 0, 0, 0); /* for who looks; cannot fail */
@@ -335,13 +277,25 @@ static const struct request *await_request(void)
     return request;
 }
 
-int main(int argc, char **argv)
+_Noreturn void be_init(void)
 {
-    (void)argc;
-    read_words(argv);
+    /* Everywhere else the walls would be built around somebody who did not ask for them. */
+    if (getpid() != 1)
+        _exit(1);
     detach();
     prepare();
     const struct request *request = await_request();
     carry_out(request);
     supervise(request);
+}
+
+/* The spawner executes this as itself; the zygote's clone as an init. */
+int main(int argc, char **argv)
+{
+    if (argc > 0 && strcmp(argv[0], "actum.sandbox.spawner") == 0)
+        serve(argv + 1);
+    if (argc < 1)
+        _exit(1);
+    read_member(argv + 1);
+    be_init();
 }

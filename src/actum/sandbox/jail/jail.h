@@ -1,8 +1,9 @@
-/* The inner part of a sandbox: its init (pid 1), and the process that waits to become the tool.
+/* The inner part of a sandbox: its init (pid 1), and the process that waits to become the tool; and
+ * the spawner that clones them.
  *
- * One small static program. The spawner clones a process into new namespaces and executes it there;
- * it builds the walls, waits for one request, starts one tool, reaps, answers, reports. Whatever
- * fails is told to the host in words; nothing is retried and nothing is guessed.
+ * One small static program. A process cloned into new namespaces builds the walls, waits for one
+ * request, starts one tool, reaps, answers, reports. Whatever fails is told to the host in words;
+ * nothing is retried and nothing is guessed.
  *
  * Everything here is one thread and asks for memory once; descriptors are all close-on-exec.
  */
@@ -80,6 +81,23 @@ struct member {
 };
 extern struct member member;
 
+/* In the process that was cloned. */
+_Noreturn void be_init(void);
+/* The spawner (serve.c), with these words. */
+_Noreturn void serve(char **words);
+
+/* The words that a program is started with (words.c). */
+#define SENT_ALONG "#"
+void begin_words(char **first);
+char *next_word(void);
+int64_t next_number(void);
+int next_count(int most);
+void end_words(void);
+void read_member(char **words);
+/* The same for another process that is to execute an init: its length, and the descriptors to be sent
+ * along, for which there is room for MAX_PASSED. */
+size_t write_member(char *room, size_t size, int *descriptors, int *count);
+
 /* Tells the host that nothing was started, and why, and ends. Before the request has come it waits
  * for whoever asks; if nobody does, it just ends. */
 _Noreturn void fail(const char *reason, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -103,6 +121,14 @@ int pass(int channel, const void *packet, size_t size, const int *descriptors, i
  * is not exactly a request ends by `fail`. */
 const struct request *open_request(const unsigned char *packet, size_t size, const int *descriptors,
                                    int count, int *others);
+/* Host -> spawner: prepare one member. */
+struct order {
+    int allow_fork, steady, interpreter;
+    uint64_t scratch_bytes;
+    LIST(char *const, limits);
+};
+enum { MAKE = 'M', LEARN = 'L' };
+const struct order *read_order(const unsigned char *packet, size_t size);
 /* The host's word for more listeners: the address, and the number of ports put into `ports`.
  * NULL if it is none. */
 const char *read_listen_order(const unsigned char *packet, size_t size, uint16_t *ports, int most, int *count);

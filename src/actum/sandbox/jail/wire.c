@@ -271,6 +271,23 @@ const struct request *open_request(const unsigned char *packet, size_t size, con
     return read_request(content, (size_t)found.st_size);
 }
 
+const struct order *read_order(const unsigned char *packet, size_t size)
+{
+    static struct order order;
+    static _Alignas(16) unsigned char room[64 * sizeof(char *)];
+    struct reader reader = {packet + 1, packet + size, room, room + sizeof room};
+    if (size < 1 || packet[0] != MAKE)
+        malformed("no order");
+    order.allow_fork = number(&reader) != 0;
+    order.steady = number(&reader) != 0;
+    order.interpreter = number(&reader) != 0;
+    order.scratch_bytes = number(&reader);
+    order.limits = strings(&reader, &order.limits_count);
+    if (reader.at != reader.end)
+        malformed("something follows it");
+    return &order;
+}
+
 const char *read_listen_order(const unsigned char *packet, size_t size, uint16_t *ports, int most, int *count)
 {
     if (size < 1 || packet[0] != LISTEN)
