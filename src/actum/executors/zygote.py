@@ -84,6 +84,9 @@ def main(descriptor: int, *, fixed_layout: bool) -> None:
     walls = ["seccomp", "rlimits"]
     server = socket.socket(fileno=descriptor)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the host's to handle
+    # Whoever is woken here, and every child, waits for a processor that is free: the host, who
+    # woke it, is not pushed aside.
+    os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     _close_clock_and_entropy()
     address_space = _mapped_bytes() + MEMORY_BYTES
     namespaces = _enter_namespaces(server)
