@@ -18,7 +18,7 @@ from actum.contract.model import Json
 from actum.errors import ContractInvalid, Problem, Refused
 from actum.registry.model import AdapterStatus
 from actum.registry.registry import Recalled, Registry
-from actum.value import field, fields, value
+from actum.value import field, fields, replace, value
 
 _DURATION = re.compile(r"(\d+)(ms|s|m)?")
 _SIZE = re.compile(r"(\d+)([MG]i?B?)?", re.IGNORECASE)
@@ -50,7 +50,8 @@ class Asked:
 
     Words are the same if Python itself writes them as the same plain data, types and all. Besides
     them, only what the registry recalls of the tool decides what they mean, so that has to be the
-    very object it was: with another tools.lock, or too much later, it is another one.
+    very object it was: with another tools.lock, or too much later, it is another one. No byte of
+    stdin decides about anything else, so words that differ in nothing but these bytes are the same.
     """
 
     def __init__(
@@ -63,17 +64,21 @@ class Asked:
 
     def sections(self, *words: Any) -> Sections:
         """What an `Ask` of these contents means; raises as the parser does."""
+        stdin = words[_STDIN]
+        apart = type(stdin) is bytes and not _sets_stdin(words[_SET])
         try:
-            key = marshal.dumps(words, 2)
+            key = marshal.dumps((*words[:_STDIN], b"", *words[_STDIN + 1 :]) if apart else words, 2)
         except ValueError:
             return self._meant(words)
         name, _, operation = words[_TOOL].partition(":")
         recalled = self._registry.recall(name, words[_ADAPTER], operation)
         known = self._kept.get(key)
         if known is not None and known[0] is recalled:
-            return known[1]
+            found = known[1]
+            return replace(found, stdin=stdin) if apart and found.stdin != stdin else found
         found = self._meant(words)
-        if recalled is not None and len(key) <= _MOST_BYTES and is_shareable(found):
+        size = len(key) + (len(stdin) if apart else 0)
+        if recalled is not None and size <= _MOST_BYTES and is_shareable(found):
             if len(self._kept) >= self._most:
                 self._kept.clear()
             self._kept[key] = recalled, found
@@ -86,7 +91,13 @@ class Asked:
 
 _WORDS = tuple(each.name for each in fields(Ask))
 _TOOL, _ADAPTER = _WORDS.index("tool"), _WORDS.index("adapter_id")
+_STDIN, _SET = _WORDS.index("stdin"), _WORDS.index("set")
 _MOST_BYTES = 16_384
+
+
+def _sets_stdin(fields: Mapping[str, Json]) -> bool:
+    """Whether `set` says what stdin is, whatever the other words say."""
+    return any(name == "inputs" or name.startswith("inputs.stdin") for name in fields)
 
 
 def contract_document(ask: Ask, registry: Registry) -> dict[str, Any]:

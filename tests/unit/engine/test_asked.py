@@ -81,6 +81,34 @@ def test_other_words_are_others(
         assert repr(getattr(meant[-1], name)) == repr(content)
 
 
+def test_other_bytes_on_stdin_are_the_same_words(
+    runtime: Runtime, project: Project, meant: list[Any]
+) -> None:
+    scripts = (b"one", b"two", b"\xff\x00", b"", b"x" * 100_000, b"one")
+    for _ in range(2):
+        assert runtime.exec("shell", cwd=project.work, stdin=b"first").ok
+    count = len(meant)
+    for script in scripts:
+        assert runtime.exec("shell", cwd=project.work, stdin=script).ok
+    assert len(meant) == count
+    assert [plan.stdin for plan in project.runner.plans[2:]] == list(scripts)
+    assert runtime.exec("shell", cwd=project.work, stdin="one").ok
+    assert runtime.exec("shell", cwd=project.work).ok
+    assert len(meant) == count + 2
+    assert [plan.stdin for plan in project.runner.plans[-2:]] == [b"one", b""]
+
+
+def test_stdin_that_is_set_as_a_field_of_the_contract_wins_each_time(
+    runtime: Runtime, project: Project
+) -> None:
+    for stdin in (b"set", b"other", b"set", b"more"):
+        words = {"cwd": project.work, "stdin": stdin}
+        assert runtime.exec("shell", **words, set={"inputs.stdin": "set"}).ok
+        assert runtime.exec("shell", **words).ok
+    plans = [plan.stdin for plan in project.runner.plans]
+    assert plans == [b"set", b"set", b"set", b"other", b"set", b"set", b"set", b"more"]
+
+
 def test_what_can_change_is_in_no_two_contracts(runtime: Runtime, project: Project) -> None:
     asked = runtime._asked
     words: list[Any] = [getattr(module.Ask(tool="shell"), name) for name in module._WORDS]
