@@ -32,6 +32,7 @@ import stat
 import struct
 import threading
 import time
+import weakref
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -139,6 +140,7 @@ class Journal:
         except BaseException:
             os.close(descriptor)
             raise
+        _opened.add(journal)
         return journal
 
     def close(self) -> None:
@@ -157,13 +159,7 @@ class Journal:
         Order of locks, everywhere: the `Database`'s of this process, this one, SQLite's.
         """
         if self._depth == 0:
-            if self._process != os.getpid():
-                raise EvidenceUnavailable(
-                    f"{self.path} was opened by the process that this one was forked from.",
-                    remedy="Open the project after the fork, in each process.",
-                )
-            if self._failed is not None:
-                raise self._failed
+            self._require_sound()
             try:
                 fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -462,8 +458,26 @@ class Journal:
         self._durable = covered
 
     def _require_sound(self) -> None:
+        if self._process != os.getpid():
+            raise EvidenceUnavailable(
+                f"{self.path} was opened by the process that this one was forked from.",
+                remedy="Open the project after the fork, in each process.",
+            )
         if self._failed is not None:
             raise self._failed
+
+
+#: Of this process. A fork shares their descriptors and with them the lock, which then outlives a
+#: killed holder for as long as the fork lives: so what it could not use anyway it closes at once.
+_opened: weakref.WeakSet[Journal] = weakref.WeakSet()
+
+
+def _let_go() -> None:
+    for journal in _opened:
+        journal.close()
+
+
+os.register_at_fork(after_in_child=_let_go)
 
 
 def held(path: Path, wait_s: float) -> EvidenceUnavailable:

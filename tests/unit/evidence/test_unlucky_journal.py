@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import shutil
+import signal
 import sqlite3
 import threading
 from datetime import UTC, datetime
@@ -14,7 +15,9 @@ import pytest
 
 from actum.errors import EvidenceUnavailable
 from actum.evidence.rotation import rotate
+from actum.store import database as database_module
 from actum.store import journal as journal_module
+from actum.store.database import Database
 from actum.store.journal import FIRST_ROOM, Journal
 
 from .factories import (
@@ -174,3 +177,34 @@ def test_a_disk_that_fails_twice_keeps_nobody_waiting(house: House) -> None:
     waiting.start()
     waiting.join(5)
     assert len(found) == 1
+
+
+def test_a_killed_writer_whose_fork_lives_on_does_not_keep_the_lock(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Descriptors that a fork shares share the lock, too, and it is held until all are closed."""
+    house.execute()
+    house.database.close()
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        opened = Database.open(house.home)
+        forked = os.fork()
+        if forked == 0:
+            os.close(reader)
+            signal.pause()
+        os.write(writer, b"%d" % forked)
+        opened.begin_turn()
+        os.kill(os.getpid(), signal.SIGKILL)
+    forked = int(os.read(reader, 20))
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
+    monkeypatch.setattr(database_module, "BUSY_TIMEOUT_S", 2.0)
+    try:
+        fresh = House.open(house.home)
+        fresh.execute()
+        assert len(fresh.receipts.latest(9)) == 2
+        fresh.database.close()
+    finally:
+        os.kill(forked, signal.SIGKILL)
+        os.close(reader)
+        os.close(writer)
