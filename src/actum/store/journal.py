@@ -20,7 +20,7 @@ number or another generation than they remember starts again from the database. 
 - Right frames behind the end are what power cuts leave of frames that nobody had waited for yet. If
   they say that a missing one was on the disk before them, it was taken away: `JournalChanged`.
 
-Proved by tests/unit/store/test_journal.py and tests/unit/evidence/test_laying.py.
+Proved by tests/unit/store/test_journal.py and tests/unit/evidence/test_unlucky_journal.py.
 """
 
 from __future__ import annotations
