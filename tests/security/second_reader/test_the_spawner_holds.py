@@ -1,0 +1,80 @@
+"""The processes beside the sandboxes: whichever of them is struck, the next execution is served."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+from pathlib import Path
+
+import pytest
+
+from actum.contract.model import RunnerKind
+from actum.runners.local import LocalRunner
+from hostile.jail import Jail, until
+
+pytestmark = pytest.mark.sandbox
+
+
+def _spawner(jail: Jail) -> int:
+    runner = jail.runtime.rooms.runners[RunnerKind.LOCAL]
+    assert isinstance(runner, LocalRunner)
+    process = runner._spawner._process
+    assert process is not None
+    return process.pid
+
+
+def _helpers(spawner: int) -> list[int]:
+    """The opener and the zygote: forked first, and never an init."""
+    children = Path(f"/proc/{spawner}/task/{spawner}/children").read_text().split()
+    return sorted(map(int, children))[:2]
+
+
+def _strike(pid: int, number: int) -> None:
+    handle = os.pidfd_open(pid)
+    signal.pidfd_send_signal(handle, number)
+    if number == signal.SIGKILL:
+        assert select.select([handle], [], [], 10)[0]
+    os.close(handle)
+
+
+@pytest.mark.parametrize("which", [0, 1], ids=["opener", "zygote"])
+def test_a_helper_that_is_killed_is_replaced_with_its_spawner(own_jail: Jail, which: int) -> None:
+    for _ in range(2):
+        assert own_jail.runtime.python("1 + 1").output == 2
+        first = _spawner(own_jail)
+        _strike(_helpers(first)[which], signal.SIGKILL)
+        if which == 1:  # the spawner follows its zygote, and every sandbox the spawner
+            until(lambda pid=str(first): not _lives(pid), "the spawner's end")
+        assert own_jail.said(own_jail.sh("echo next")) == "next"
+        assert own_jail.runtime.python("2 + 2").output == 4
+        assert _spawner(own_jail) != first
+
+
+def test_signals_that_a_terminal_sends_end_none_of_them(own_jail: Jail) -> None:
+    assert own_jail.runtime.python("1 + 1").output == 2
+    first = _spawner(own_jail)
+    for pid in (first, *_helpers(first)):
+        _strike(pid, signal.SIGINT)
+    assert own_jail.runtime.python("2 + 2").output == 4
+    assert own_jail.said(own_jail.sh("echo next")) == "next"
+    assert _spawner(own_jail) == first
+
+
+def test_with_the_spawner_everybody_goes(own_jail: Jail) -> None:
+    assert own_jail.runtime.python("1 + 1").output == 2
+    spawner = _spawner(own_jail)
+    below = Path(f"/proc/{spawner}/task/{spawner}/children").read_text().split()
+    zygote = _helpers(spawner)[1]
+    below += Path(f"/proc/{zygote}/task/{zygote}/children").read_text().split()
+    assert len(below) > 2
+    _strike(spawner, signal.SIGKILL)
+    until(lambda: not any(_lives(pid) for pid in below), "the end of everybody")
+    assert own_jail.said(own_jail.sh("echo next")) == "next"
+
+
+def _lives(pid: str) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
