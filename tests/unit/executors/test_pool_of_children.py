@@ -50,6 +50,15 @@ def _frame(pool: Pool, body: str) -> frames.Request:
     )
 
 
+def _prepared(pool: Pool, code: bytes) -> Child:
+    """`prepare` never waits; here a child is on its way."""
+    until = time.monotonic() + 20
+    while (child := pool.prepare(code)) is None:
+        assert time.monotonic() < until
+        time.sleep(0.005)
+    return child
+
+
 def _run(pool: Pool, body: str) -> runs.Ran:
     child, ran = runs.run(pool, _frame(pool, body), DECLARED, 20.0)
     child.finish()
@@ -120,8 +129,7 @@ def test_not_a_line_of_a_prepared_executor_is_run_before_the_rest_has_come(pool:
     frame = runs.call_frame(
         code, DECLARED, action="x", payload=b"{}", trace_id="t", at=datetime.now(UTC)
     )
-    child = pool.prepare(frame[0])
-    assert child is not None
+    child = _prepared(pool, frame[0])
     watch = select.poll()
     watch.register(child._data, select.POLLIN)
     assert watch.poll(300) == []
@@ -134,8 +142,7 @@ def test_not_a_line_of_a_prepared_executor_is_run_before_the_rest_has_come(pool:
 
 def test_a_prepared_child_answers_as_any_other(pool: Pool) -> None:
     frame = _frame(pool, "return 'x' * 9_000")
-    child = pool.prepare(frame[0])
-    assert child is not None
+    child = _prepared(pool, frame[0])
     used, ran = runs.run(pool, frame, DECLARED, 20.0, child)
     assert used is child and ran.output is not None and ran.output.value == "x" * 9_000
     pool.retire(child)
@@ -143,8 +150,8 @@ def test_a_prepared_child_answers_as_any_other(pool: Pool) -> None:
 
 def test_code_that_does_not_fit_into_the_line_is_sent_with_the_rest(pool: Pool) -> None:
     frame = _frame(pool, "return len('" + "y" * 3_000_000 + "')")
-    child = pool.prepare(frame[0])
-    assert child is not None and 0 < child._prepared < 3_000_000
+    child = _prepared(pool, frame[0])
+    assert 0 < child._prepared < 3_000_000
     used, ran = runs.run(pool, frame, DECLARED, 20.0, child)
     assert ran.output is not None and ran.output.value == 3_000_000
     used.finish()
