@@ -109,7 +109,8 @@ class Spawner:
             **_GUESS,
         }
         self._kept: dict[int, _Said] = {}  #: by the identity of requests that last
-        self._peers = select.poll()  #: the ends of the two sockets, which tell if a process died
+        self._peers = select.poll()  #: the process and the two sockets, which tell if one has died
+        self._pidfd = -1
         self._asked: deque[Kind] = deque()  #: members that are being made, by kind
         self._waiting: Counter[Kind] = Counter()  #: executions that wait for one
         self._members: list[_Member] = []
@@ -151,6 +152,9 @@ class Spawner:
         self._peers = select.poll()
         for peer in (ours, opener):
             self._peers.register(peer, 0)  # not what it says: only that it has hung up
+        # A member that was just cloned still holds the spawner's end: the socket alone tells late.
+        self._pidfd = os.pidfd_open(self._process.pid)
+        self._peers.register(self._pidfd, select.POLLIN)
         self._ready = self._equipped = self._taught = False
         self._equip(ours)
         return ours
@@ -433,6 +437,7 @@ class Spawner:
             if self._process.stderr is not None:
                 self._process.stderr.close()
             self._process = None
+            os.close(self._pidfd)
             self._take_in_the_rest(self._socket)
             self._remove_unheard_of()
             self._socket.close()
