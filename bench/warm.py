@@ -59,24 +59,51 @@ def _parent(pid: int) -> int:
         return 0
 
 
+def _members(spawner: int) -> dict[str, set[int]]:
+    """The processes of each sandbox, by its process namespace."""
+    ours, found = os.readlink("/proc/self/ns/pid"), dict[str, set[int]]()
+    for pid in _descendants(spawner):
+        try:
+            theirs = os.readlink(f"/proc/{pid}/ns/pid")
+        except OSError:
+            continue  # it is gone
+        if theirs != ours:
+            found.setdefault(theirs, set()).add(pid)
+    return found
+
+
+def _interpreters(members: dict[str, set[int]]) -> dict[str, set[int]]:
+    return {name: pids for name, pids in members.items() if any(map(_is_python, pids))}
+
+
+def _is_python(pid: int) -> bool:
+    try:
+        return "python" in os.path.basename(os.readlink(f"/proc/{pid}/exe"))
+    except OSError:
+        return False
+
+
 def memory(rt: Runtime) -> dict[str, Any]:
-    """Kibibytes, shared pages by their share: the spawner, and each member that waits with all
-    its processes. A member after a snippet may be an interpreter; the difference tells."""
+    """Kibibytes, shared pages by their share: the spawner with its helpers, and each sandbox that
+    waits, with all its processes."""
     before = _children(os.getpid())
     rt.exec("nothing").check()
     time.sleep(1)
     (spawner,) = _children(os.getpid()) - before
-    prepared = _children(spawner)
-    found = {"spawner_kib": _proportional_kib({spawner}), **_of_members("sandbox", prepared)}
+    prepared = _members(spawner)
+    helpers = _descendants(spawner).difference(*prepared.values())
+    found = {
+        "spawner_kib": _proportional_kib({spawner, *helpers}),
+        **_of_members("sandbox", prepared),
+    }
     for _ in range(2):
         rt.python("1").check()
         time.sleep(1)
-    return {**found, **_of_members("interpreter", _children(spawner) - prepared)}
+    return {**found, **_of_members("interpreter", _interpreters(_members(spawner)))}
 
 
-def _of_members(name: str, members: set[int]) -> dict[str, int]:
-    every = members.union(*(_descendants(pid) for pid in members))
-    each = _proportional_kib(every) // max(1, len(members))
+def _of_members(name: str, members: dict[str, set[int]]) -> dict[str, int]:
+    each = _proportional_kib(set().union(*members.values())) // max(1, len(members))
     return {f"{name}_members": len(members), f"per_{name}_kib": each}
 
 
