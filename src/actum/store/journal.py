@@ -6,9 +6,9 @@ are only bytes: whether a frame is whole (a checksum), whether we wrote it (a MA
 is, who may write now (the lock), and that nobody is answered before the bytes are on the disk.
 
     header   magic, version, generation, turns, salt, checksum; padded to 64 bytes
-    frame    mark, number, how many frames before it were known to be on the disk, length; the
-             HMAC-SHA-256 of that and the payload, under the signer's key and the header's salt;
-             a checksum of everything; payload
+    frame    mark of the generation, number, how many frames before it were known to be on the
+             disk, length; the HMAC-SHA-256 of that and the payload, under the signer's key and the
+             header's salt; a checksum of everything; payload
 
 Emptying it means a new generation with a new salt, for which no older frame is right any more, and
 zeros over what was there. `turns` counts the transactions of the database: whoever finds another
@@ -52,7 +52,7 @@ _ROOM_TO_SPARE = 64  #: times that much must be free on the disk
 _MAGIC = b"ACTUMJNL"
 _HEADER = struct.Struct("<8sIQQ16s")
 START = 64  #: where the first frame lies
-_MARK = b"\x97ACT"
+_MARK_BYTES = 4
 _FRAME = struct.Struct("<4sIII")
 _CRC = struct.Struct("<I")
 MAC_BYTES = 32
@@ -114,6 +114,7 @@ class Journal:
         self.turn = Turn(-1, -1)
         self.salt = b""
         self._salt_crc = 0
+        self._mark = b""
         self.frames = 0  #: as many are read or written by us
         self._most = 0  # and as many there were ever, in this generation
         self._end = START
@@ -235,6 +236,9 @@ class Journal:
     def _take_over(self, turn: Turn, salt: bytes, header: bytes) -> None:
         self.turn, self.salt, self._header = turn, salt, header
         self._salt_crc = zlib.crc32(salt)
+        # Never the same: a file that a tool left is part of a payload, and could be full of what
+        # looks like frames. This it cannot know. The first byte tells it from nothing.
+        self._mark = b"\x97" + salt[: _MARK_BYTES - 1]
 
     def _make(self) -> None:
         """Fill a new file. The header is written last: whoever finds it finds the rest durable."""
@@ -264,7 +268,7 @@ class Journal:
         self._require_ours()
         if self.frames:
             return True
-        return self._pread(len(_MARK), START).strip(b"\0") != b""
+        return self._pread(_MARK_BYTES, START).strip(b"\0") != b""
 
     def rewind(self) -> None:
         """Read from the beginning again, and what lies behind the end too."""
@@ -316,7 +320,7 @@ class Journal:
         """Head, MAC and payload of a frame, if its checksum is right."""
         start = at + FRAME_HEAD_BYTES
         end = start + _length(data[at:start])
-        if data[at : at + 4] != _MARK or len(data) < end:
+        if data[at : at + _MARK_BYTES] != self._mark or len(data) < end:
             return None
         payload = data[start:end]
         (checksum,) = _CRC.unpack_from(data, start - _CRC.size)
@@ -330,13 +334,13 @@ class Journal:
 
     def _strays(self, mac: Mac) -> list[Stray]:
         strays, rest = [], self._pread(self._size - self._end, self._end)
-        at = rest.find(_MARK)
+        at = rest.find(self._mark)
         while at >= 0:
             found = self._whole(rest, at)
             if found and mac(found[0] + found[2]) == found[1]:
                 _, number, durable, _ = _FRAME.unpack(found[0])
                 strays.append(Stray(number, durable, found[2]))
-            at = rest.find(_MARK, at + 1)
+            at = rest.find(self._mark, at + 1)
         return strays
 
     def _behind(self, at: int) -> bool:
@@ -392,7 +396,7 @@ class Journal:
         """Write a frame that `fits` at the end; returns what to `sync`."""
         generation, durable = self.turn.generation, self._durable
         known = durable[2] if durable[1] == generation else 0
-        head = _FRAME.pack(_MARK, self.frames, known, len(payload))
+        head = _FRAME.pack(self._mark, self.frames, known, len(payload))
         head += mac(head + payload)
         frame = b"%s%s%s" % (head, _CRC.pack(self._checksum(head, payload)), payload)
         try:
