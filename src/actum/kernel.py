@@ -199,32 +199,6 @@ def move_mount(tree: int, target: str) -> None:
     )
 
 
-def move_mount_onto(tree: int, target: int) -> None:
-    """Attach a detached tree on an open descriptor: no path is walked, nothing can be swapped."""
-    syscall(
-        SYS_MOVE_MOUNT,
-        "move_mount",
-        tree,
-        b"",
-        target,
-        b"",
-        MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH,
-    )
-
-
-def shift_mount(source: str, target: str) -> None:
-    """Move what is mounted at `source` to `target`."""
-    syscall(
-        SYS_MOVE_MOUNT,
-        f"move_mount {source}",
-        AT_FDCWD,
-        os.fsencode(source),
-        AT_FDCWD,
-        os.fsencode(target),
-        0,
-    )
-
-
 def mount(source: str, target: str, kind: str, flags: int, data: str = "") -> None:
     _checked(
         _libc.mount(

@@ -2,7 +2,7 @@
 
 A child of the spawner, and as it was before the spawner became a program of its own: Python, single
 threaded, without a key, a secret or a database. It sees nothing of a request. What a member is made
-of, and what its init must know, comes from the spawner; a pidfd goes back.
+of, and what its init must know, comes from the spawner; a pidfd goes back, or why there is none.
 """
 
 from __future__ import annotations
@@ -67,17 +67,26 @@ class Zygote:
         inherited = [*descriptors, self._own]
         for descriptor in inherited:
             os.set_inheritable(descriptor, True)
-        pid, pidfd = kernel.clone_process(NAMESPACES)
-        if pid == 0:
-            try:
-                _close_all_but([*inherited, self._template.jail])
-                ahead = fork_ahead(self._template, kit)
-                os.execve(self._template.jail, ["jail", *kit.words, *ahead], {})  # noqa: S606
-            finally:
-                os._exit(1)  # whatever happened: there is one zygote
-        pass_packet(self._spawner, wire.MAKE, [pidfd])
-        for descriptor in (*descriptors, pidfd):
+        try:
+            pid, pidfd = kernel.clone_process(NAMESPACES)
+        except OSError as error:
+            # Of processes or namespaces there are too many: no reason to end those that there are.
+            pass_packet(self._spawner, wire.MAKE + str(error.errno).encode(), [])
+        else:
+            if pid == 0:
+                self._become_init(kit, inherited)
+            pass_packet(self._spawner, wire.MAKE, [pidfd])
+            os.close(pidfd)
+        for descriptor in descriptors:
             os.close(descriptor)
+
+    def _become_init(self, kit: Kit, inherited: list[int]) -> NoReturn:
+        try:
+            _close_all_but([*inherited, self._template.jail])
+            ahead = fork_ahead(self._template, kit)
+            os.execve(self._template.jail, ["jail", *kit.words, *ahead], {})  # noqa: S606
+        finally:
+            os._exit(1)  # whatever happened: there is one zygote
 
 
 def _close_all_but(kept: list[int]) -> None:

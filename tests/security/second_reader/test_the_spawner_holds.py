@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import resource
 import select
 import signal
+import subprocess
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from actum.contract.model import RunnerKind
+from actum.errors import SandboxUnavailable
 from actum.runners.local import LocalRunner
 from hostile.jail import Jail, until
 
@@ -71,6 +77,42 @@ def test_with_the_spawner_everybody_goes(own_jail: Jail) -> None:
     _strike(spawner, signal.SIGKILL)
     until(lambda: not any(_lives(pid) for pid in below), "the end of everybody")
     assert own_jail.said(own_jail.sh("echo next")) == "next"
+
+
+@contextlib.contextmanager
+def _without_clones(pid: int) -> Iterator[str]:
+    """The kernel refuses every clone of `pid`; what it says. Root has no limit of processes, and an
+    ordinary user may not trace: so there are two ways."""
+    if os.geteuid() != 0:
+        before = resource.prlimit(pid, resource.RLIMIT_NPROC)
+        resource.prlimit(pid, resource.RLIMIT_NPROC, (0, before[1]))
+        yield "Resource temporarily unavailable"
+        resource.prlimit(pid, resource.RLIMIT_NPROC, before)
+        return
+    words = ["strace", "-qq", "-o", "/dev/null", "-p", str(pid)]
+    tracer = subprocess.Popen([*words, "-e", "inject=clone:error=ENOSPC"])
+    try:
+        until(lambda: f"TracerPid:\t{tracer.pid}\n" in Path(f"/proc/{pid}/status").read_text())
+        yield "No space left on device"
+    finally:
+        tracer.terminate()
+        tracer.wait()
+
+
+def test_where_no_more_sandboxes_can_be_cloned_those_that_run_go_on(own_jail: Jail) -> None:
+    assert own_jail.runtime.python("1 + 1").output == 2
+    first = _spawner(own_jail)
+    with ThreadPoolExecutor(1) as running:
+        answer = running.submit(own_jail.sh, "sleep 3; echo ran on")
+        with (
+            _without_clones(_helpers(first)[1]) as reason,
+            pytest.raises(SandboxUnavailable, match=f"clone: {reason}"),
+        ):
+            for number in range(50):  # some were waiting
+                own_jail.runtime.python(f"{number}").check()
+        assert own_jail.said(answer.result()) == "ran on"
+    assert own_jail.runtime.python("2 + 2").output == 4
+    assert _spawner(own_jail) == first
 
 
 def _lives(pid: str) -> bool:

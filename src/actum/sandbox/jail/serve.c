@@ -15,6 +15,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
@@ -51,7 +52,12 @@ static const char *culprit; /* what could not be had */
 
 static int hold(int descriptor, const char *name)
 {
-    if (descriptor < 0 || held_count == MAX_HELD) {
+    if (descriptor >= 0 && held_count == MAX_HELD) {
+        close(descriptor);
+        descriptor = -1;
+        errno = EMFILE;
+    }
+    if (descriptor < 0) {
         culprit = name;
         return -1;
     }
@@ -144,9 +150,11 @@ static int make_group(uint64_t number)
         if (mkdirat(parent, name, 0777) < 0)
             return hold(-1, name);
         int folder = hold(openat(parent, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC), name);
-        if (folder < 0)
-            return -1;
         member.folders[member.folder_count] = folder;
+        if (folder < 0) {
+            member.folder_count++; /* it is there, and to be removed with the others */
+            return -1;
+        }
     }
     member.born_inside = recipe.born_inside ? member.folders[0] : -1;
     member.limit_count = recipe.limit_count;
@@ -221,7 +229,8 @@ static int clone_init(void)
     return pid < 0 ? hold(-1, "clone") : hold(pidfd, "clone");
 }
 
-/* The clone is the zygote's: it gets all that an init is told, and answers with a pidfd. */
+/* The clone is the zygote's: it gets all that an init is told, and answers with a pidfd, or with the
+ * number of the error. */
 static int have_cloned(void)
 {
     static char packet[MAX_PACKET];
@@ -230,9 +239,14 @@ static int have_cloned(void)
     size_t size = 1 + write_member(packet + 1, sizeof packet - 1, descriptors, &count);
     if (pass(zygote, packet, size, descriptors, count) < 0)
         _exit(1);
-    if (receive(zygote, packet, sizeof packet, descriptors, &count) <= 0 || count != 1)
+    ssize_t told = receive(zygote, packet, sizeof packet - 1, descriptors, &count);
+    if (told <= 0 || count > 1)
         _exit(1); /* without it we are of no use: the host starts another spawner */
-    return hold(descriptors[0], "clone");
+    if (count == 1)
+        return hold(descriptors[0], "clone");
+    packet[told] = 0;
+    errno = (int)strtol(packet + 1, NULL, 10);
+    return hold(-1, "clone");
 }
 
 /* To the host. If it left this instant, the next look at its socket tells. */
