@@ -11,7 +11,7 @@ from actum import ContractInvalid, Outcome, Runtime
 from actum.contract.call import Plan
 from actum.contract.model import RunnerKind
 from actum.registry.change import approve
-from actum.runners.request import request_of
+from actum.runners.request import Description
 from actum.testing import FakeRunner, captured
 
 
@@ -63,4 +63,4 @@ def test_a_runner_sees_the_plan_and_not_what_it_is_for(rt: Runtime) -> None:
     # The label is for people; without it and the ids of the trace nothing tells the two apart.
     same = {"label": "", "trace": first.trace}
     assert dataclasses.replace(first, **same) == dataclasses.replace(second, **same)
-    assert request_of(first) == request_of(second)
+    assert Description(first).as_found() == Description(second).as_found()

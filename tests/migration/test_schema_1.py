@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sqlite3
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,33 +15,16 @@ from actum.store import note
 from actum.store.database import Database
 from actum.store.merkle import Edge, leaf_hash
 from actum.store.migrations import MIGRATIONS
+from common.old_homes import old_home
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "unit"))
 from evidence.factories import House, bad, tamper
-
-OLD = Path(__file__).resolve().parent / "data" / "schema-1"
 
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
     """As the older version left it: one execution with a file, a refusal and one interrupted."""
-    made = tmp_path / ".actum"
-    shutil.copytree(OLD, made)
-    made.chmod(0o700)
-    for private in (made / "keys").glob("*.key"):
-        private.chmod(0o600)
-    connection = sqlite3.connect(made / "actum.db")
-    connection.executescript((made / "actum.sql").read_text())
-    connection.close()
-    (made / "actum.sql").unlink()
-    return made
-
-
-@pytest.fixture
-def house(home: Path) -> Iterator[House]:
-    opened = House.open(home)
-    yield opened
-    opened.database.close()
+    return old_home(1, tmp_path)
 
 
 def old_records(home: Path) -> list[bytes]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
 import sqlite3
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,33 +11,16 @@ import pytest
 from actum.contract.outcome import Outcome
 from actum.store.database import Database
 from actum.store.migrations import MIGRATIONS
+from common.old_homes import old_home
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "unit"))
 from evidence.factories import House, bad
-
-OLD = Path(__file__).resolve().parent / "data" / "schema-7"
 
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
     """Two executions and a refusal filed; of three that lay there one had not ended."""
-    made = tmp_path / ".actum"
-    shutil.copytree(OLD, made)
-    made.chmod(0o700)
-    for private in (made / "keys").glob("*.key"):
-        private.chmod(0o600)
-    connection = sqlite3.connect(made / "actum.db")
-    connection.executescript((made / "actum.sql").read_text())
-    connection.close()
-    (made / "actum.sql").unlink()
-    return made
-
-
-@pytest.fixture
-def house(home: Path) -> Iterator[House]:
-    opened = House.open(home)
-    yield opened
-    opened.database.close()
+    return old_home(7, tmp_path)
 
 
 def test_the_old_file_really_is_of_schema_7(home: Path) -> None:

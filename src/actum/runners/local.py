@@ -2,7 +2,8 @@
 
 Lifecycle, each step always reached or explicitly aborted: receive the validated plan, prepare an
 isolated workspace, apply limits, execute, capture, emit the last event, return. No retry, no
-choice, no change of permissions, no memory of earlier plans.
+choice, no change of permissions. Of earlier plans it keeps what their text alone decides, so that
+an equal one need not be worked out again; what came of them is nowhere kept.
 """
 
 from __future__ import annotations
@@ -310,65 +311,62 @@ class LocalRunner:
 
         try:
             try:
+                if outside.doors is not None:
+                    outside.begin(self._open_relay(), sandbox)
+                release()
                 try:
-                    if outside.doors is not None:
-                        outside.begin(self._open_relay(), sandbox)
-                    release()
-                    try:
-                        lifecycle.reached(EventType.TOOL_RUN_START, {"attempt": plan.trace.attempt})
-                        attended = attend(
-                            sandbox,
-                            cgroup,
-                            deadline=lifecycle.began + limits.timeout_ms / 1000,
-                            on_output=on_output,
-                            cancel=cancel,
-                            on_ready=ready,
-                            on_doors=outside.on_doors,
-                            duplex=duplex,
-                            redaction=order.redaction,
-                        )
-                    finally:
-                        passable.reopen(order.modes)
-                        if duplex is not None:
-                            duplex.measure_by(None)
-                    usage = cgroup.usage(attended.usage)
-                    if attended.usage is not None:  # its init lives
-                        clearing.begin()
-                    duration_ms = lifecycle.elapsed_ms()
-                    if plan.output_files:
-                        # On a disk the kernel may still write what a tool has asked for and not
-                        # waited for (AIO): that ends with its memory.
-                        clearing.found()
-                    collected, not_collected = collect_outputs(plan, sandbox)
-                    if plan.secrets and duplex is None:
-                        collected, not_collected = without_token(
-                            plan, collected, not_collected, order.secrets.keep_token
-                        )
+                    lifecycle.reached(EventType.TOOL_RUN_START, {"attempt": plan.trace.attempt})
+                    attended = attend(
+                        sandbox,
+                        cgroup,
+                        deadline=lifecycle.began + limits.timeout_ms / 1000,
+                        on_output=on_output,
+                        cancel=cancel,
+                        on_ready=ready,
+                        on_doors=outside.on_doors,
+                        duplex=duplex,
+                        redaction=order.redaction,
+                    )
                 finally:
-                    connections = outside.end()
-                enforcement = manifest.measured(
-                    known.foreseen, plan.policy, attended, usage, duration_ms, outside
-                )
-                if duplex is not None:
-                    enforcement += duplex.rows(attended.stop)
-                capture = Capture(
-                    ending=ending_of(attended, usage),
-                    stdout=attended.stdout,
-                    stderr=attended.stderr,
-                    collected=collected,
-                    not_collected=not_collected,
-                    enforcement=enforcement,
-                    denials=denials_of(attended, connections),
-                    connections=connections,
-                    duration_ms=duration_ms,
-                    clearing=clearing.found,
-                )
-                capture = lifecycle.conclude(capture, attended.denials_total, order.redaction)
-            except BaseException:
-                sandbox.close()  # the init hears it and leaves, and what is inside with it
-                remove(cgroup)
-                raise
+                    passable.reopen(order.modes)
+                    if duplex is not None:
+                        duplex.measure_by(None)
+                usage = cgroup.usage(attended.usage)
+                if attended.usage is not None:  # its init lives
+                    clearing.begin()
+                duration_ms = lifecycle.elapsed_ms()
+                if plan.output_files:
+                    # On a disk the kernel may still write what a tool has asked for and not
+                    # waited for (AIO): that ends with its memory.
+                    clearing.found()
+                collected, not_collected = collect_outputs(plan, sandbox)
+                if plan.secrets and duplex is None:
+                    collected, not_collected = without_token(
+                        plan, collected, not_collected, order.secrets.keep_token
+                    )
+            finally:
+                connections = outside.end()
+            enforcement = manifest.measured(
+                known.foreseen, plan.policy, attended, usage, duration_ms, outside
+            )
+            if duplex is not None:
+                enforcement += duplex.rows(attended.stop)
+            capture = Capture(
+                ending=ending_of(attended, usage),
+                stdout=attended.stdout,
+                stderr=attended.stderr,
+                collected=collected,
+                not_collected=not_collected,
+                enforcement=enforcement,
+                denials=denials_of(attended, connections),
+                connections=connections,
+                duration_ms=duration_ms,
+                clearing=clearing.found,
+            )
+            capture = lifecycle.conclude(capture, attended.denials_total, order.redaction)
         except BaseException:
+            sandbox.close()  # the init hears it and leaves, and what is inside with it
+            remove(cgroup)
             lifecycle.abort()
             raise
         if duplex is not None:

@@ -144,12 +144,6 @@ class Description:
         return result
 
 
-def request_of(plan: Plan) -> tuple[Request, tuple[int, int]]:
-    """The plan in the words of the init, and whose files the tool works on."""
-    found = Description(plan).as_found()
-    return found.request, found.owner
-
-
 def _mode(look: _Look) -> int:
     """0 for what cannot be looked at, which is as if it were not there."""
     return 0 if isinstance(look, int) else look[0]

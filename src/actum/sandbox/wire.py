@@ -152,7 +152,6 @@ LISTEN = b"L"
 #: Descriptors that fit into one message (the kernel's own bound is 253).
 MAX_PASSED = 250
 MAX_PACKET = 65_536
-MAX_DENIALS = 64
 
 # How a request is packed, for a program that trusts nothing and reads it in place (jail/wire.c):
 # integers of 64 bits, a text as its length, its bytes and a NUL, a list as its length and its

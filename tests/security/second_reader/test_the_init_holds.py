@@ -7,7 +7,6 @@ import select
 import signal
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,9 +15,7 @@ from actum.runners.local import LocalRunner
 from actum.sandbox.host import _GUESS, Spawner
 from actum.sandbox.probe import examine
 from hostile.jail import Jail, own_cgroups, until
-
-if TYPE_CHECKING:
-    from actum.sandbox.wire import Request
+from hostile.member import asked
 
 pytestmark = pytest.mark.sandbox
 
@@ -102,30 +99,16 @@ def test_a_tool_starts_after_its_doors_are_open_however_early_the_host_says_go(
     found = examine()
     assert found.cgroups is not None
     bash = os.stat("/usr/bin/bash")
-    request: Request = {
-        "argv": ["bash", "-c", "exec 3<>/dev/tcp/127.0.0.1/7777"],
-        "environment": {},
-        "executable": "/usr/bin/bash",
-        "executable_device": bash.st_dev,
-        "executable_inode": bash.st_ino,
-        "working_directory": "/tmp",
-        "grants": [],
-        "protect": [],
-        "deny": [],
-        "memory_bytes": _GUESS["memory_bytes"],
-        "cpu_cores": 1,
-        "scratch_bytes": _GUESS["scratch_bytes"],
-        "artifacts_bytes": 1 << 20,
-        "max_children": 0,
-        "etc": {},
+    request = asked(
+        "",
+        argv=["bash", "-c", "exec 3<>/dev/tcp/127.0.0.1/7777"],
+        executable="/usr/bin/bash",
+        executable_device=bash.st_dev,
+        executable_inode=bash.st_ino,
         # So many that putting them up takes longer than a shell does to start.
-        "addresses": [f"198.18.{high}.{low}/32" for high in range(10) for low in range(250)],
-        "listen": listen,
-        "provided": {},
-        "resolver": "",
-        "steady": False,
-        "secrets": [],
-    }
+        addresses=[f"198.18.{high}.{low}/32" for high in range(10) for low in range(250)],
+        listen=listen,
+    )
     spawner = Spawner()
     spawner.equip(found.cgroups)
     try:

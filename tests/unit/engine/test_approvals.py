@@ -7,7 +7,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,17 +22,6 @@ from actum.evidence.traces import Traces
 from .project import Project, decide_all, elevated, request_ids
 
 FILE = "/etc/passwd"
-
-
-@pytest.fixture
-def project(tmp_path: Path) -> Project:
-    return Project(tmp_path)
-
-
-@pytest.fixture
-def runtime(project: Project) -> Iterator[Runtime]:
-    with project.open() as opened:
-        yield opened
 
 
 def ask(runtime: Runtime, project: Project, *read: str, **words: Any) -> Result:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,17 +14,6 @@ from actum.registry.change import approve
 from actum.store.keys import Keyring
 
 from .project import Project
-
-
-@pytest.fixture
-def project(tmp_path: Path) -> Project:
-    return Project(tmp_path)
-
-
-@pytest.fixture
-def runtime(project: Project) -> Iterator[Runtime]:
-    with project.open() as opened:
-        yield opened
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -69,12 +69,6 @@ def settled() -> None:
 @pytest.fixture
 def project(tmp_path: Path) -> Own:
     return Own(tmp_path)
-
-
-@pytest.fixture
-def runtime(project: Own) -> Iterator[Runtime]:
-    with project.open() as opened:
-        yield opened
 
 
 def ask(runtime: Runtime, project: Own, **words: Any) -> Result:

@@ -8,7 +8,7 @@ as requests that can be decided.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -54,12 +54,6 @@ class Risky(Project):
 @pytest.fixture
 def project(tmp_path: Path) -> Risky:
     return Risky(tmp_path)
-
-
-@pytest.fixture
-def runtime(project: Risky) -> Iterator[Runtime]:
-    with project.open() as opened:
-        yield opened
 
 
 def ask(runtime: Runtime, project: Risky, tool: str = "shell", **fields: Any) -> Result:
