@@ -82,7 +82,7 @@ class Ledger:
                 return _opened(page, begun, opening)
         if self.log.laid() >= MANY:
             self._database.file()
-        with self.log.entry(signed=False) as entry:
+        with self.log.entry() as entry:
             execution_id = intent.contract.execution_id
             if not is_new:
                 require_unstarted(entry.outcome_of(execution_id), intent)

@@ -4,9 +4,9 @@ Each record keeps, beside its bytes, the hashes of the subtrees it completes; so
 and every proof cost a few reads, however long the log is. There are two ways to add:
 
 - a `page` is a transaction of the database, with its checkpoint;
-- an `entry` is a frame of the journal (`store.journal`): one write, one sync. One that only says
-  that something is about to start is bound by the frame's MAC until the next checkpoint, which is
-  over it too. What is filed is always under a signed one.
+- an `entry` is a frame of the journal (`store.journal`): one write, one sync. It is bound by the
+  frame's MAC until it is filed, and what is filed is always under a signed checkpoint. Whoever
+  reads files first, so nobody is ever shown a record that is not.
 
 Nothing is ever added to a log whose end is not the one that was signed last: what was changed
 behind our back is reported, not signed over.
@@ -36,7 +36,10 @@ from actum.store.journal import LARGEST_FRAME, JournalChanged, Mac, Turn
 from actum.store.keys import Keyring, Signer, private_keys, switch_to_next
 from actum.store.merkle import HASH_BYTES, Edge, ReadNode, leaf_hash, read_edge
 
-_BESIDE = 16_384  #: more bytes than a frame's audit records and checkpoint have
+#: Number and note of the checkpoint that a migration leaves; those that were signed count from 1.
+_UNSIGNED = (0, "")
+
+_BESIDE = 16_384  #: more bytes than a frame's audit records have
 
 
 class Page:
@@ -77,9 +80,8 @@ class Entry:
     Only one who holds it can be writing; so what it finds out inside stays true until then.
     """
 
-    def __init__(self, log: Log, *, signed: bool) -> None:
+    def __init__(self, log: Log) -> None:
         self._log = log
-        self._signed = signed
         self._parts: list[Part] = []
         self._outcomes: list[tuple[str, str | None]] = []
         self._first: int
@@ -99,9 +101,7 @@ class Entry:
         log = self._log
         try:
             if kind is None:
-                ticket = log.lay_down(
-                    self._first, self._edge, self._parts, self._outcomes, self._signed
-                )
+                ticket = log.lay_down(self._first, self._edge, self._parts, self._outcomes)
         except BaseException:
             log.undone()  # its bytes may be there and not be counted: they are read the next time
             raise
@@ -183,12 +183,9 @@ class Log:
         finally:
             self._database.end_turn()
 
-    def entry(self, *, signed: bool = True) -> Entry:
-        """A frame of the journal that adds at least one record.
-
-        One that is not `signed` says only that something is about to start.
-        """
-        return Entry(self, signed=signed)
+    def entry(self) -> Entry:
+        """A frame of the journal that adds at least one record."""
+        return Entry(self)
 
     def laid(self) -> int:
         """How many executions lie in the journal, as far as this process knows."""
@@ -225,13 +222,9 @@ class Log:
         edge: Edge,
         parts: list[Part],
         outcomes: list[tuple[str, str | None]],
-        signed: bool,
     ) -> int:
         end = self._end
         assert end is not None  # noqa: S101 -- an entry begins with looking
-        if signed:
-            over = note.Checkpoint(origin=end.origin, size=edge.size, root=edge.root)
-            parts.append((frames.NOTE, note.sign(over, (self.signer,)).encode()))
         payload = frames.packed(first, parts)
         if not self._journal.fits(len(payload)):
             self._database.file()
@@ -242,7 +235,7 @@ class Log:
                     remedy="Free space on that file system.",
                 )
         ticket = self._journal.append(payload, self._macs())
-        self._end = End(end.origin, edge, end.checkpoints + signed, signed)
+        self._end = End(end.origin, edge, end.checkpoints, signed=False)
         self._laid.update(outcomes)
         return ticket
 
@@ -257,8 +250,10 @@ class Log:
     def adopt(self) -> None:
         """Sign what a migration from before checkpoints has left unsigned, on record."""
         with self._database.as_it_is():  # there can be no journal to such a home
-            oldest = self._database.row("SELECT note FROM checkpoints ORDER BY size LIMIT 1")
-        if oldest == ("",):
+            oldest = self._database.row(
+                "SELECT number, note FROM checkpoints ORDER BY size LIMIT 1"
+            )
+        if oldest == _UNSIGNED:
             with self.page():
                 pass
 
@@ -281,7 +276,8 @@ class Log:
             filed = file_away(cursor, end, lying)
         except Unfit as error:
             raise JournalChanged(self._journal.path, f"of what lies there, {error}") from error
-        if not filed.signed and lying:
+        # Frames of older versions bring checkpoints of their own; the last may be over all of it.
+        if lying and not filed.signed:
             filed = End(filed.origin, filed.edge, filed.checkpoints + 1)
             _insert_checkpoint(cursor, filed, (self.signer,))
         self._end, self._known, self._laid = filed, self._journal.turn, {}
@@ -365,7 +361,7 @@ class Log:
         signed_size, number, text = row
         try:
             edge = read_edge(size, node_reader(cursor))
-            if text == "" and signed_size == size and _only_one(cursor):
+            if (number, text) == _UNSIGNED and signed_size == size and _only_one(cursor):
                 return End(_new_origin(self.signer), edge, signed=False)
             found = note.parse(text)
             if found.checkpoint != _checkpoint(End(found.checkpoint.origin, edge)):

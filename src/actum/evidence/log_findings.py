@@ -2,8 +2,9 @@
 
 The tree is worked out again from the records alone. Every checkpoint is measured by it, and every
 signature by the key whose turn it was: the first checkpoint's key, and after it those that a
-KEY_ROTATE record in the log itself introduces. Because there is a checkpoint per commit, a change
-is pinned down to the records of one commit even if its author has worked out all hashes again.
+KEY_ROTATE record in the log itself introduces. Because there is a checkpoint per commit (of the
+database: many executions may be filed by one), a change is pinned down to the records of one
+commit even if its author has worked out all hashes again.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ class Journal:
 
     def open(self, judged: Judged, pending: ActionResult) -> int:
         """Record that the action is allowed and about to start; raises if it must not start."""
-        with self._log.entry(signed=False) as entry:
+        with self._log.entry() as entry:
             entry.append(_decision(judged, pending))
             seq = entry.append(_action(pending, duration_ms=0, at=pending.ts_utc))
             entry.add(opened_part(seq, current_owner()))

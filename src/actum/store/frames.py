@@ -1,4 +1,4 @@
-"""What one frame of the journal says: audit records, a checkpoint over them, what they are of.
+"""What one frame of the journal says: audit records, and what they are of.
 
 A frame is one commit: all of it is filed or nothing. Its parts are bytes as they will be stored,
 one behind the other, each with its kind and length; nothing is encoded twice to be laid down.
@@ -30,7 +30,8 @@ _FIRST = struct.Struct("<Q")
 _PART = struct.Struct("<cI")
 _LENGTHS = {length: struct.Struct(f"<{length}I") for length in (2, 5)}
 
-RECORD, NOTE, START, END, FILE, ACTION, ACTION_END = b"r", b"n", b"s", b"e", b"f", b"a", b"z"
+RECORD, START, END, FILE, ACTION, ACTION_END = b"r", b"s", b"e", b"f", b"a", b"z"
+NOTE = b"n"  #: not written any more, but older versions may have left it
 
 Part = tuple[bytes, bytes]
 Columns = dict[str, Any]
@@ -40,7 +41,7 @@ Columns = dict[str, Any]
 class Frame:
     first: int  #: the number of its first audit record
     records: tuple[bytes, ...]
-    note: str | None = None  #: the signed checkpoint behind the last of them
+    note: str | None = None  #: a signed checkpoint over all of it: older versions' only
     started: tuple[Columns, ...] = ()
     ended: tuple[Columns, ...] = ()
     files: tuple[tuple[str, bytes], ...] = field(default=(), repr=False)  #: address and content

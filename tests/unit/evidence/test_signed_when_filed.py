@@ -1,0 +1,217 @@
+"""A frame has no signed checkpoint; whoever looks at the log finds one over all of it.
+
+That holds for every way to look, and for whoever comes after a writer that was killed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from datetime import UTC, datetime
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from actum.errors import EvidenceUnavailable
+from actum.evidence.log import Log
+from actum.evidence.proof import check_proof, find_record, prove
+from actum.evidence.rotation import rotate
+from actum.store import frames, note
+from actum.store.filing import MANY
+from actum.store.merkle import Edge
+from common.journals import lying
+
+from .factories import RESULT, House, bad, make_facts, make_intent
+
+
+def _stored(house: House) -> list[int]:
+    """Sizes of the checkpoints in the tables, read past the house."""
+    rows = house.database._connection.execute("SELECT size FROM checkpoints ORDER BY size")
+    return [size for (size,) in rows]
+
+
+def _newest(house: House) -> note.Note:
+    """The newest checkpoint in the tables, which must be signed by this home's key."""
+    (text,) = house.database._connection.execute(
+        "SELECT note FROM checkpoints ORDER BY size DESC LIMIT 1"
+    ).fetchone()
+    found = note.parse(text)
+    assert note.verify(found, house.keyring.trusted.values())
+    return found
+
+
+def _checkpoint(house: House) -> None:
+    assert note.parse(house.ledger.log.checkpoint() or "").checkpoint.size == 5
+
+
+def _verify(house: House) -> None:
+    assert bad(house.verifier.verify_all()) == []
+
+
+def _prove(house: House) -> None:
+    bundle = json.loads(json.dumps(prove(house.database, find_record(house.database, "5"))))
+    assert bad(check_proof(bundle, house.keyring.trusted)) == []
+
+
+def _receipts(house: House) -> None:
+    (kept,) = house.receipts.latest(9)
+    assert bad(house.verifier.verify_execution(kept.receipt_id)) == []
+
+
+def _executions(house: House) -> None:
+    assert len(house.executions.open_executions()) == 1
+
+
+def _records(house: House) -> None:
+    assert len(house.audit()) == 5
+
+
+_LOOKS = [_checkpoint, _verify, _prove, _receipts, _executions, _records]
+
+
+def _one_and_a_start(house: House) -> None:
+    house.execute()
+    house.ledger.write_ahead(make_intent())
+
+
+@pytest.mark.parametrize("look", _LOOKS)
+def test_whoever_looks_finds_everything_under_a_signature(
+    house: House, look: Callable[[House], None]
+) -> None:
+    _one_and_a_start(house)
+    assert [frame.note for frame in lying(house.home, house.keyring.signer)] == [None] * 3
+    assert _stored(house) == []
+    look(house)
+    assert _newest(house).checkpoint.size == 5
+    assert _stored(house) == [5]
+
+
+def _killed(home: Path) -> None:
+    _one_and_a_start(House.open(home))
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("look", _LOOKS)
+def test_so_does_whoever_opens_a_home_whose_writer_was_killed(
+    tmp_path: Path, look: Callable[[House], None]
+) -> None:
+    home = tmp_path / ".actum"
+    House.open(home).database.close()
+    process = get_context("fork").Process(target=_killed, args=(home,))
+    process.start()
+    process.join(30)
+    assert process.exitcode == -signal.SIGKILL
+    house = House.open(home)
+    assert len(lying(home, house.keyring.signer)) == 3
+    assert _stored(house) == []
+    look(house)
+    assert _newest(house).checkpoint.size == 5
+    house.database.close()
+
+
+def test_closing_signs(house: House) -> None:
+    house.execute()
+    house.database.close()
+    again = House.open(house.home)
+    assert _stored(again) == [3]
+    assert _newest(again).checkpoint.size == 3
+    again.database.close()
+
+
+def test_one_signature_serves_all_that_are_filed_together(house: House) -> None:
+    for _ in range(MANY + 1):
+        house.execute()
+    assert _stored(house) == [3 * MANY]
+    assert len(lying(house.home, house.keyring.signer)) == 2
+    _verify(house)
+    assert _stored(house) == [3 * MANY, 3 * MANY + 3]
+
+
+def test_frames_are_signed_by_the_key_whose_turn_it_was(house: House, tmp_path: Path) -> None:
+    other = House.open(house.home)
+    _one_and_a_start(other)
+    intent = make_intent()
+    opened = other.ledger.write_ahead(intent)
+    rotated = rotate(
+        house.ledger,
+        root=tmp_path,
+        home=house.home,
+        trusted=house.keyring.trusted,
+        at=datetime.now(UTC),
+    )
+    # Between the two frames of this one another key has come.
+    receipt = other.ledger.seal(make_facts(intent, opened=opened), RESULT)
+    assert receipt.envelope["signatures"][0]["keyid"] == rotated.signer.keyid
+    other.database.close()
+    again = House.open(house.home)
+    assert bad(again.verifier.verify_all()) == []
+    assert _stored(again) == [7, 8, 9]
+    signed_by = [
+        note.verify(note.parse(text), again.keyring.trusted.values())
+        for (text,) in again.database.rows("SELECT note FROM checkpoints ORDER BY size")
+    ]
+    heir = rotated.signer.keyid
+    assert signed_by == [(rotated.retired,), (rotated.retired, heir), (heir,)]
+    again.database.close()
+
+
+def _as_before(house: House, monkeypatch: pytest.MonkeyPatch, forged: bool = False) -> None:
+    """Write as the version before did: a signed checkpoint in every frame that ends something."""
+    log = house.ledger.log
+    signer = house.keyring.signer
+
+    def lay_down(first: int, edge: Edge, parts: list[frames.Part], outcomes: Any) -> int:
+        if any(kind == frames.END for kind, _ in parts):
+            origin = f"actum/{signer.keyid[:32]}"
+            root = bytes(32) if forged else edge.root
+            over = note.Checkpoint(origin=origin, size=edge.size, root=root)
+            parts.append((frames.NOTE, note.sign(over, (signer,)).encode()))
+        return Log.lay_down(log, first, edge, parts, outcomes)
+
+    monkeypatch.setattr(log, "lay_down", lay_down)
+
+
+def test_checkpoints_in_frames_of_the_version_before_are_kept(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as before:
+        _as_before(house, before)
+        house.execute()
+        house.execute()
+    newest = House.open(house.home)
+    assert [frame.note is None for frame in lying(house.home, house.keyring.signer)] == [
+        *(True, False),
+        *(True, False),
+    ]
+    _one_and_a_start(newest)  # goes on behind them, unfiled
+    _verify(newest)
+    assert _stored(newest) == [3, 6, 11]
+    assert _newest(newest).checkpoint.size == 11
+    newest.database.close()
+
+
+def test_nothing_is_signed_twice_for_the_version_before(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as before:
+        _as_before(house, before)
+        house.execute()
+    assert len(house.receipts.latest(9)) == 1
+    assert _stored(house) == [3]
+    house.execute()
+    _verify(house)
+    assert _stored(house) == [3, 6]
+
+
+def test_a_checkpoint_in_a_frame_that_is_over_something_else_is_not_filed(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as before:
+        _as_before(house, before, forged=True)
+        house.execute()
+    with pytest.raises(EvidenceUnavailable, match="its checkpoint is not over audit records 1 to"):
+        house.receipts.latest(9)
