@@ -13,12 +13,13 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from functools import partial
 from operator import attrgetter, is_
 
 from actum.contract.canonical import sha256_bytes
 from actum.contract.model import Json
 from actum.evidence import recovery
-from actum.evidence.audit import allowed, denied, final, malformed, pending
+from actum.evidence.audit import allowed, denied, malformed, pending
 from actum.evidence.draft import Draft, draft
 from actum.evidence.encoding import encoded
 from actum.evidence.executions import (
@@ -33,9 +34,10 @@ from actum.evidence.executions import (
 from actum.evidence.facts import ExecutionFacts, Intent, Opened
 from actum.evidence.laid import ended_part, file_part, started_part
 from actum.evidence.log import Log, Page
-from actum.evidence.receipt import Receipt, encode_statement, joined, sign_receipt
+from actum.evidence.receipt import Receipt
 from actum.evidence.receipts import insert_receipt
-from actum.evidence.record import Redact, ended, insert_record
+from actum.evidence.record import Redact, insert_record
+from actum.evidence.sealing import sealed
 from actum.evidence.traces import insert_events, require_fileable
 from actum.store.blobs import BlobStore, insert_small
 from actum.store.database import Database
@@ -82,12 +84,14 @@ class Ledger:
                 return _opened(page, begun, opening)
         if self.log.laid() >= MANY:
             self._database.file()
+        decision = encoded(allowed(begun.audit))
+        start = encoded(pending(begun.audit, opening.sha256))
+        execution_id = intent.contract.execution_id
         with self.log.entry() as entry:
-            execution_id = intent.contract.execution_id
             if not is_new:
                 require_unstarted(entry.outcome_of(execution_id), intent)
-            entry.append(allowed(begun.audit))
-            seq = entry.append(pending(begun.audit, opening.sha256))
+            entry.append_encoded(decision)
+            seq = entry.append_encoded(start)
             entry.start(execution_id, started_part(intent, opening, seq))
         return Opened(pending_seq=seq, draft=begun)
 
@@ -114,46 +118,52 @@ class Ledger:
         begun = _begun(facts)
         events = encoded([kept.document() for kept in facts.events])
         answer = None if result is None else encoded(result)
-
-        def described(facts: ExecutionFacts) -> tuple[bytes, bytes]:
-            record = joined(begun.record, encoded(ended(facts, stored, self._redact, begun.pre)))
-            return record, encode_statement(
-                facts,
-                sha256_bytes(record),
-                None if answer is None else sha256_bytes(answer),
-                events=events,
-                predicate=begun.predicate,
-            )
-
+        told = partial(
+            sealed,
+            begun=begun,
+            signer=self.log.signer,
+            stored=stored,
+            redact=self._redact,
+            events=events,
+            result_sha256=None if answer is None else sha256_bytes(answer),
+        )
         if facts.clearing is None:
-            record, statement = described(facts)
+            made = told(facts)
         else:
             # The kernel may take longer to clear a tool away than we take to describe it. So it is
-            # described as cleared away, which it nearly always is, and looked at before we sign.
-            record, statement = described(replace(facts, leftovers=()))
+            # described and signed as cleared away, which it nearly always is, and looked at before
+            # anything of it is written down.
+            made = told(replace(facts, leftovers=()))
             if left := facts.clearing():
-                record, statement = described(replace(facts, leftovers=left))
-        room = sum(map(len, small.values())) + 3 * len(statement) + len(record) + len(events)
-        if facts.opened is not None and self.log.takes(room + len(answer or b"")):
+                made = told(replace(facts, leftovers=left))
+        room = len(made.record) + len(made.receipt.encoded) + len(events) + len(answer or b"")
+        room += sum(map(len, small.values()))
+        if facts.opened is not None and self.log.takes(room):
             with self.log.entry() as entry:
                 if entry.outcome_of(execution_id) != (None,):
                     raise not_open(execution_id)
-                # Signed in here: only now is it certain whose turn it is to sign.
-                receipt = sign_receipt(statement, facts.receipt_id, entry.signer)
-                seq = entry.append(final(begun.audit, facts, receipt.sha256))
+                # Only now is it certain whose turn it is to sign.
+                made = made.by(entry.signer)
+                seq = entry.append_encoded(made.audit)
                 for blake3, content in small.items():
                     entry.add(file_part(blake3, content))
                 part = ended_part(
-                    facts, receipt, final_seq=seq, result=answer, record=record, events=events
+                    facts,
+                    made.receipt,
+                    final_seq=seq,
+                    result=answer,
+                    record=made.record,
+                    events=events,
                 )
                 entry.end(execution_id, facts.outcome, part)
-            return receipt
+            return made.receipt
         with self.log.page() as page:
             cursor = page.cursor
-            receipt = sign_receipt(statement, facts.receipt_id, page.signer)
+            made = made.by(page.signer)
+            receipt = made.receipt
             if facts.refused_at is not None and facts.opened is None:
                 page.append(denied(begun.audit, facts))
-            final_seq = page.append(final(begun.audit, facts, receipt.sha256))
+            final_seq = page.append_encoded(made.audit)
             insert_small(cursor, small)
             close_row(cursor, facts, None if answer is None else answer.decode())
             insert_receipt(
@@ -165,7 +175,7 @@ class Ledger:
             )
             insert_record(
                 cursor,
-                record,
+                made.record,
                 evidence_id=facts.evidence_id,
                 execution_id=facts.execution_id,
                 evidence_ref=facts.evidence_ref,

@@ -54,7 +54,9 @@ class Page:
 
     def append(self, document: dict[str, Json]) -> int:
         """Add one record and return its number, counted from 1 without gaps."""
-        record = encoded(document)
+        return self.append_encoded(encoded(document))
+
+    def append_encoded(self, record: bytes) -> int:
         self._edge, nodes = self._edge.grown(leaf_hash(record))
         seq = self._edge.size
         self.cursor.execute(
@@ -117,7 +119,9 @@ class Entry:
 
     def append(self, document: dict[str, Json]) -> int:
         """Add one record and return its number, counted from 1 without gaps."""
-        record = encoded(document)
+        return self.append_encoded(encoded(document))
+
+    def append_encoded(self, record: bytes) -> int:
         self._edge, _ = self._edge.grown(leaf_hash(record))
         self._parts.append((frames.RECORD, record))
         return self._edge.size

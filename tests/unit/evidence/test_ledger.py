@@ -17,7 +17,7 @@ import pytest
 
 from actum.contract.outcome import Outcome
 from actum.errors import EvidenceUnavailable, Refused
-from actum.evidence import ledger
+from actum.evidence import sealing
 from actum.evidence.facts import Stage
 from common.journals import lying, no_room, read_only
 
@@ -114,16 +114,31 @@ def test_the_recorded_result_comes_back_as_it_was_given(house: House) -> None:
 
 
 @pytest.mark.parametrize(
-    ("left", "verdict"), [((), "pass"), (("cgroup actum/x: Device or resource busy",), "fail")]
+    ("left", "verdict", "expected"),
+    [
+        ((), "pass", ["signed", "looked", "laid down"]),
+        (
+            ("cgroup actum/x: Device or resource busy",),
+            "fail",
+            ["signed", "looked", "signed", "laid down"],
+        ),
+    ],
 )
-def test_what_is_left_is_looked_at_before_anything_is_signed(
-    house: House, monkeypatch: pytest.MonkeyPatch, left: tuple[str, ...], verdict: str
+def test_what_is_left_is_looked_at_before_anything_is_written_down(
+    house: House,
+    monkeypatch: pytest.MonkeyPatch,
+    left: tuple[str, ...],
+    verdict: str,
+    expected: list[str],
 ) -> None:
     steps: list[str] = []
-    sign = ledger.sign_receipt
-    monkeypatch.setattr(ledger, "sign_receipt", lambda *a: (steps.append("signed"), sign(*a))[1])
     intent = make_intent()
     opened = house.ledger.write_ahead(intent)
+    sign, lay_down = sealing.sign_receipt, house.ledger.log.lay_down
+    monkeypatch.setattr(sealing, "sign_receipt", lambda *a: (steps.append("signed"), sign(*a))[1])
+    monkeypatch.setattr(
+        house.ledger.log, "lay_down", lambda *a: (steps.append("laid down"), lay_down(*a))[1]
+    )
     house.ledger.seal(
         make_facts(
             intent,
@@ -133,11 +148,12 @@ def test_what_is_left_is_looked_at_before_anything_is_signed(
         ),
         RESULT,
     )
-    assert steps == ["looked", "signed"]
+    assert steps == expected
     (record,) = house.records.of_execution(intent.execution_id)
     *_, last = record["checklists"]["post_execution"]
     detail = f"left behind: {left[0]}" if left else "nothing left behind"
     assert last == {"item": "Cleanup performed", "verdict": verdict, "detail": detail}
+    assert all(finding.passed for finding in house.verifier.verify_all())
 
 
 def test_one_id_never_starts_twice(house: House) -> None:

@@ -114,6 +114,27 @@ def test_another_process_notices_a_rotation_and_signs_with_the_new_key(house: Ho
     assert verified(house.home) == []
 
 
+def test_a_rotation_between_signing_and_writing_down_is_noticed(house: House) -> None:
+    other = House.open(house.home)
+    intent = make_intent()
+    opened = other.ledger.write_ahead(intent)
+    heirs: list[str] = []
+
+    def clearing() -> tuple[str, ...]:  # asked when the receipt is signed already
+        heirs.append(rotated(house).signer.keyid)
+        return ()
+
+    facts = make_facts(intent, opened=opened, leftovers=None, clearing=clearing)
+    receipt = other.ledger.seal(facts, RESULT)
+    (signature,) = receipt.envelope["signatures"]
+    assert [signature["keyid"]] == heirs
+    other.database.close()
+    again = House.open(house.home)
+    assert bad(again.verifier.verify_all()) == []
+    assert again.receipts.find(facts.receipt_id).sha256 == receipt.sha256
+    again.database.close()
+
+
 def test_what_the_retired_key_signs_after_the_rotation_is_flagged(house: House) -> None:
     retired = house.keyring.signer
     rotated(house)
