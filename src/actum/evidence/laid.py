@@ -47,4 +47,4 @@ def opened_part(pending_seq: int, owner: str) -> Part:
 
 
 def closed_part(pending_seq: int) -> Part:
-    return ACTION_END, b"%d" % pending_seq
+    return ACTION_END, (b"%d" % pending_seq,)

@@ -123,7 +123,7 @@ class Entry:
 
     def append_encoded(self, record: bytes) -> int:
         self._edge, _ = self._edge.grown(leaf_hash(record))
-        self._parts.append((frames.RECORD, record))
+        self._parts.append((frames.RECORD, (record,)))
         return self._edge.size
 
     def add(self, part: Part) -> None:

@@ -33,7 +33,7 @@ _LENGTHS = {length: struct.Struct(f"<{length}I") for length in (2, 5)}
 RECORD, START, END, FILE, ACTION, ACTION_END = b"r", b"s", b"e", b"f", b"a", b"z"
 NOTE = b"n"  #: not written any more, but older versions may have left it
 
-Part = tuple[bytes, bytes]
+Part = tuple[bytes, tuple[bytes, ...]]  #: its kind, and its content in pieces
 Columns = dict[str, Any]
 
 
@@ -56,13 +56,14 @@ class Frame:
 def packed(first: int, parts: Iterable[Part]) -> bytes:
     pieces = [_FIRST.pack(first)]
     for kind, content in parts:
-        pieces += _PART.pack(kind, len(content)), content
+        pieces.append(_PART.pack(kind, sum(map(len, content))))
+        pieces += content
     return b"".join(pieces)
 
 
-def columns(*values: bytes) -> bytes:
-    """Several values as one part."""
-    return _LENGTHS[len(values)].pack(*map(len, values)) + b"".join(values)
+def columns(*values: bytes) -> tuple[bytes, ...]:
+    """Several values as the content of one part."""
+    return _LENGTHS[len(values)].pack(*map(len, values)), *values
 
 
 def unpacked(payload: bytes) -> Frame:
@@ -83,7 +84,7 @@ def unpacked(payload: bytes) -> Frame:
     )
 
 
-def _parts(payload: bytes) -> Iterator[Part]:
+def _parts(payload: bytes) -> Iterator[tuple[bytes, bytes]]:
     at = _FIRST.size
     while at < len(payload):
         kind, length = _PART.unpack_from(payload, at)

@@ -63,8 +63,8 @@ _LONGEST_PAUSE_S = 0.01
 
 _CLOSED_TO_US = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ELOOP, errno.ENXIO, errno.EISDIR}
 
-#: The MAC of a message, under one key and one salt.
-Mac = Callable[[bytes], bytes]
+#: The MAC of a frame's head and payload, under one key and one salt.
+Mac = Callable[[bytes, bytes], bytes]
 
 
 class JournalChanged(EvidenceUnavailable):
@@ -310,7 +310,7 @@ class Journal:
         if found is None:
             return None
         head, written, payload = found
-        if mac(head + payload) != written:
+        if mac(head, payload) != written:
             raise JournalChanged(self.path, f"frame {number} was not written by this home's key")
         if _FRAME.unpack(head)[1] != number:
             raise JournalChanged(self.path, f"frame {number} is not at its place")
@@ -337,7 +337,7 @@ class Journal:
         at = rest.find(self._mark)
         while at >= 0:
             found = self._whole(rest, at)
-            if found and mac(found[0] + found[2]) == found[1]:
+            if found and mac(found[0], found[2]) == found[1]:
                 _, number, durable, _ = _FRAME.unpack(found[0])
                 strays.append(Stray(number, durable, found[2]))
             at = rest.find(self._mark, at + 1)
@@ -397,7 +397,7 @@ class Journal:
         generation, durable = self.turn.generation, self._durable
         known = durable[2] if durable[1] == generation else 0
         head = _FRAME.pack(self._mark, self.frames, known, len(payload))
-        head += mac(head + payload)
+        head += mac(head, payload)
         frame = b"%s%s%s" % (head, _CRC.pack(self._checksum(head, payload)), payload)
         try:
             if os.pwrite(self._descriptor, frame, self._end) != len(frame):

@@ -124,8 +124,9 @@ class Signer:
     keyid: str
     sign: Callable[[bytes], bytes] = field(repr=False)
     public: PublicKey = field(repr=False)
-    #: Makes the HMAC-SHA-256 of messages under a salt, with a key that is derived from this one.
-    macs: Callable[[bytes], Callable[[bytes], bytes]] = field(repr=False, compare=False)
+    #: Makes what makes the HMAC-SHA-256 of a message in two parts, under a salt, with a key that is
+    #: derived from this one.
+    macs: Callable[[bytes], Callable[[bytes, bytes], bytes]] = field(repr=False, compare=False)
 
 
 class _Trusted(Mapping[str, PublicKey]):
@@ -226,15 +227,29 @@ def _signer_of(path: Path, keyid: str | None = None) -> Signer:
     return Signer(public.keyid, private.sign, public, _macs(private.private_bytes_raw()))
 
 
-def _macs(secret: bytes) -> Callable[[bytes], Callable[[bytes], bytes]]:
+def _macs(secret: bytes) -> Callable[[bytes], Callable[[bytes, bytes], bytes]]:
     # Derived, because one key is not to be used in two ways.
     own = hmac.digest(secret, b"actum journal v1", "sha256")
+    return lambda salt: _mac(hmac.digest(own, salt, "sha256"))
 
-    def under(salt: bytes) -> Callable[[bytes], bytes]:
-        salted = hmac.digest(own, salt, "sha256")
-        return lambda message: hmac.digest(salted, message, "sha256")
 
-    return under
+def _mac(key: bytes) -> Callable[[bytes, bytes], bytes]:
+    """HMAC-SHA-256 (RFC 2104) under a key of 32 bytes, begun once for all messages.
+
+    `hmac.digest` looks its algorithm up anew each time: three times the price of a short message.
+    """
+    padded = key.ljust(64, b"\0")
+    begun = hashlib.sha256(bytes(byte ^ 0x36 for byte in padded))
+    around = hashlib.sha256(bytes(byte ^ 0x5C for byte in padded))
+
+    def mac(first: bytes, second: bytes) -> bytes:
+        inner, outer = begun.copy(), around.copy()
+        inner.update(first)
+        inner.update(second)
+        outer.update(inner.digest())
+        return outer.digest()
+
+    return mac
 
 
 def _parse_private(pem: bytes, path: Path) -> Ed25519PrivateKey:

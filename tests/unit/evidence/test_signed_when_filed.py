@@ -169,7 +169,7 @@ def _as_before(house: House, monkeypatch: pytest.MonkeyPatch, forged: bool = Fal
             origin = f"actum/{signer.keyid[:32]}"
             root = bytes(32) if forged else edge.root
             over = note.Checkpoint(origin=origin, size=edge.size, root=root)
-            parts.append((frames.NOTE, note.sign(over, (signer,)).encode()))
+            parts.append((frames.NOTE, (note.sign(over, (signer,)).encode(),)))
         return Log.lay_down(log, first, edge, parts, outcomes)
 
     monkeypatch.setattr(log, "lay_down", lay_down)

@@ -26,8 +26,8 @@ from actum.store.journal import FIRST_ROOM, LARGE_ROOM, MANY_FRAMES, Journal, Jo
 from common.journals import HEAD, START, places
 
 
-def mac(message: bytes) -> bytes:
-    return hmac.digest(b"key", message, "sha256")
+def mac(head: bytes, payload: bytes) -> bytes:
+    return hmac.digest(b"key", head + payload, "sha256")
 
 
 @pytest.fixture
@@ -406,7 +406,7 @@ import hmac, sys
 from pathlib import Path
 from actum.store.journal import Journal
 from actum.errors import EvidenceUnavailable
-mac = lambda message: hmac.digest(b"key", message, "sha256")
+mac = lambda head, payload: hmac.digest(b"key", head + payload, "sha256")
 journal = Journal.open(Path(sys.argv[1]), 5.0)
 def lay(payload):
     journal.acquire(5.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import hmac
 import os
 import stat
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +11,13 @@ from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_pem_private_key,
+)
 
 from actum.errors import Refused
 from actum.store.keys import Keyring, PublicKey
@@ -154,3 +161,17 @@ def test_of_many_that_create_at_once_one_wins_and_nothing_is_left_over(home: Pat
 def test_a_signer_never_shows_its_private_half(home: Path) -> None:
     ring = Keyring.open(home, create=True)
     assert repr(ring.signer) == f"Signer(keyid={ring.signer.keyid!r})"
+
+
+@pytest.mark.parametrize("size", [0, 1, 55, 64, 65, 16_000])
+def test_its_macs_are_those_of_the_standard_library(home: Path, size: int) -> None:
+    signer = Keyring.open(home, create=True).signer
+    raw = load_pem_private_key(private_file(home).read_bytes(), None).private_bytes(
+        Encoding.Raw, PrivateFormat.Raw, NoEncryption()
+    )
+    salt, head, payload = b"s" * 16, b"head", b"x" * size
+    own = hmac.digest(raw, b"actum journal v1", "sha256")
+    expected = hmac.digest(hmac.digest(own, salt, "sha256"), head + payload, "sha256")
+    mac = signer.macs(salt)
+    assert [mac(head, payload), mac(head, payload)] == [expected] * 2  # one is begun for many
+    assert signer.macs(b"t" * 16)(head, payload) != expected
