@@ -191,8 +191,7 @@ def _become(tool: Tool, template: Template, go: int) -> NoReturn:
             served = False  # an exec will say the same
         if not served:
             _pass_secrets(tool["secrets"])
-        if os.read(go, 1) != wire.GO:
-            os._exit(0)
+        os.eventfd_read(go)  # whoever hangs up instead is heard by the init, and we end with it
         if served:
             interpreter.become(tool)
         os.execve(tool["executable"], tool["argv"], tool["environment"])  # noqa: S606

@@ -34,7 +34,7 @@ class Sandbox:
     stdout: int
     stderr: int
     pidfd: int
-    start: int  #: where the tool's process hears the word
+    start: int  #: an eventfd: the request has been sent; and then, the tool may start
     artifacts: int = -1
     early: list[tuple[Report, list[int]]] = field(default_factory=list)  #: read, not yet taken
 
@@ -83,6 +83,7 @@ class Sandbox:
         # If it could not be built, its last report, still to be read, says why.
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             pass_document(self.control, request, passed)
+        os.write(self.start, wire.RING)
 
     def ask_listeners(self, address: str, ports: tuple[int, ...]) -> None:
         """More sockets in the sandbox's network; they arrive as a `listening` report."""
@@ -93,9 +94,7 @@ class Sandbox:
 
     def go(self) -> None:
         """Let the tool start; until now everything was preparation."""
-        # If it could not be built, its last report, still to be read, says why.
-        with contextlib.suppress(BrokenPipeError):
-            os.write(self.start, wire.GO)
+        os.write(self.start, wire.RING)
         os.close(self.start)
         self.start = -1
 

@@ -233,7 +233,7 @@ class Spawner:
                 "interpreter": False,
                 **limits,
             },
-            trees=json.dumps(trees).encode() if grants else b"",
+            trees=wire.pack_trees(trees) if grants else b"",
             packed=wire.pack(request, texts),
         )
         if lasting and len(said.packed) <= wire.MAX_INLINE:

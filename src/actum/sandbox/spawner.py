@@ -14,7 +14,7 @@ import signal
 import socket
 
 from actum import kernel
-from actum.sandbox import root, seccomp, trees
+from actum.sandbox import root, seccomp
 from actum.sandbox.become import Template
 from actum.sandbox.talk import receive_document
 from actum.sandbox.zygote import Zygote
@@ -34,8 +34,8 @@ TOOL_ID = 1_900_000_001
 #: there. No directory on the host has to be made for it.
 _FOLDER = "/sys"
 
-#: By this name the program knows what it is to be, and others know it.
-_PROGRAM = "actum.sandbox.spawner"
+#: By these names the program knows what it is to be, and others know it.
+_PROGRAM, _OPENER = "actum.sandbox.spawner", "actum.sandbox.opener"
 
 
 def main(descriptor: int, opener: int) -> None:
@@ -50,7 +50,7 @@ def main(descriptor: int, opener: int) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps; an init is never waited for
     os.umask(0o022)  # what is made for a tool must be open to it
     view, template = _prepare()
-    _start_opener(opener, server, view, template)
+    _start_opener(opener, view, template)
     server.send(b"ready")
     received = receive_document(server)
     if received is None:
@@ -101,16 +101,20 @@ def _start_zygote(
     channel.close()
 
 
-def _start_opener(descriptor: int, spawners: socket.socket, view: int, template: Template) -> None:
+def _start_opener(descriptor: int, view: int, template: Template) -> None:
     server = socket.socket(fileno=descriptor)
     if os.fork() == 0:
         kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
         if template.is_orphan():
             os._exit(1)
-        # Held here as well, the spawner's end would be heard of only with ours.
-        spawners.close()
+        # Held by it as well, the spawner's end would be heard of only with its own: all that it is
+        # not given is close-on-exec.
         kernel.setns(view, kernel.CLONE_NEWNS)
-        trees.serve(server, (template.uid, template.gid))
+        given = [server.fileno(), template.spawner]
+        for number in given:
+            os.set_inheritable(number, True)
+        words = map(str, (*given, template.uid, template.gid))
+        os.execve(template.jail, [_OPENER, *words], {})  # noqa: S606 -- jail/opener.c
     server.close()
 
 

@@ -4,14 +4,17 @@ The host asks the spawner for members: sandboxes that are prepared and wait. A m
 goes from the host to its init over the member's own control socket; granted paths are opened by
 the opener, which sees the host's files, and reach the init as detached mounts. After that the init
 reports, and the host says "terminate", or hangs up. Everything the init reports is written by our
-code; the tool never holds one of these sockets. The word to start is the host's, over a pipe of
-its own to the process that waits to become the tool: nobody has to be woken to pass it on.
+code; the tool never holds one of these sockets. The word to start is the host's, to the process
+that waits to become the tool: nobody has to be woken to pass it on. That, and that the request has
+been sent, is a ring of an eventfd: who writes to a socket or a pipe is taken to be about to sleep,
+and who wakes up from it gets his CPU, while another may be idle.
 """
 
 from __future__ import annotations
 
 import os
 import struct
+import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -136,11 +139,10 @@ MAX_INLINE = 32_768
 MAKE, LEARN = b"M", b"L"
 #: Spawner -> zygote, among the words for an init: a descriptor that comes along, in their order.
 SENT_ALONG = "#"
-#: Opener -> init: here are trees, or they cannot be had.
-OPENED, CANNOT = b"O", b"C"
-
-#: Host -> the process that becomes the tool: the start is on record. And between that process and
-#: the init: the next step may be, or has been, taken.
+#: Host -> init: the request has been sent. Host -> the process that becomes the tool: the start is
+#: on record. An eventfd that is a semaphore, so that each takes one ring.
+RING = (1).to_bytes(8, sys.byteorder)
+#: Between the process that becomes the tool and the init: the next step may be, or has been, taken.
 GO = b"G"
 #: Host -> init: SIGTERM to everything inside. Closing the socket means: you may go.
 TERMINATE = b"T"
@@ -163,10 +165,6 @@ _MAKE = struct.Struct("<QQQQ")
 
 def pack(request: Request, limits: list[str]) -> bytes:
     """A request in one piece. `limits` are the texts for the files of the control groups."""
-    grants = [
-        _text(grant["path"]) + _GRANT.pack(grant["write"], grant["device"], grant["inode"])
-        for grant in request["grants"]
-    ]
     environment = [f"{name}={text}" for name, text in request["environment"].items()]
     etc = [_text(name) + _text(text) for name, text in request["etc"].items()]
     provided = [_text(name) + _bytes(content) for name, content in request["provided"].items()]
@@ -178,7 +176,7 @@ def pack(request: Request, limits: list[str]) -> bytes:
             _FILE.pack(request["executable_device"], request["executable_inode"]),
             _text(request["working_directory"]),
             _list([_bytes(_encoded(secret)) for secret in request["secrets"]]),
-            _list(grants),
+            _grants(request["grants"]),
             _texts(request["protect"]),
             _texts(request["deny"]),
             _texts(limits),
@@ -192,6 +190,11 @@ def pack(request: Request, limits: list[str]) -> bytes:
             _text(request["resolver"]),
         )
     )
+
+
+def pack_trees(trees: Trees) -> bytes:
+    """Host -> opener."""
+    return _FILE.pack(trees["owner_uid"], trees["owner_gid"]) + _grants(trees["grants"])
 
 
 def pack_make(make: Make, limits: list[str]) -> bytes:
@@ -218,6 +221,15 @@ def _text(text: str) -> bytes:
 
 def _list(items: list[bytes]) -> bytes:
     return _LENGTH.pack(len(items)) + b"".join(items)
+
+
+def _grants(grants: list[Grant]) -> bytes:
+    return _list(
+        [
+            _text(grant["path"]) + _GRANT.pack(grant["write"], grant["device"], grant["inode"])
+            for grant in grants
+        ]
+    )
 
 
 def _texts(texts: list[str]) -> bytes:

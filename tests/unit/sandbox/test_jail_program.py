@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from actum.sandbox import wire
 
 if TYPE_CHECKING:
-    from actum.sandbox.wire import Request
+    from actum.sandbox.wire import Grant, Request
 
 _PROJECT = Path(__file__).parents[3]
 _SANDBOX = _PROJECT / "src/actum/sandbox"
@@ -76,8 +76,8 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return program
 
 
-def _read(reader: Path, packet: bytes) -> tuple[int, bytes]:
-    done = subprocess.run([reader], input=packet, capture_output=True, check=False)
+def _read(reader: Path, packet: bytes, *how: str) -> tuple[int, bytes]:
+    done = subprocess.run([reader, *how], input=packet, capture_output=True, check=False)
     assert done.returncode in (0, 3), done.stderr[-2_000:].decode()
     return done.returncode, done.stdout
 
@@ -109,6 +109,17 @@ def _request(**changed: object) -> Request:
     return {**request, **changed}  # type: ignore[typeddict-item]
 
 
+def _grant_lines(grants: list[Grant]) -> list[str]:
+    return [
+        line
+        for grant in grants
+        for line in (
+            f"grants {os.fsencode(grant['path']).hex()}",
+            f"{int(grant['write'])} {grant['device']} {grant['inode']}",
+        )
+    ]
+
+
 def _lines(request: Request, limits: list[str]) -> list[str]:
     """What the reader prints of it."""
 
@@ -125,9 +136,7 @@ def _lines(request: Request, limits: list[str]) -> list[str]:
     lines.append(f"executable_inode {request['executable_inode']}")
     lines.append(text("working_directory", request["working_directory"]))
     lines += [text("secrets", each) for each in request["secrets"]]
-    for grant in request["grants"]:
-        lines.append(text("grants", grant["path"]))
-        lines.append(f"{int(grant['write'])} {grant['device']} {grant['inode']}")
+    lines += _grant_lines(request["grants"])
     lines += [text("protect", each) for each in request["protect"]]
     lines += [text("deny", each) for each in request["deny"]]
     lines += [text("limits", each) for each in limits]
@@ -192,6 +201,28 @@ def test_a_request_that_was_cut_or_spoilt_is_refused_and_never_read_beyond(reade
         for _ in range(chance.randint(1, 4)):
             spoilt[chance.randrange(1, len(spoilt))] = chance.choice((0, 1, 127, 128, 255))
         _read(reader, bytes(spoilt))
+
+
+def test_the_opener_reads_what_was_packed_in_a_packet_and_in_a_file(reader: Path) -> None:
+    grants: list[Grant] = [
+        {
+            "path": f"/work/{number}\udcff",
+            "write": bool(number % 2),
+            "device": 1,
+            "inode": 2**64 - 1,
+        }
+        for number in range(5)
+    ]
+    for many, how in ((1, ["inline"]), (1, ["in", "file"]), (2_000, ["in", "file"])):
+        packed = wire.pack_trees({"owner_uid": 7, "owner_gid": 2**32 - 2, "grants": grants * many})
+        packet = packed if len(how) == 2 else wire.INLINE + packed
+        code, output = _read(reader, packet, *how)
+        expected = [f"7 {2**32 - 2} {len(how) - 1}", *_grant_lines(grants * many)]
+        assert (code, output.decode().splitlines()) == (0, expected * 2)
+        for size in {0, 1, *range(2, len(packet), len(packet) // 40 + 1), len(packet) - 1}:
+            code, output = _read(reader, packet[:size], *how)
+            assert code == 3, size
+        assert _read(reader, packet + b"\0", *how)[0] == 3
 
 
 @pytest.mark.parametrize(

@@ -163,7 +163,6 @@ static void close_the_tools(void)
         close(member.streams[at]);
     for (int at = 0; at < member.door_count; at++)
         close(member.doors[at]);
-    close(member.go);
     close(member.filter);
 }
 
@@ -259,10 +258,25 @@ static void carry_out(const struct request *request)
     close(member.rules);
 }
 
+/* Whoever writes to a socket or a pipe is taken to be about to sleep, and who wakes up from it gets his
+ * CPU, though another one is idle. The host has more to do: so it sends the request, which wakes nobody,
+ * and rings. That it hung up is told to us all the same. */
+static void await_bell(void)
+{
+    struct pollfd ends[] = {{.fd = member.go, .events = POLLIN}, {.fd = member.control}};
+    while (poll(ends, 2, -1) < 0)
+        if (errno != EINTR)
+            _exit(1);
+    if (ends[0].revents)
+        heard(member.go);
+    close(member.go);
+}
+
 static const struct request *await_request(void)
 {
     static unsigned char packet[MAX_PACKET];
     int descriptors[MAX_PASSED], count, others;
+    await_bell();
     ssize_t size = receive(member.control, packet, sizeof packet, descriptors, &count);
     if (size == 0)
         _exit(0); /* never needed */
@@ -289,11 +303,13 @@ _Noreturn void be_init(void)
     supervise(request);
 }
 
-/* The spawner executes this as itself; the zygote's clone as an init. */
+/* The spawner and the opener execute this as themselves; the zygote's clone as an init. */
 int main(int argc, char **argv)
 {
     if (argc > 0 && strcmp(argv[0], "actum.sandbox.spawner") == 0)
         serve(argv + 1);
+    if (argc > 0 && strcmp(argv[0], "actum.sandbox.opener") == 0)
+        serve_openings(argv + 1);
     if (argc < 1)
         _exit(1);
     read_member(argv + 1);

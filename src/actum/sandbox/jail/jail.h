@@ -58,7 +58,8 @@ struct request {
 
 struct member {
     int control, trees;
-    int streams[3], go; /* of the tool's process; closed in the init once that is forked */
+    int streams[3]; /* of the tool's process; closed in the init once that is forked */
+    int go;         /* an eventfd, rung once when the request lies in `control`, and once to start */
     int spawner;        /* a pidfd: whether it is alive */
     int filter;         /* a file that holds the compiled filter */
     int abi;            /* of Landlock */
@@ -83,8 +84,9 @@ extern struct member member;
 
 /* In the process that was cloned. */
 _Noreturn void be_init(void);
-/* The spawner (serve.c), with these words. */
+/* The spawner (serve.c) and the opener (opener.c), with these words. */
 _Noreturn void serve(char **words);
+_Noreturn void serve_openings(char **words);
 
 /* The words that a program is started with (words.c). */
 #define SENT_ALONG "#"
@@ -113,6 +115,8 @@ const char *error_text(int number);
  * length; 0 once the other side has hung up; -1 with errno. `*count` is how many came, never more than
  * MAX_PASSED; `descriptors` has room for that many. */
 ssize_t receive(int channel, void *room, size_t size, int *descriptors, int *count);
+/* Returns when an eventfd is rung, and takes one ring from it. */
+void heard(int bell);
 /* 0, or -1 with errno. */
 int pass(int channel, const void *packet, size_t size, const int *descriptors, int count);
 
@@ -121,6 +125,15 @@ int pass(int channel, const void *packet, size_t size, const int *descriptors, i
  * is not exactly a request ends by `fail`. */
 const struct request *open_request(const unsigned char *packet, size_t size, const int *descriptors,
                                    int count, int *others);
+/* Host -> opener: open these for a member, whose end comes along. */
+struct openings {
+    uint64_t owner_uid, owner_gid;
+    LIST(struct grant, grants);
+};
+/* As `open_request`; what does not fit into a packet is held until it is closed. */
+const struct openings *open_openings(const unsigned char *packet, size_t size, const int *descriptors,
+                                     int count, int *others);
+void close_openings(void);
 /* Host -> spawner: prepare one member. */
 struct order {
     int allow_fork, steady, interpreter;

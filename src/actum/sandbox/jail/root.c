@@ -2,7 +2,7 @@
  *
  * Only three kinds of thing become visible: the system's programs and libraries (read-only), the
  * host paths the policy grants (at their own paths), and private scratch that dies with the
- * sandbox. Host paths arrive as detached mounts of what was judged (trees.py); all else is common
+ * sandbox. Host paths arrive as detached mounts of what was judged (opener.c); all else is common
  * to every sandbox, comes with the template (root.py), and is there before anybody asks. It is
  * shared by none: each has a root of its own in which mount points are made, because a folder made
  * in a file system that two can see would be a message.

@@ -214,7 +214,8 @@ static int make_ends(void)
     if (handed.in < 0 || make_stream(&handed.out, &member.streams[1]) < 0 ||
         make_stream(&handed.err, &member.streams[2]) < 0)
         return -1;
-    if (make_pipe(&member.go, &handed.start) < 0)
+    handed.start = member.go = hold(eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE), "eventfd");
+    if (handed.start < 0)
         return -1;
     handed.oom = watch_memory();
     return handed.oom < 0 ? -1 : 0;

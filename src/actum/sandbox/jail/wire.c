@@ -50,6 +50,14 @@ ssize_t receive(int channel, void *room, size_t size, int *descriptors, int *cou
     return length;
 }
 
+void heard(int bell)
+{
+    uint64_t rings;
+    while (read(bell, &rings, sizeof rings) < 0)
+        if (errno != EINTR)
+            _exit(1);
+}
+
 int pass(int channel, const void *packet, size_t size, const int *descriptors, int count)
 {
     union {
@@ -269,6 +277,54 @@ const struct request *open_request(const unsigned char *packet, size_t size, con
         fail_errno("mmap");
     close(descriptors[0]);
     return read_request(content, (size_t)found.st_size);
+}
+
+/* The only one that is asked more than once for something so large. */
+static void *openings_room;
+static size_t openings_size;
+
+void close_openings(void)
+{
+    if (openings_room)
+        munmap(openings_room, openings_size);
+    openings_room = NULL;
+}
+
+static const struct openings *read_openings(struct reader *reader)
+{
+    static struct openings openings;
+    openings.owner_uid = number(reader);
+    openings.owner_gid = number(reader);
+    openings.grants = grants(reader, &openings.grants_count);
+    if (reader->at != reader->end)
+        malformed("something follows it");
+    return &openings;
+}
+
+const struct openings *open_openings(const unsigned char *packet, size_t size, const int *descriptors,
+                                     int count, int *others)
+{
+    static _Alignas(16) unsigned char room[5 * MAX_INLINE + 4096];
+    struct stat found;
+    *others = 0;
+    if (size >= 1 && packet[0] == INLINE) {
+        struct reader inside = {packet + 1, packet + size, room, room + sizeof room};
+        return read_openings(&inside);
+    }
+    if (size != 1 || packet[0] != IN_FILE || count < 1 || fstat(descriptors[0], &found) < 0)
+        malformed("it is neither here nor in a file");
+    *others = 1;
+    /* The content, and behind it room for the lists, beginning where anything may begin. */
+    size_t content = (size_t)found.st_size, lists = (content + 15) / 16 * 16;
+    openings_size = lists + 5 * content + 4096;
+    openings_room = mmap(NULL, openings_size, PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (openings_room == MAP_FAILED || pread(descriptors[0], openings_room, content, 0) != (ssize_t)content)
+        fail_errno("a large request");
+    close(descriptors[0]);
+    unsigned char *start = openings_room;
+    struct reader reader = {start, start + content, start + lists, start + openings_size};
+    return read_openings(&reader);
 }
 
 const struct order *read_order(const unsigned char *packet, size_t size)

@@ -1,0 +1,231 @@
+/* The opener: granted paths as detached mounts. Members no longer see the host's files.
+ *
+ * It is a process beside the spawner, for three reasons: what one request grants is in no memory that
+ * another sandbox is cloned from; a file system that hangs keeps nobody from a sandbox who does not want
+ * it; and opening does not wait for members that are being made.
+ *
+ * A path is opened once without following any symlink, compared with the file that the policy judged, and
+ * that very object is what becomes a mount. Its owner's files are shown as the tool's where the two
+ * differ, by an idmapped mount.
+ */
+#include "jail.h"
+#include "kernel.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { TREE_CLONE = 1, RECURSIVELY = 0x8000 };
+enum { READ_ONLY = 1, NO_SUID = 2, NO_DEVICES = 4, IDMAPPED = 0x100000 };
+enum { THROUGH_NO_MAGIC_LINK = 2, THROUGH_NO_LINK = 4 };
+enum { MAX_IDMAPS = 16 };
+
+static uid_t tool_uid;
+static gid_t tool_gid;
+
+/* -- refusing ------------------------------------------------------------------------------------------ */
+
+static char refusal[2 * PATH_ROOM]; /* "CREASON message", for the init */
+
+static int refuse(const char *reason, const char *format, ...)
+{
+    int length = snprintf(refusal, sizeof refusal, "C%s ", reason);
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(refusal + length, sizeof refusal - (size_t)length, format, arguments);
+    va_end(arguments);
+    return -1;
+}
+
+static int refuse_errno(const char *what)
+{
+    return refuse("SANDBOX_UNAVAILABLE", "%s: %s", what, error_text(errno));
+}
+
+/* -- whose files they are ------------------------------------------------------------------------------ */
+
+static int write_map(pid_t holder, const char *name, uint64_t theirs, uint64_t ours)
+{
+    char path[64], line[64];
+    snprintf(path, sizeof path, "/proc/%d/%s", holder, name);
+    int size = snprintf(line, sizeof line, "%llu %llu 1", (unsigned long long)theirs, (unsigned long long)ours);
+    int file = open(path, O_WRONLY | O_CLOEXEC);
+    if (file < 0)
+        return refuse_errno(name);
+    ssize_t written = write(file, line, (size_t)size);
+    int result = written == size ? 0 : refuse_errno(name);
+    close(file);
+    return result;
+}
+
+/* A user namespace in which the owner's files are the tool's. It lives as long as its descriptor; until
+ * there is one somebody has to be in it. */
+static int make_idmap(const struct openings *order)
+{
+    int hold[2], found = -1;
+    char path[64];
+    if (pipe2(hold, O_CLOEXEC) < 0)
+        return refuse_errno("pipe");
+    pid_t holder = (pid_t)syscall(SYS_clone, CLONE_NEWUSER | SIGCHLD, 0, 0, 0, 0);
+    if (holder == 0) {
+        char nothing;
+        close(hold[1]);
+        while (read(hold[0], &nothing, 1) < 0 && errno == EINTR)
+            ;
+        _exit(0);
+    }
+    close(hold[0]);
+    if (holder < 0) {
+        refuse_errno("no user namespace can be made");
+    } else if (write_map(holder, "uid_map", order->owner_uid, tool_uid) == 0 &&
+               write_map(holder, "gid_map", order->owner_gid, tool_gid) == 0) {
+        snprintf(path, sizeof path, "/proc/%d/ns/user", holder);
+        found = open(path, O_RDONLY | O_CLOEXEC);
+        if (found < 0)
+            refuse_errno("its user namespace");
+    }
+    close(hold[1]); /* it ends, and is reaped by the kernel */
+    return found;
+}
+
+/* -1 where none is needed, -2 where none can be had. */
+static int idmap_for(const struct openings *order)
+{
+    static struct { uint64_t uid, gid; int space; } known[MAX_IDMAPS];
+    static int next, count;
+    if (order->owner_uid == tool_uid && order->owner_gid == tool_gid)
+        return -1;
+    for (int at = 0; at < count; at++)
+        if (known[at].uid == order->owner_uid && known[at].gid == order->owner_gid)
+            return known[at].space;
+    int space = make_idmap(order);
+    if (space < 0)
+        return -2;
+    if (count == MAX_IDMAPS)
+        close(known[next].space);
+    else
+        count++;
+    known[next].uid = order->owner_uid;
+    known[next].gid = order->owner_gid;
+    known[next].space = space;
+    next = (next + 1) % MAX_IDMAPS;
+    return space;
+}
+
+/* -- opening ------------------------------------------------------------------------------------------- */
+
+static int set_attributes(int tree, uint64_t set, int user_namespace)
+{
+    uint64_t attributes[4] = {set, 0, 0, user_namespace < 0 ? 0 : (uint64_t)user_namespace};
+    return (int)syscall(SYS_mount_setattr, tree, "", AT_EMPTY_PATH | RECURSIVELY, attributes, sizeof attributes);
+}
+
+static int open_judged(const struct grant *grant)
+{
+    uint64_t how[3] = {O_PATH | O_CLOEXEC, 0, THROUGH_NO_LINK | THROUGH_NO_MAGIC_LINK};
+    struct stat found;
+    int descriptor = (int)syscall(SYS_openat2, AT_FDCWD, grant->path, how, sizeof how);
+    if (descriptor < 0)
+        return refuse_errno("openat2");
+    if (fstat(descriptor, &found) == 0 && found.st_dev == grant->device && found.st_ino == grant->inode)
+        return descriptor;
+    close(descriptor);
+    return refuse("PATH_CHANGED", "%s is no longer the file that was checked", grant->path);
+}
+
+static int furnish(int tree, const struct grant *grant, int idmap)
+{
+    uint64_t always = NO_SUID | NO_DEVICES;
+    if (set_attributes(tree, grant->write ? always : always | READ_ONLY, -1) < 0)
+        return refuse_errno("mount_setattr");
+    /* Read-only, the mapping is a convenience (the caller's 0600 files become readable); for writing,
+     * files would come out owned by a stranger. */
+    if (idmap >= 0 && set_attributes(tree, IDMAPPED, idmap) < 0 && grant->write)
+        return refuse("IDMAP_UNSUPPORTED", "%s: mount_setattr: %s", grant->path, error_text(errno));
+    return 0;
+}
+
+static int open_tree_of(const struct grant *grant, int idmap)
+{
+    int descriptor = open_judged(grant);
+    if (descriptor < 0)
+        return -1;
+    int tree = (int)syscall(SYS_open_tree, descriptor, "", TREE_CLONE | O_CLOEXEC | AT_EMPTY_PATH | RECURSIVELY);
+    if (tree < 0)
+        refuse_errno("open_tree");
+    close(descriptor);
+    if (tree >= 0 && furnish(tree, grant, idmap) < 0) {
+        close(tree);
+        return -1;
+    }
+    return tree;
+}
+
+/* How many were opened; if it is not all of them, `refusal` says why. */
+static uint32_t open_all(const struct openings *order, int *trees)
+{
+    uint32_t opened = 0;
+    int idmap = idmap_for(order);
+    while (idmap >= -1 && opened < order->grants_count &&
+           (trees[opened] = open_tree_of(&order->grants[opened], idmap)) >= 0)
+        opened++;
+    return opened;
+}
+
+/* If the member died this instant, the host learns it from the control socket. */
+static void answer(int member_end, const struct openings *order)
+{
+    int *trees = calloc((size_t)order->grants_count + 1, sizeof *trees);
+    if (!trees)
+        _exit(1);
+    uint32_t opened = open_all(order, trees);
+    if (opened < order->grants_count)
+        pass(member_end, refusal, strlen(refusal), NULL, 0);
+    for (uint32_t first = 0; opened == order->grants_count && first < opened; first += MAX_PASSED) {
+        uint32_t left = opened - first;
+        if (pass(member_end, "O", 1, trees + first, left < MAX_PASSED ? (int)left : MAX_PASSED) < 0)
+            break;
+    }
+    while (opened > 0)
+        close(trees[--opened]);
+    free(trees);
+}
+
+/* Until the host hangs up. With these words, in the order of spawner.py. */
+_Noreturn void serve_openings(char **words)
+{
+    static unsigned char packet[MAX_PACKET];
+    int descriptors[MAX_PASSED], count, others;
+    begin_words(words);
+    int host = (int)next_number();
+    struct pollfd spawner = {.fd = (int)next_number(), .events = POLLIN};
+    tool_uid = (uid_t)next_number();
+    tool_gid = (gid_t)next_number();
+    end_words();
+    member.control = -1; /* so that `fail` knows: what cannot be read is nobody's request */
+    prctl(PR_SET_NAME, "opener", 0, 0, 0); /* for who looks; cannot fail */
+    /* With the spawner. One that died before the first of these sends no signal any more. */
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 ||
+        poll(&spawner, 1, 0) != 0)
+        _exit(1);
+    for (;;) {
+        ssize_t size = receive(host, packet, sizeof packet, descriptors, &count);
+        if (size <= 0)
+            _exit(size != 0);
+        const struct openings *order = open_openings(packet, (size_t)size, descriptors, count, &others);
+        if (count != others + 1)
+            _exit(1);
+        answer(descriptors[others], order);
+        close(descriptors[others]);
+        close_openings();
+    }
+}
