@@ -39,12 +39,15 @@ _GUESS: Limits = {
     "quota_us": wire.CPU_PERIOD_US,
     "scratch_bytes": 256 * _MIB,
 }
+_FIRST: Make = {"allow_fork": True, "steady": False, "interpreter": False, **_GUESS}
 _READY = b"ready"
 _DIGITS = 9  # of a number in the name of a group
 #: What a member cannot change any more: (allow_fork, steady, interpreter).
 Kind = tuple[bool, bool, bool]
 #: Requests of which it is kept what was said.
 _MOST_KEPT = 64
+#: Of so many, those that were asked for last, members are kept ready.
+_KINDS = 3
 #: So many executions without one that had to wait, and fewer members are kept.
 _CALM = 200
 
@@ -102,12 +105,8 @@ class Spawner:
         self._folders: list[str] = []
         self._limit_texts: list[str] = []  #: of the recipe, to be filled in
         self._heard_of = 0  #: the last of these numbers that we were told
-        self._last: Make = {
-            "allow_fork": True,
-            "steady": False,
-            "interpreter": False,
-            **_GUESS,
-        }
+        #: What was asked for lately, a kind each, the newest last.
+        self._lately: dict[Kind, Make] = {_kind(_FIRST): _FIRST}
         self._kept: dict[int, _Said] = {}  #: by the identity of requests that last
         self._peers = select.poll()  #: the process and the two sockets, which tell if one has died
         self._pidfd = -1
@@ -172,7 +171,7 @@ class Spawner:
             # If it died meanwhile, whoever waits for it is told why.
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 pass_document(server, json.dumps(recipe).encode(), opened)
-                self._ask(server, self._last)
+                self._ask(server, next(reversed(self._lately.values())))
         finally:
             for descriptor in opened:
                 os.close(descriptor)
@@ -262,9 +261,11 @@ class Spawner:
         with self._lock:
             server = self._ensure_started()
             self._await_ready(server)
-            self._last = make
+            kind = _kind(make)
+            self._lately.pop(kind, None)
+            self._lately[kind] = make
             self._calm += 1
-            found = self._pop(_kind(make))
+            found = self._pop(kind)
         if found is None and self._receiving.acquire(blocking=False):
             try:
                 while self._has_words(server):
@@ -272,7 +273,7 @@ class Spawner:
             finally:
                 self._receiving.release()
             with self._lock:
-                found = self._pop(_kind(make))
+                found = self._pop(kind)
         return found or self._await_member(server, make)
 
     def _has_words(self, server: socket.socket) -> bool:
@@ -389,19 +390,30 @@ class Spawner:
             if self._calm > _CALM and self._wanted > 1:
                 self._calm = 0
                 self._wanted -= 1
-            kind = _kind(self._last)
-            ready = sum(member.kind == kind for member in self._members)
-            lacking = self._wanted - ready - self._asked.count(kind)
-            others = [member for member in self._members if member.kind != kind]
-            while others and len(self._members) + lacking > self._pool_size:
-                unused.append(others.pop(0))
-                self._members.remove(unused[-1])
+            shares = self._shares()
+            ready = Counter(member.kind for member in self._members)
             # If it has died, the next execution starts another.
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-                for _ in range(lacking):
-                    self._ask(server, self._last)
+                for kind, share in shares.items():
+                    for _ in range(share - ready[kind] - self._asked.count(kind)):
+                        self._ask(server, self._lately[kind])
+            over = len(self._members) + len(self._asked) - self._pool_size
+            for member in [*self._members] if over > 0 else ():
+                if over > 0 and ready[member.kind] > shares.get(member.kind, 0):
+                    over -= 1
+                    ready[member.kind] -= 1
+                    self._members.remove(member)
+                    unused.append(member)
         for member in unused:
             member.discard()
+
+    def _shares(self) -> dict[Kind, int]:
+        """How many of a kind are to be ready: of the newest as many as are wanted, of those before
+        it one each, for whoever uses several in turn."""
+        *others, newest = [*self._lately][-_KINDS:]
+        shares = dict.fromkeys(others, 1)
+        shares[newest] = max(1, min(self._wanted, self._pool_size - len(others)))
+        return shares
 
     def teach(self) -> None:
         """Snippets of Python are asked for: later members can run them without an exec."""
