@@ -78,7 +78,8 @@ class StreamKeeper:
         return self._read_buffer[:count]
 
     def finish(self) -> Stream:
-        self.rest()
+        if self._redaction is not None:
+            self.rest()
         if self._digest is None:
             return SILENCE
         return Stream(

@@ -38,6 +38,8 @@ def suspected(content: bytes) -> tuple[str, ...]:
 
 def suspicions(capture: Capture) -> dict[str, list[str]]:
     """Stream or sort of file -> kinds. No names of files: a tool chose them."""
+    if not (capture.stdout.kept or capture.stderr.kept or capture.collected):
+        return {}
     contents = [("stdout", capture.stdout.kept), ("stderr", capture.stderr.kept)]
     contents += [(item.kind, item.content) for item in capture.collected]
     found: dict[str, set[str]] = {}

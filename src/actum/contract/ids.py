@@ -7,13 +7,22 @@ from __future__ import annotations
 
 import os
 
+#: Drawn ahead, many for one question to the kernel. Not by a process for the one it forks.
+_drawn: list[str] = []
+_AT_ONCE = 64
+os.register_at_fork(after_in_child=_drawn.clear)
+
 
 def new_id() -> str:
-    return _named(os.urandom(16).hex())
+    try:
+        return _drawn.pop()
+    except IndexError:
+        fresh = _draw(_AT_ONCE)
+        _drawn.extend(fresh[1:])
+        return fresh[0]
 
 
-def new_ids(count: int) -> list[str]:
-    """Several at once, for one question to the kernel."""
+def _draw(count: int) -> list[str]:
     text = os.urandom(16 * count).hex()
     return [_named(text[start : start + 32]) for start in range(0, 32 * count, 32)]
 

@@ -15,7 +15,7 @@ from typing import Any
 from actum.capture.interpret import conclude
 from actum.capture.model import Capture
 from actum.contract.call import Plan, TraceContext
-from actum.contract.ids import new_ids
+from actum.contract.ids import new_id
 from actum.contract.model import Contract, Json
 from actum.contract.outcome import PROJECTIONS, Outcome
 from actum.contract.wire import digests, request_key
@@ -91,20 +91,19 @@ class Account:
         #: What equal requests have in common, for whoever remembers something of this one.
         self.request = request_key(contract)
         whole, identity, asked = digests(contract, self.request)
-        receipt_id, evidence_id, drawn = new_ids(3)
         #: The fields of an `Intent`; it is made when somebody needs all of them together.
         self._known: dict[str, Any] = {
             "contract": contract,
             "contract_sha256": whole,
             "identity_sha256": identity,
-            "trace_id": trace_id or drawn,
+            "trace_id": trace_id or new_id(),
             "session": self.session,
             "input_digest": asked,
             "started_at": rooms.clock(),
             "attempt": 1,
             "parent_receipt": parent_receipt,
-            "receipt_id": receipt_id,
-            "evidence_id": evidence_id,
+            "receipt_id": new_id(),
+            "evidence_id": new_id(),
         }
         self._intent: Intent | None = None
         self._export = _Export(rooms.receipts)
@@ -135,9 +134,10 @@ class Account:
             self.opened = ledger.write_ahead(self.intent, used, is_new=self.is_new)
         else:
             self.opened = ledger.another_attempt(self.intent, used)
-        self._tell_approvals("used")
-        self._used = self.granted  # now, and not a second time
         self.stage = Stage.RUNNER
+        if used is not None:
+            self._tell_approvals("used")
+            self._used = self.granted  # now, and not a second time
 
     def rest(self) -> None:
         """The record is closed, and the runner may do what could wait for that."""
@@ -167,8 +167,6 @@ class Account:
         return asked
 
     def _tell_approvals(self, state: str) -> None:
-        if self.granted is self._used:
-            return
         for grant in self.granted:
             self._tell(grant.need.gate, grant.request_id, grant.decided_by, state)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from actum.capture.model import Connection, Denial, Enforced, Stream
+from actum.capture.streams import SILENCE
 from actum.contract.model import Json
 from actum.contract.outcome import Outcome, ToolRunStatus
 from actum.errors import ActumError, Violation
@@ -142,6 +143,7 @@ class Result:
             violations=[plain(violation) for violation in self.violations],
             result=_tool_run(self.result) if self.result else None,
             output=self.output,
+            enforcement=_rows(self.enforcement),
             receipt_path=self.receipt_path,
         )
 
@@ -160,11 +162,18 @@ class Result:
             ],
             result=told,
             output=None,
+            enforcement=_rows_to_keep(self.enforcement),
             receipt_path=self.receipt_at,
         )
 
     def _document(
-        self, *, violations: Json, result: Json, output: Json, receipt_path: str
+        self,
+        *,
+        violations: Json,
+        result: Json,
+        output: Json,
+        enforcement: Json,
+        receipt_path: str,
     ) -> dict[str, Json]:
         return {
             "execution_id": self.execution_id,
@@ -183,7 +192,7 @@ class Result:
             "result": result,
             "output": output,
             "streams": {name: plain(facts) for name, facts in (self.streams or {}).items()},
-            "enforcement": _rows(self.enforcement),
+            "enforcement": enforcement,
             "denials": _plain(self.denials),
             "egress": _plain(self.egress),
             "cached": self.cached,
@@ -195,6 +204,22 @@ class Result:
 
 def _plain(values: tuple[Any, ...]) -> list[Json]:
     return [plain(each) for each in values] if values else []
+
+
+#: Rows as they were written lately, by the very tuple that they tell of, which is kept alive with
+#: them: tools that come equally close to their limits share one (`runners/manifest.py`).
+_written: dict[int, tuple[tuple[Enforced, ...], list[Json]]] = {}
+_MOST_WRITTEN = 64
+
+
+def _rows_to_keep(enforcement: tuple[Enforced, ...]) -> list[Json]:
+    """Shared, so for nobody who could change them."""
+    known = _written.get(id(enforcement))
+    if known is None:
+        if len(_written) >= _MOST_WRITTEN:
+            _written.clear()
+        known = _written[id(enforcement)] = enforcement, _rows(enforcement)
+    return known[1]
 
 
 def _rows(enforcement: tuple[Enforced, ...]) -> list[Json]:
@@ -219,8 +244,14 @@ def _tool_run(result: ToolRunResult) -> dict[str, Json]:
     return document
 
 
+#: Of a tool that wrote nothing there.
+_SILENT = "", StreamFacts(bytes=0, kept=0, truncated=False, sha256=SILENCE.sha256, encoding="utf-8")
+
+
 def encoded(stream: Stream) -> tuple[str, StreamFacts]:
     """A stream as text, exact: UTF-8 if it is, base64 if it is not."""
+    if stream is SILENCE:
+        return _SILENT
     encoding = "utf-8"
     try:
         text = _text(stream) if stream.kept else ""

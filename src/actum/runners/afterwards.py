@@ -33,6 +33,15 @@ if TYPE_CHECKING:
     from actum.sandbox.handle import Sandbox
 
 
+#: What it was ended for, and what that is called, however it went then.
+_STOPPED: dict[Stop | None, Callable[[int], Ending]] = {
+    Stop.DEADLINE: DeadlinePassed,
+    Stop.CANCEL: Cancelled,
+    Stop.CLOSED: Closed,
+    Stop.IDLE: Closed,
+}
+
+
 def ending_of(attended: Attended, usage: Usage) -> Ending:
     exited = os.WIFEXITED(attended.wait_status)
     signal = 0 if exited else os.WTERMSIG(attended.wait_status)
@@ -40,18 +49,16 @@ def ending_of(attended: Attended, usage: Usage) -> Ending:
         return PolicyBroken(attended.violation)
     if usage.oom_kills:
         return LimitKilled("memory_mb", usage.oom_proof)
-    if attended.stop is Stop.DEADLINE:
-        return DeadlinePassed(signal)
-    if attended.stop is Stop.CANCEL:
-        return Cancelled(signal)
     if attended.stop is Stop.MESSAGE:
         return LimitKilled("message_bytes", "one message was longer")
-    if attended.stop in (Stop.CLOSED, Stop.IDLE):
-        return Closed(signal)
+    if attended.stop in _STOPPED:
+        return _STOPPED[attended.stop](signal)
     return Exited(os.WEXITSTATUS(attended.wait_status)) if exited else Signalled(signal)
 
 
 def denials_of(attended: Attended, connections: tuple[Connection, ...]) -> tuple[Denial, ...]:
+    if not attended.denials and not connections:
+        return ()
     found = [
         Denial(kind=kind, target=target, time_ms=time_ms)
         for kind, target, time_ms in attended.denials

@@ -101,9 +101,12 @@ class _Attendant:
         if duplex is None:  # else whoever speaks with the tool reads it
             self.keepers[sandbox.stdout] = ("stdout", keeper(STDOUT_BYTES, redaction))
         self.poll = select.poll()
+        self.streams = select.poll()  #: not select(), which knows no descriptor beyond 1023
         self.open = set(self.keepers)
-        for descriptor in (*self.open, sandbox.control.fileno()):
+        for descriptor in self.open:
             self.poll.register(descriptor, select.POLLIN)
+            self.streams.register(descriptor, select.POLLIN)
+        self.poll.register(sandbox.control, select.POLLIN)
         self.poll.register(cgroup.oom_event, cgroup.oom_poll)
         self.stop: Stop | None = None
         self.kill_at: float | None = None
@@ -119,6 +122,7 @@ class _Attendant:
         relay = None if on_output is None else lambda chunk: on_output(name, chunk)
         if not drain(descriptor, kept, relay):
             self.poll.unregister(descriptor)
+            self.streams.unregister(descriptor)
             self.open.discard(descriptor)
             self.sandbox.close_stream(descriptor)
 
@@ -243,21 +247,21 @@ def _conclude(attendant: _Attendant) -> Attended:
     if attendant.ended is None:
         # It did not say that the tree is gone. Hang up: its own end is the end of the tree.
         sandbox.control.shutdown(2)
-        if not _readable([sandbox.pidfd], _DEATH_S):
+        if not _ended(sandbox.pidfd):
             raise _stuck()
     # Every writer is dead, so both streams end; the bound is against what we cannot imagine. Those
     # of writers that are leaving end later, but nobody can write any more: all there is, is there.
     until = time.monotonic() + _DEATH_S
     while attendant.open and time.monotonic() < until:
-        readable = _readable([*attendant.open], 0.0 if leaving else 1.0)
-        for descriptor in readable:
+        readable = attendant.streams.poll(0 if leaving else 1_000)
+        for descriptor, _event in readable:
             attendant.take(descriptor)
         if leaving and not readable:
             break
-    for name, kept in attendant.keepers.values():
-        rest = kept.rest()
-        if rest and attendant.on_output is not None:
-            attendant.on_output(name, rest)
+    if attendant.on_output is not None:
+        for name, kept in attendant.keepers.values():
+            if rest := kept.rest():
+                attendant.on_output(name, rest)
     streams = {name: kept.finish() for name, kept in attendant.keepers.values()}
     if attendant.duplex is not None:
         streams["stdout"] = attendant.duplex.finish()
@@ -267,11 +271,7 @@ def _conclude(attendant: _Attendant) -> Attended:
         stdout=streams["stdout"],
         stderr=streams["stderr"],
         violation=ended.get("violation", ""),
-        # One that was told to start long ago is attended from now on.
-        denials=tuple(
-            (kind, target, max(0, int((moment - attendant.began) * 1000)))
-            for kind, target, moment in ended.get("denials", [])
-        ),
+        denials=_denials(ended, attendant.began) if ended.get("denials") else (),
         denials_total=ended.get("denials_total", 0),
         scratch_bytes=ended.get("scratch_bytes"),
         artifacts_bytes=ended.get("artifacts_bytes"),
@@ -281,11 +281,18 @@ def _conclude(attendant: _Attendant) -> Attended:
     )
 
 
-def _readable(descriptors: list[int], wait_s: float) -> list[int]:
-    poll = select.poll()  # not select(), which knows no descriptor beyond 1023
-    for descriptor in descriptors:
-        poll.register(descriptor, select.POLLIN)
-    return [descriptor for descriptor, _event in poll.poll(wait_s * 1000)]
+def _denials(ended: Report, began: float) -> tuple[tuple[str, str, int], ...]:
+    # One that was told to start long ago is attended from now on.
+    return tuple(
+        (kind, target, max(0, int((moment - began) * 1000)))
+        for kind, target, moment in ended["denials"]
+    )
+
+
+def _ended(pidfd: int) -> bool:
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    return bool(poll.poll(_DEATH_S * 1000))
 
 
 def _stuck() -> SandboxUnavailable:

@@ -34,7 +34,7 @@ class Lifecycle:
     def __init__(self, plan: Plan, runner: RunnerKind, emit: Emit) -> None:
         self._trace = plan.trace
         self._tool_id = plan.tool.tool_id
-        self._runner_type = runner.value
+        self._runner_type = str(runner)
         self._emit = emit
         self._passed = 0  #: how many of the steps
         self.began = time.monotonic()

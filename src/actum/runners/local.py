@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -129,7 +128,7 @@ class LocalRunner:
         self._known: dict[str, _Known] = {}  #: by the digest of the call
         self._equipped = False
         #: Until the record is closed, by the thread that does so: nobody waits for another's tool.
-        self._later: dict[int, list[Callable[[], None]]] = {}
+        self._left: dict[int, tuple[_Order, Clearing | None]] = {}
         self._guard = threading.Lock()
 
     @property
@@ -154,13 +153,14 @@ class LocalRunner:
         return manifest.capabilities(self.host)
 
     def foresee(self, policy: EffectivePolicy) -> tuple[Enforced, ...]:
-        for what, (problem, remedy) in self.host.problems.items():
+        host = self.host
+        for what, (problem, remedy) in host.problems.items():
             raise Refused(
                 "LIMIT_NOT_ENFORCEABLE",
                 f"The local runner cannot enforce its promises here ({what}): {problem}.",
                 remedy=f"Remedy: {remedy}. `actum doctor` lists everything.",
             )
-        return manifest.foresee(policy, self.host)
+        return manifest.foresee(policy, host)
 
     def run(
         self,
@@ -176,17 +176,22 @@ class LocalRunner:
                 permit()  # an invocation that was received and cancelled is on record too
             return never_started(plan, self.kind, emit, order.known.foreseen)
         self.rest()  # if whoever asked for the last one did not say it
+        clearing = None
         try:
-            return self._carry_out(order, emit, on_output, cancel, permit)
+            capture, clearing = self._carry_out(order, emit, on_output, cancel, permit)
         finally:
-            self._do_later(partial(self._refill, order))
-
-    def _do_later(self, due: Callable[[], None]) -> None:
-        self._later.setdefault(threading.get_ident(), []).append(due)
+            self._left[threading.get_ident()] = order, clearing
+        return capture
 
     def rest(self) -> None:
-        for due in self._later.pop(threading.get_ident(), ()):
-            due()
+        left = self._left.pop(threading.get_ident(), None)
+        if left is not None:
+            self._clear_up(*left)
+
+    def _clear_up(self, order: _Order, clearing: Clearing | None) -> None:
+        if clearing is not None:
+            clearing.end(self._hang_up)
+        self._refill(order)
 
     def _order(self, plan: Plan) -> _Order:
         """Refusals come before the first event: what cannot be held is not received."""
@@ -259,7 +264,9 @@ class LocalRunner:
 
         def carry_out() -> Capture:
             try:
-                return self._carry_out(order, emit, None, cancel, permit, duplex)
+                capture, clearing = self._carry_out(order, emit, None, cancel, permit, duplex)
+                clearing.end(Sandbox.close)
+                return capture
             finally:
                 self._kept.give_back()
 
@@ -273,7 +280,7 @@ class LocalRunner:
         cancel: Cancel | None,
         permit: Permit | None,
         duplex: Duplex | None = None,
-    ) -> Capture:
+    ) -> tuple[Capture, Clearing]:
         plan, known, outside = order.plan, order.known, order.outside
         limits = plan.policy.limits
         request = with_secrets(order.request, order.secrets)
@@ -291,7 +298,6 @@ class LocalRunner:
             cgroup.remove()
             raise
         lifecycle = Lifecycle(plan, self.kind, emit)
-        clearing = Clearing(sandbox, cgroup)
 
         def ready() -> None:
             lifecycle.reached(EventType.TOOL_RUN_RESOURCE_APPLIED, known.applied)
@@ -314,6 +320,8 @@ class LocalRunner:
                 if outside.doors is not None:
                     outside.begin(self._open_relay(), sandbox)
                 release()
+                # From here on the tool runs, and what we do costs nobody time.
+                clearing = Clearing(sandbox, cgroup)
                 try:
                     lifecycle.reached(EventType.TOOL_RUN_START, {"attempt": plan.trace.attempt})
                     attended = attend(
@@ -369,11 +377,7 @@ class LocalRunner:
             remove(cgroup)
             lifecycle.abort()
             raise
-        if duplex is not None:
-            clearing.end(Sandbox.close)
-        else:
-            self._do_later(partial(clearing.end, self._hang_up))
-        return capture
+        return capture, clearing
 
     def _sandbox(
         self, order: _Order, request: Request
@@ -420,9 +424,8 @@ class LocalRunner:
         return self._spawner.launch(request, owner, stdin, lasting=lasting)
 
     def close(self) -> None:
-        while self._later:
-            for due in self._later.popitem()[1]:
-                due()
+        while self._left:
+            self._clear_up(*self._left.popitem()[1])
         if self._hangups is not None:
             self._hangups.close()
         if self._warm is not None:

@@ -18,6 +18,7 @@ from actum.sandbox.probe import Host
 Rows: TypeAlias = tuple[Enforced, ...]
 #: How close it came to a limit, if that can be told, and whether the limit was hit.
 Figure: TypeAlias = tuple[int | None, bool]
+_UNTOLD: Figure = (None, False)
 
 _MECHANISMS = {
     "timeout_ms": "host deadline: SIGTERM, then SIGKILL of the pid namespace",
@@ -128,34 +129,32 @@ def measured(
     outside: Outside,
     note: str = "",
 ) -> tuple[Enforced, ...]:
-    fork_denied = any(kind == "fork" for kind, _target, _ms in attended.denials)
-    memory, tasks = usage.memory_peak_bytes, usage.tasks_peak
+    denials, full, session = attended.denials, attended.full, outside.session
+    fork_denied = bool(denials) and any(kind == "fork" for kind, _target, _ms in denials)
+    memory, tasks, artifacts = usage.memory_peak_bytes, usage.tasks_peak, attended.artifacts_bytes
+    stdout, stderr = attended.stdout, attended.stderr
     # In the order of `_MECHANISMS`, as the rows are.
-    found: dict[str, Figure] = {
-        "timeout_ms": (duration_ms, attended.stop is Stop.DEADLINE),
-        "memory_mb": (None if memory is None else -(-memory // MIB), usage.oom_kills > 0),
-        "cpu_cores": (usage.cpu_ns // 1_000_000, usage.periods_throttled > 0),
-        # The tool itself is a task and no child; threads are in this figure too.
-        "max_children": (
+    figures: tuple[Figure, ...] = (
+        (duration_ms, attended.stop is Stop.DEADLINE),  # timeout_ms
+        (None if memory is None else -(-memory // MIB), usage.oom_kills > 0),  # memory_mb
+        (usage.cpu_ns // 1_000_000, usage.periods_throttled > 0),  # cpu_cores
+        (  # max_children: the tool itself is a task and no child; threads are in this figure too
             None if tasks is None else max(0, tasks - 1),
             (fork_denied and policy.limits.allow_fork) or usage.forks_refused > 0,
         ),
-        "allow_fork": (None, fork_denied and not policy.limits.allow_fork),
-        "filesystem": (None, False),
-        "network": (outside.figures["connections"], outside.tripped),
-        "privileges": (None, False),
-        "system_calls": (None, bool(attended.violation) or attended.denials_total > 0),
-        "scratch_bytes": (attended.scratch_bytes, "scratch_bytes" in attended.full),
-        "file_bytes": (None, False),
-        "stdout_bytes": (attended.stdout.total_bytes, attended.stdout.truncated),
-        "stderr_bytes": (attended.stderr.total_bytes, attended.stderr.truncated),
-        # Its tmpfs has room for more than may be collected.
-        "artifacts_bytes": (
-            attended.artifacts_bytes,
-            "artifacts_bytes" in attended.full or (attended.artifacts_bytes or 0) > ARTIFACTS_BYTES,
-        ),
-    }
-    return _filled_in(rows, tuple(found.values()), note)
+        (None, fork_denied and not policy.limits.allow_fork),  # allow_fork
+        _UNTOLD,  # filesystem
+        (0, False) if session is None else (session.connections, session.tripped),  # network
+        _UNTOLD,  # privileges
+        (None, bool(attended.violation) or attended.denials_total > 0),  # system_calls
+        (attended.scratch_bytes, "scratch_bytes" in full),  # scratch_bytes
+        _UNTOLD,  # file_bytes
+        (stdout.total_bytes, stdout.truncated),  # stdout_bytes
+        (stderr.total_bytes, stderr.truncated),  # stderr_bytes
+        # artifacts_bytes: its tmpfs has room for more than may be collected
+        (artifacts, "artifacts_bytes" in full or (artifacts or 0) > ARTIFACTS_BYTES),
+    )
+    return _filled_in(rows, figures, note)
 
 
 #: Rows with figures, lately: by the very rows that were foreseen, which it keeps alive, and the

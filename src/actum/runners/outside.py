@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from actum.capture.model import Connection
@@ -74,19 +73,6 @@ class Outside:
 
     def end(self) -> tuple[Connection, ...]:
         return () if self.session is None else self.session.close()
-
-    @property
-    def figures(self) -> Mapping[str, int]:
-        if self.session is None:
-            return {"connections": 0, "bytes": 0}
-        return {
-            "connections": self.session.connections,
-            "bytes": self.session.relayed_bytes,
-        }
-
-    @property
-    def tripped(self) -> bool:
-        return self.session is not None and self.session.tripped
 
 
 def _bundle(ca_file: str) -> str:

@@ -107,6 +107,8 @@ class Spawner:
         self._heard_of = 0  #: the last of these numbers that we were told
         #: What was asked for lately, a kind each, the newest last.
         self._lately: dict[Kind, Make] = {_kind(_FIRST): _FIRST}
+        #: The last order of a kind: a make, the texts that its limits were filled into, the packet.
+        self._orders: dict[Kind, tuple[Make, list[str], bytes]] = {}
         self._kept: dict[int, _Said] = {}  #: by the identity of requests that last
         self._peers = select.poll()  #: the process and the two sockets, which tell if one has died
         self._pidfd = -1
@@ -178,9 +180,14 @@ class Spawner:
         self._equipped = True
 
     def _ask(self, server: socket.socket, make: Make) -> None:
-        texts = [text.format_map(make) for text in self._limit_texts]
-        pass_packet(server, wire.pack_make(make, texts), [])
-        self._asked.append(_kind(make))
+        kind, texts = _kind(make), self._limit_texts
+        known = self._orders.get(kind)
+        # Neither is changed once it was made: the very same come to the same.
+        if known is None or known[0] is not make or known[1] is not texts:
+            packed = wire.pack_make(make, [text.format_map(make) for text in texts])
+            known = self._orders[kind] = make, texts, packed
+        pass_packet(server, known[2], [])
+        self._asked.append(kind)
 
     def launch(
         self,

@@ -23,6 +23,8 @@ def receive(channel: socket.socket) -> tuple[bytes, list[int]]:
     packet, ancillary, _flags, _address = channel.recvmsg(
         wire.MAX_PACKET, _ROOM, socket.MSG_CMSG_CLOEXEC
     )
+    if not ancillary:
+        return packet, []
     rights = array.array("i")
     for _level, _kind, data in ancillary:
         rights.frombytes(data[: len(data) - len(data) % rights.itemsize])
