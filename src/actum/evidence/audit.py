@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from datetime import datetime
 from enum import StrEnum
-from functools import lru_cache
 
 from actum.contract.canonical import sha256_bytes
 from actum.contract.model import Json
@@ -131,7 +130,6 @@ def adopted(records: int, root: bytes, at: datetime) -> dict[str, Json]:
     }
 
 
-@lru_cache(maxsize=256)
 def closed(name: str | None) -> str | None:
     """An identifier as it is; anything else only as its digest, so that no text gets in."""
     if name is None or _IDENTIFIER.fullmatch(name):

@@ -6,11 +6,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from enum import StrEnum
 
+from actum.capture.interpret import Verdict as Interpretation
 from actum.capture.interpret import check_outputs, interpret
 from actum.capture.model import Capture, DeadlinePassed, Enforced, Stream
+from actum.capture.streams import SILENCE
 from actum.contract.call import CheckResult
 from actum.contract.canonical import sha256_bytes
 from actum.contract.limits import TERM_GRACE_S
@@ -18,6 +20,7 @@ from actum.contract.model import Json
 from actum.contract.outcome import Outcome
 from actum.evidence.facts import ExecutionFacts, Intent, Stage
 from actum.evidence.trace import missing_events
+from actum.value import value
 
 _RESOURCES = ("memory_mb", "cpu_cores", "max_children")
 _SANITISING = ("IV-02", "IV-03", "IV-04", "IV-05")
@@ -53,13 +56,14 @@ def checklists(
 
     `pre` is what `before_the_start` said of the same intent.
     """
+    ran = _ran(facts, stored)
     return {
         "pre_execution": [
             *(before_the_start(facts) if pre is None else pre),
             _evidence_open(facts),
         ],
-        "during_execution": _judge(_DURING, facts, stored),
-        "post_execution": _judge(_POST, facts, stored),
+        "during_execution": _judge(_DURING, ran),
+        "post_execution": _judge(_POST, ran),
     }
 
 
@@ -67,8 +71,8 @@ def unreached(pre: list[Json], pending_seq: int) -> dict[str, Json]:
     """The lists of an execution that was about to start, and of which nothing more is known."""
     return {
         "pre_execution": [*pre, _line(_OPENED, Verdict.PASS, f"audit record {pending_seq}")],
-        "during_execution": [_line(name, Verdict.NOT_REACHED, "") for name, _ in _DURING],
-        "post_execution": [_line(name, Verdict.NOT_REACHED, "") for name, _ in _POST],
+        "during_execution": _judge(_DURING, None),
+        "post_execution": _judge(_POST, None),
     }
 
 
@@ -92,15 +96,27 @@ def _before(item: str, intent: Intent, stage: Stage) -> Line:
     return _line(item, Verdict.NOT_REACHED, "")
 
 
-def _judge(lines: _Lines, facts: ExecutionFacts, stored: Collection[str]) -> list[Line]:
+def _ran(facts: ExecutionFacts, stored: Collection[str]) -> _Ran | None:
     capture = facts.capture
     if capture is None:
+        return None
+    return _Ran(
+        facts=facts,
+        capture=capture,
+        meaning=interpret(capture.ending),
+        enforced={row.limit: row for row in capture.enforcement},
+        stored=stored,
+    )
+
+
+def _judge(lines: _Lines, ran: _Ran | None) -> list[Line]:
+    if ran is None:
         return [_line(name, Verdict.NOT_REACHED, "") for name, _ in lines]
     passed, failed = Verdict.PASS, Verdict.FAIL
     return [
         {
             "item": name,
-            "verdict": passed if (judged := judge(facts, capture, stored))[0] else failed,
+            "verdict": passed if (judged := judge(ran))[0] else failed,
             "detail": judged[1],
         }
         for name, judge in lines
@@ -167,15 +183,19 @@ def _evidence_open(facts: ExecutionFacts) -> Line:
     return _item(item, (True, f"audit record {facts.opened.pending_seq}"))
 
 
-def _row(capture: Capture, limit: str) -> Enforced | None:
-    for row in capture.enforcement:
-        if row.limit == limit:
-            return row
-    return None
+@value
+class _Ran:
+    """What the verdicts about a tool that ran are drawn from."""
+
+    facts: ExecutionFacts
+    capture: Capture
+    meaning: Interpretation  #: of its ending
+    enforced: Mapping[str, Enforced]  #: by limit
+    stored: Collection[str]
 
 
-def _timeout(facts: ExecutionFacts, capture: Capture, _stored: Collection[str]) -> _Judged:
-    row = _row(capture, "timeout_ms")
+def _timeout(ran: _Ran) -> _Judged:
+    facts, capture, row = ran.facts, ran.capture, ran.enforced.get("timeout_ms")
     if row is None or not row.enforced or facts.policy is None:
         return False, "no mechanism enforced it"
     in_time = capture.duration_ms <= facts.policy.limits.timeout_ms + _LATE_MS
@@ -183,29 +203,35 @@ def _timeout(facts: ExecutionFacts, capture: Capture, _stored: Collection[str]) 
     return in_time, f"{row.mechanism}: {capture.duration_ms} ms of {row.requested}{stopped}"
 
 
-def _resources(_facts: ExecutionFacts, capture: Capture, _stored: Collection[str]) -> _Judged:
-    rows = {limit: _row(capture, limit) for limit in _RESOURCES}
-    blind = [limit for limit, row in rows.items() if row is None or not row.enforced]
+def _resources(ran: _Ran) -> _Judged:
+    blind, peaks = [], []
+    for limit in _RESOURCES:
+        row = ran.enforced.get(limit)
+        if row is None or not row.enforced:
+            blind.append(limit)
+        elif row.peak is not None:
+            peaks.append(f"{limit} peak {row.peak}")
     if blind:
         return False, f"not enforced: {', '.join(blind)}"
-    peaks = [
-        f"{row.limit} peak {row.peak}" for row in rows.values() if row and row.peak is not None
-    ]
     return bool(peaks), ", ".join(peaks) or "no usage figure was reported"
 
 
-def _streams(_facts: ExecutionFacts, capture: Capture, _stored: Collection[str]) -> _Judged:
-    whole = _consistent(capture.stdout) and _consistent(capture.stderr)
-    return whole, f"stdout {capture.stdout.total_bytes}, stderr {capture.stderr.total_bytes} bytes"
+def _streams(ran: _Ran) -> _Judged:
+    stdout, stderr = ran.capture.stdout, ran.capture.stderr
+    whole = _consistent(stdout) and _consistent(stderr)
+    return whole, f"stdout {stdout.total_bytes}, stderr {stderr.total_bytes} bytes"
 
 
 def _consistent(stream: Stream) -> bool:
+    if stream is SILENCE:
+        return True
     if stream.truncated:
         return len(stream.kept) < stream.total_bytes
     return len(stream.kept) == stream.total_bytes and sha256_bytes(stream.kept) == stream.sha256
 
 
-def _errors(facts: ExecutionFacts, _capture: Capture, _stored: Collection[str]) -> _Judged:
+def _errors(ran: _Ran) -> _Judged:
+    facts = ran.facts
     missing = missing_events(facts.events, facts.attempt)
     if missing:
         return False, f"missing from the trace: {', '.join(missing)}"
@@ -214,44 +240,47 @@ def _errors(facts: ExecutionFacts, _capture: Capture, _stored: Collection[str]) 
     return True, ", ".join(facts.reason_codes) or "no errors; trace is whole"
 
 
-def _exit_code(facts: ExecutionFacts, capture: Capture, _stored: Collection[str]) -> _Judged:
-    right = facts.exit_code == interpret(capture.ending).exit_code
-    return right, f"{facts.exit_code} as {facts.outcome}"
+def _exit_code(ran: _Ran) -> _Judged:
+    facts = ran.facts
+    return facts.exit_code == ran.meaning.exit_code, f"{facts.exit_code} as {facts.outcome}"
 
 
-def _outputs(facts: ExecutionFacts, capture: Capture, _stored: Collection[str]) -> _Judged:
-    problems = check_outputs(facts.contract.outputs, interpret(capture.ending), capture)
+def _outputs(ran: _Ran) -> _Judged:
+    problems = check_outputs(ran.facts.contract.outputs, ran.meaning, ran.capture)
     if problems:
         return False, "; ".join(problems)
-    if facts.outcome is Outcome.OUTPUT_INVALID:
+    if ran.facts.outcome is Outcome.OUTPUT_INVALID:
         return False, "not what was expected"
-    return True, f"{len(capture.collected)} files"
+    return True, f"{len(ran.capture.collected)} files"
 
 
-def _artifacts(_facts: ExecutionFacts, capture: Capture, stored: Collection[str]) -> _Judged:
-    lost = [file.name for file in capture.collected if file.blake3 not in stored]
+def _artifacts(ran: _Ran) -> _Judged:
+    collected = ran.capture.collected
+    lost = [file.name for file in collected if file.blake3 not in ran.stored]
     if lost:
         return False, f"not stored: {', '.join(lost)}"
-    return True, f"{len(capture.collected)} files"
+    return True, f"{len(collected)} files"
 
 
-def _evidence(facts: ExecutionFacts, capture: Capture, _stored: Collection[str]) -> _Judged:
+def _evidence(ran: _Ran) -> _Judged:
+    facts = ran.facts
     if facts.plan is None or not facts.plan.argv:
         return False, "the command is not known"
-    if facts.exit_code != interpret(capture.ending).exit_code:
+    if facts.exit_code != ran.meaning.exit_code:
         return False, "the exit code is not known"
     return True, f"evidence:{facts.evidence_id}"
 
 
-def _cleanup(facts: ExecutionFacts, _capture: Capture, _stored: Collection[str]) -> _Judged:
-    if facts.leftovers is None:
+def _cleanup(ran: _Ran) -> _Judged:
+    left = ran.facts.leftovers
+    if left is None:
         return False, "the runner did not say what was left"
-    if facts.leftovers:
-        return False, f"left behind: {', '.join(facts.leftovers)}"
+    if left:
+        return False, f"left behind: {', '.join(left)}"
     return True, "nothing left behind"
 
 
-_Lines = tuple[tuple[str, Callable[[ExecutionFacts, Capture, Collection[str]], _Judged]], ...]
+_Lines = tuple[tuple[str, Callable[[_Ran], _Judged]], ...]
 
 _OPENED = "Evidence capture initialized"
 _DURING: _Lines = (

@@ -109,10 +109,13 @@ class Ledger:
 
     def seal(self, facts: ExecutionFacts, result: Mapping[str, Json] | None) -> Receipt:
         """Close an execution, or record a refusal. `result` must hold no raw output."""
-        files = [file.content for file in facts.capture.collected] if facts.capture else []
-        small = self._blobs.small(files)
-        # Large files first: once the commit says that they are there, they are.
-        stored = self._blobs.put_large(files) | set(small)
+        small: dict[str, bytes] = {}
+        stored: set[str] = set()
+        if facts.capture is not None and facts.capture.collected:
+            files = [file.content for file in facts.capture.collected]
+            small = self._blobs.small(files)
+            # Large files first: once the commit says that they are there, they are.
+            stored = self._blobs.put_large(files) | set(small)
         execution_id = facts.contract.execution_id
         require_fileable(facts.events, execution_id)
         begun = _begun(facts)

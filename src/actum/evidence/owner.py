@@ -12,7 +12,7 @@ from functools import cache
 
 def current_owner() -> str:
     """This process, as a text that no other process will ever have."""
-    return f"{this_boot()} {_namespace()} {os.getpid()} {_own_start(os.getpid())}"
+    return _owner(os.getpid())
 
 
 def is_alive(owner: str) -> bool:
@@ -33,8 +33,8 @@ def this_boot() -> str:
 
 
 @cache
-def _own_start(pid: int) -> str | None:  # by pid, because a fork is another process
-    return _start_of(pid)
+def _owner(pid: int) -> str:  # by pid, because a fork is another process
+    return f"{this_boot()} {_namespace()} {pid} {_start_of(pid)}"
 
 
 @cache

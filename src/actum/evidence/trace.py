@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from enum import StrEnum
+from functools import lru_cache
 
 from actum.contract.model import Json
 from actum.contract.moments import utc_text
@@ -129,6 +130,7 @@ def missing_events(events: tuple[Recorded, ...], attempts: int) -> tuple[str, ..
     return tuple(missing)
 
 
+@lru_cache(maxsize=16)  # every record of an execution says again when it began and when it ended
 def rfc3339(moment: datetime) -> str:
     """UTC with milliseconds and a Z, the one way times are written in records."""
     return utc_text(moment)

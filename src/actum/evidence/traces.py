@@ -66,7 +66,7 @@ def require_fileable(events: Iterable[Recorded], execution_id: str) -> None:
             and isinstance(event.trace_id, str)
             and isinstance(event.tool_id, str)
             and isinstance(event.runner_type, str)
-            and isinstance(event.container_id, str | None)
+            and (event.container_id is None or isinstance(event.container_id, str))
         ):
             raise EvidenceUnavailable(
                 f"The event {event.event_type} of {event.execution_id} has a field of another type"
