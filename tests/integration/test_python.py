@@ -44,6 +44,13 @@ def waiting(rt: Runtime, count: int = 1) -> list[Warm]:
         ("if n:\n    return {'n': n}\nraise SystemExit(9)", {"n": 5}),
         ("def f():\n    return 1\nf()", 1),
         ("x = 1", None),
+        ("x = n; x + 1", 6),
+        ("1; 2", 2),
+        ("[n,\n n]", [5, 5]),
+        ("(x := n) + x  # one line", 10),
+        ("'return'", "return"),
+        ("'a;b'", "a;b"),
+        ("return n", 5),
         ("", None),
         ("'\\u00e9\\U0001F600'", "é😀"),
     ],
@@ -95,6 +102,34 @@ def test_an_exception_is_data_with_the_snippets_own_frames_only(rt: Runtime) -> 
     assert "ValueError: no" in result.result.stderr
     assert "raise ValueError('no')" in result.result.stderr
     assert "snippet.py" not in result.result.stderr
+
+
+def test_one_line_that_is_no_python_is_told_as_python_tells_it(rt: Runtime) -> None:
+    for code, kind in (
+        (" 1", "IndentationError"),
+        ("1 +", "SyntaxError"),
+        ("return = 1", "Syntax"),
+    ):
+        result = rt.python(code)
+        assert result.outcome is Outcome.TOOL_ERROR and result.result is not None
+        assert kind in result.result.stderr and "<snippet>" in result.result.stderr
+        assert "During handling" not in result.result.stderr
+
+
+def test_a_snippet_is_compiled_as_if_nobody_had_compiled_anything_before(rt: Runtime) -> None:
+    assert rt.python("def f(x: int): pass\nf.__annotations__['x'] is int").output is True
+
+
+def test_stdin_is_empty_for_a_snippet_and_its_children(rt: Runtime) -> None:
+    code = "import os, subprocess, sys\n"
+    code += "said = subprocess.run(['cat'], capture_output=True, timeout=5).stdout\n"
+    code += "[sys.stdin.read(), os.read(0, 10).decode(), said.decode()]"
+    assert rt.python(code, params={"secret": "of the order"}).output == ["", "", ""]
+    assert rt.python("sorted(__import__('os').listdir('/proc/self/fd'))[:3]").output == [
+        "0",
+        "1",
+        "2",
+    ]
 
 
 def test_files_lie_in_the_working_directory_and_no_directory_of_the_host_does(

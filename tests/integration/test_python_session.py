@@ -451,8 +451,10 @@ def test_an_answer_that_is_too_long_or_no_json_is_no_value(rt: Runtime) -> None:
         assert s.run("'x' * (3 << 20)").output is None
         assert s.run("{1, 2}").output is None
         assert s.run("1").output == 1
-        forged = s.run("import json\njson.dumps = lambda *a, **k: '[' * 100000\n1")
-        assert forged.outcome is Outcome.TOOL_ERROR
+    for said in ("'{]'", "'{\"value\": ' + '[' * 100000"):
+        with rt.python_session() as s:
+            forged = s.run(f"import __main__\n__main__._encode = lambda _: {said}\n1")
+            assert forged.outcome is Outcome.TOOL_ERROR
     assert verifies(rt)
 
 

@@ -18,10 +18,13 @@ from actum.value import replace
 TOOL = "snippet"
 _VALUE = "value.json"
 _ENCODER = json.JSONEncoder(allow_nan=False)
+_quoted = json.encoder.encode_basestring_ascii
 
 
 def order(code: str, params: Mapping[str, Json], files: Mapping[str, bytes | str]) -> bytes:
     """What the program inside reads from stdin."""
+    if type(code) is str and not params and not files:
+        return b'{"code": %b, "params": {}, "files": {}}' % _quoted(code).encode()
     encoded = {
         name: base64.b64encode(content.encode() if isinstance(content, str) else content).decode()
         for name, content in files.items()
@@ -55,7 +58,7 @@ def site_packages(venv: Path) -> Path:
 
 def with_value(result: Result, blobs: BlobStore) -> Result:
     """The result with the snippet's value as `output`; an exception is in its stderr as well."""
-    if result.result is None:
+    if result.result is None or not result.result.artifacts:
         return result
     found = next((item for item in result.result.artifacts if item.path == _VALUE), None)
     if found is None:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, NoReturn
 
-    CarryOut = Callable[[dict[str, Any], dict[str, Any]], tuple[int, dict[str, Any]]]
+    CarryOut = Callable[[dict[str, Any], dict[str, Any]], tuple[int, str]]
 
 _WORD_BYTES = 32
 _ANSWER_BYTES = 2 << 20
@@ -89,7 +89,8 @@ def _interpret(orders: int, answers: socket.socket, carry_out: CarryOut) -> NoRe
                 stream.flush()
         if os.getpid() != own:
             os._exit(code)  # a child that a snippet forked is done with its snippet, too
-        text = json.dumps({"code": code, **answer}).encode()
+        # The answer is an object, as text; it gets one more name.
+        text = (f'{{"code": {code}, {answer[1:]}' if answer else f'{{"code": {code}}}').encode()
         if len(text) > _ANSWER_BYTES:
             text = json.dumps({"code": code, "value": None, "repr": "too long"}).encode()
         for start in range(0, len(text), _PACKET_BYTES):

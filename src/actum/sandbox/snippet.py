@@ -22,12 +22,16 @@ import traceback
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from types import CodeType
     from typing import Any
 
 _NAME = "<snippet>"
 _SESSION = "session:"  #: the first argument, if snippets are to follow one another
 _ENTRY = "__snippet__"
 _VALUE = "__value__"
+_VALUE_FILE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+_read_order = json.JSONDecoder().raw_decode
+_encode = json.JSONEncoder(allow_nan=False).encode
 
 
 def main() -> None:
@@ -39,18 +43,17 @@ def main() -> None:
     if stat.S_ISFIFO(os.fstat(0).st_mode):  # whoever writes to it has not been asked yet
         _rehearse()
     space: dict[str, Any] = {"__name__": "__main__", "__builtins__": __builtins__}
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    order = json.loads(_read_all().decode())
-    os.dup2(nothing, 0)
-    os.close(nothing)
+    # What is on stdin is read to its end and has no writer: for the snippet it is empty.
+    order, _end = _read_order(_read_all().decode())
     _leave(*_carry_out(order, space))
 
 
 def _rehearse() -> None:
     """Go the way of an order once, while nobody waits: what is touched first is slow, after a fork
     even more so, because touching copies."""
-    order = json.dumps({"files": {}, "params": {}, "code": "str(print)\nNone"})
-    _carry_out(json.loads(order), {"__name__": "__main__", "__builtins__": __builtins__})
+    for code in ("str(print)", "str(print)\nNone"):
+        order, _end = _read_order(_encode({"code": code, "params": {}, "files": {}}))
+        _carry_out(order, {"__name__": "__main__", "__builtins__": __builtins__})
 
 
 def _imports(wanted: list[str]) -> None:
@@ -63,17 +66,17 @@ def _imports(wanted: list[str]) -> None:
     sys.argv = [_NAME]
 
 
-def _carry_out(order: dict[str, Any], space: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-    """(exit code, answer) of one order; what it leaves in `space` is the next one's."""
+def _carry_out(order: dict[str, Any], space: dict[str, Any]) -> tuple[int, str]:
+    """(exit code, answer as JSON) of one order; what it leaves in `space` is the next one's."""
     try:
         for name, content in order["files"].items():
             _put(name, base64.b64decode(content))
         space.update(order["params"])
         return 0, _answer(_run(order["code"], space))
     except SystemExit as leaving:
-        return _exit_code(leaving), {}
+        return _exit_code(leaving), ""
     except BaseException as error:  # noqa: BLE001 -- whatever a snippet raises is its result
-        return 1, {"error": _told(error, order["code"])}
+        return 1, _encode({"error": _told(error, order["code"])})
 
 
 def _read_all() -> bytes:
@@ -93,6 +96,9 @@ def _put(name: str, content: bytes) -> None:
 
 def _run(source: str, space: dict[str, Any]) -> Any:
     """Execute, and give the value of the last expression or of a `return` outside functions."""
+    expression = _expression(source)
+    if expression is not None:
+        return eval(expression, space)  # noqa: S307 -- this is what the sandbox is for
     tree = ast.parse(source, _NAME)
     body = tree.body
     # Most snippets do not even hold the word, so most are not looked through.
@@ -102,14 +108,24 @@ def _run(source: str, space: dict[str, Any]) -> Any:
         if isinstance(body[-1], ast.Expr):
             body[-1] = ast.copy_location(ast.Return(body[-1].value), body[-1])
         wrapper.body, tree.body = body, [wrapper]
-        exec(compile(tree, _NAME, "exec"), space)  # noqa: S102 -- this is what the sandbox is for
+        exec(compile(tree, _NAME, "exec", dont_inherit=True), space)  # noqa: S102
         return space[_ENTRY]()
     if body and isinstance(body[-1], ast.Expr):
         last = body[-1]
         target = ast.copy_location(ast.Name(_VALUE, ast.Store()), last)
         body[-1] = ast.copy_location(ast.Assign([target], last.value), last)
-    exec(compile(tree, _NAME, "exec"), space)  # noqa: S102
+    exec(compile(tree, _NAME, "exec", dont_inherit=True), space)  # noqa: S102
     return space.pop(_VALUE, None)
+
+
+def _expression(source: str) -> CodeType | None:
+    """A snippet that is one expression, and says so at a glance, needs no tree to find the last."""
+    if "\n" in source or ";" in source:
+        return None
+    try:
+        return compile(source, _NAME, "eval", dont_inherit=True)
+    except SyntaxError:
+        return None
 
 
 def _returns(node: ast.AST) -> bool:
@@ -121,14 +137,13 @@ def _returns(node: ast.AST) -> bool:
     return any(_returns(child) for child in ast.iter_child_nodes(node))
 
 
-def _answer(value: Any) -> dict[str, Any]:
+def _answer(value: Any) -> str:
     if value is None:
-        return {}
+        return ""
     try:
-        json.dumps(value, allow_nan=False)
+        return _encode({"value": value})
     except (TypeError, ValueError, RecursionError):
-        return {"value": None, "repr": repr(value)}
-    return {"value": value}
+        return _encode({"value": None, "repr": repr(value)})
 
 
 def _told(error: BaseException, source: str) -> dict[str, Any]:
@@ -151,7 +166,7 @@ def _exit_code(leaving: SystemExit) -> int:
     return 1
 
 
-def _leave(code: int, answer: dict[str, Any]) -> None:
+def _leave(code: int, answer: str) -> None:
     """What the interpreter does at its end, without taking itself apart."""
     if "threading" in sys.modules:
         sys.modules["threading"]._shutdown()
@@ -159,8 +174,11 @@ def _leave(code: int, answer: dict[str, Any]) -> None:
         sys.modules["atexit"]._run_exitfuncs()
     if answer:
         folder = os.environ.get("ACTUM_ARTIFACTS", "/artifacts")
-        with open(os.path.join(folder, "value.json"), "w") as file:
-            json.dump(answer, file)
+        file = os.open(f"{folder}/value.json", _VALUE_FILE, 0o666)
+        left = answer.encode()
+        while left:
+            left = left[os.write(file, left) :]
+        os.close(file)
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     os._exit(code)
