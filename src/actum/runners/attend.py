@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 #: How long a killed namespace may take to vanish before we call it a fault.
 _DEATH_S = 10.0
 _OOM_POLL_S = 0.005
+#: A tool that ends sooner is read once, at its end. To the kernel, who writes to a pipe is about to
+#: sleep, so it wakes the reader on the writer's processor: there we would wait until a tool that
+#: prints and leaves has been taken apart. What does not fit into the pipe waits so long.
+_UNREAD_S = 0.002
 _REFUSALS = {
     "PATH_CHANGED": "Run again once nothing moves the paths of the sandbox.",
     "IDMAP_UNSUPPORTED": "That file system has no idmapped mounts, so files would come out owned"
@@ -104,10 +108,10 @@ class _Attendant:
         self.streams = select.poll()  #: not select(), which knows no descriptor beyond 1023
         self.open = set(self.keepers)
         for descriptor in self.open:
-            self.poll.register(descriptor, select.POLLIN)
             self.streams.register(descriptor, select.POLLIN)
         self.poll.register(sandbox.control, select.POLLIN)
         self.poll.register(cgroup.oom_event, cgroup.oom_poll)
+        self.listens = False  #: to what the streams say
         self.stop: Stop | None = None
         self.kill_at: float | None = None
         self.killed_at: float | None = None
@@ -115,14 +119,20 @@ class _Attendant:
         self.ended: Report | None = None
         self.gone = False
 
+    def listen(self) -> None:
+        self.listens = True
+        for descriptor in self.open:
+            self.poll.register(descriptor, select.POLLIN)
+
     def take(self, descriptor: int) -> None:
         """Read what a stream has now."""
         name, kept = self.keepers[descriptor]
         on_output = self.on_output
         relay = None if on_output is None else lambda chunk: on_output(name, chunk)
         if not drain(descriptor, kept, relay):
-            self.poll.unregister(descriptor)
             self.streams.unregister(descriptor)
+            if self.listens:
+                self.poll.unregister(descriptor)
             self.open.discard(descriptor)
             self.sandbox.close_stream(descriptor)
 
@@ -172,6 +182,8 @@ class _Attendant:
             until = self.killed_at + _DEATH_S
         if self.oom_suspected:
             until = min(until, now + _OOM_POLL_S)
+        if not self.listens:
+            until = min(until, self.began + _UNREAD_S)
         return max(0.0, until - now)
 
 
@@ -218,6 +230,8 @@ def attend(
                     attendant.poll.unregister(asked)
                     attendant.begin_stop(duplex.why, time.monotonic())
             now = time.monotonic()
+            if not attendant.listens and now >= attendant.began + _UNREAD_S:
+                attendant.listen()
             if attendant.oom_suspected:
                 attendant.check_memory()
             if now >= deadline:
