@@ -68,15 +68,22 @@ def _trace(folder: Path, *words: str, stdin: bytes = b"") -> Traced:
 
 
 def _strangers(traced: Traced) -> list[str]:
-    """Programs that are neither the command, nor its spawner, nor below a sandbox's init."""
+    """Programs that are neither the command, its spawner and opener, nor below a sandbox's init."""
     spawners = {
         each.pid
         for each in traced.programs
         if "actum.sandbox.spawner" in each.line and traced.parents.get(each.pid) == traced.command
     }
+    # By an open descriptor, of the jail's own program: no name of a file, and no other words.
+    openers = {
+        each.pid
+        for each in traced.programs
+        if '"", ["actum.sandbox.opener", ' in each.line and traced.parents[each.pid] in spawners
+    }
+    assert len(openers) <= len(spawners)
     found = []
     for each in traced.programs:
-        if each.pid == traced.command or each.pid in spawners:
+        if each.pid == traced.command or each.pid in spawners | openers:
             continue
         line = traced.line_of(each.pid)
         # tool ..., init, spawner, command: at least one process between it and the spawner.

@@ -19,20 +19,15 @@ class Clearing:
     def __init__(self, sandbox: Sandbox, cgroup: Cgroup) -> None:
         self._sandbox = sandbox
         self._cgroup = cgroup
-        self._asked = False
+        self.by_init = False  #: it lives, and has told what the groups counted
         self._found: tuple[str, ...] | None = None
         self._lock = threading.Lock()
-
-    def begin(self) -> None:
-        """Nobody looks at the groups any more: its init may clear away."""
-        self._asked = True
-        self._sandbox.remove_groups()
 
     def found(self) -> tuple[str, ...]:
         """What is left behind, once everything is gone that goes."""
         with self._lock:
             if self._found is None:
-                gone = self._asked and self._sandbox.await_gone()
+                gone = self.by_init and self._sandbox.await_gone()
                 self._found = forget(self._cgroup) if gone else remove(self._cgroup)
             return self._found
 

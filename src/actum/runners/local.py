@@ -340,8 +340,7 @@ class LocalRunner:
                     if duplex is not None:
                         duplex.measure_by(None)
                 usage = cgroup.usage(attended.usage)
-                if attended.usage is not None:  # its init lives
-                    clearing.begin()
+                clearing.by_init = attended.usage is not None
                 duration_ms = lifecycle.elapsed_ms()
                 if plan.output_files:
                     # On a disk the kernel may still write what a tool has asked for and not

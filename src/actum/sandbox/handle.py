@@ -105,12 +105,6 @@ class Sandbox:
         except (BrokenPipeError, ConnectionResetError):
             return  # already gone
 
-    def remove_groups(self) -> None:
-        """Have its init remove the control groups, once nobody is left in them, while we do other
-        things; `await_gone` tells."""
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            self.control.send(wire.REMOVE)
-
     def kill(self) -> None:
         """SIGKILL to the init, and so to the whole namespace."""
         try:

@@ -146,8 +146,6 @@ RING = (1).to_bytes(8, sys.byteorder)
 GO = b"G"
 #: Host -> init: SIGTERM to everything inside. Closing the socket means: you may go.
 TERMINATE = b"T"
-#: Host -> init, once it knows what the groups counted: remove them. What is left the host removes.
-REMOVE = b"R"
 #: Host -> init: bind these as well, and pass them on.
 LISTEN = b"L"
 

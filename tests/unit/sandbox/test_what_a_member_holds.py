@@ -10,7 +10,7 @@ import pytest
 
 from actum.sandbox.host import _GUESS
 from hostile.jail import own_cgroups, until
-from hostile.member import asked, spawner
+from hostile.member import asked, carried_out, spawner
 
 pytestmark = pytest.mark.sandbox
 
@@ -59,17 +59,21 @@ def _sockets(pid: int) -> set[str]:
     return {what for what in found if what.startswith("socket:")}
 
 
-def test_an_init_removes_its_groups_at_the_hosts_word_and_not_before() -> None:
+def test_an_init_removes_its_groups_when_they_are_empty_and_stays_until_it_is_let_go() -> None:
     before = own_cgroups()
     with spawner() as started:
         sandbox, cgroup = started.launch(asked("exit 3"), (os.getuid(), os.getgid()), b"")
-        sandbox.go()
-        until(lambda: not sandbox.still_waiting(), "the tool's end")
-        sandbox.terminate()  # too late, and no reason to leave
         assert own_cgroups() - before
-        assert sandbox.is_alive()
-        sandbox.remove_groups()
+        sandbox.go()
         until(lambda: own_cgroups() == before, "the removal")
+        sandbox.terminate()  # too late, and no reason to leave
+        assert sandbox.await_gone()
         assert sandbox.is_alive()
         sandbox.discard()
         cgroup.remove()  # there is nothing left to do, and nothing to complain of
+
+
+def test_a_tool_is_scheduled_like_everybody_though_who_prepares_it_keeps_back() -> None:
+    with spawner() as started:
+        report, output = carried_out(started, asked("cut -d' ' -f41 /proc/self/stat"))
+    assert (report["kind"], output.split()) == ("ended", [str(os.SCHED_OTHER)])

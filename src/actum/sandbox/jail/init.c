@@ -148,6 +148,7 @@ static void detach(void)
     struct pollfd spawner = {.fd = member.spawner, .events = POLLIN};
     if (poll(&spawner, 1, 0) != 0)
         _exit(1);
+    keep_back(1);
     close_all_others();
     /* The spawner ignores it, and an ignored SIGCHLD would lose the tool's status. */
     if (signal(SIGCHLD, SIG_DFL) == SIG_ERR)

@@ -82,6 +82,11 @@ struct member {
 };
 extern struct member member;
 
+/* Whether to run only once whoever woke us sleeps, or has used up his time (SCHED_BATCH). The host rings
+ * and goes on, to a write to the disk for which it will wait anyway; on a machine whose other processors
+ * sleep deeply the kernel puts us on its own, and we would make it wait. Costs nobody anything if it
+ * cannot be had. */
+void keep_back(int yes);
 /* In the process that was cloned. */
 _Noreturn void be_init(void);
 /* The spawner (serve.c) and the opener (opener.c), with these words. */

@@ -217,6 +217,7 @@ _Noreturn void serve_openings(char **words)
     if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 ||
         poll(&spawner, 1, 0) != 0)
         _exit(1);
+    keep_back(1);
     for (;;) {
         ssize_t size = receive(host, packet, sizeof packet, descriptors, &count);
         if (size <= 0)

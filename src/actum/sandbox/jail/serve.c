@@ -353,6 +353,7 @@ _Noreturn void serve(char **first)
         syscall(SYS_close_range, 3U, ~0U, CLOSE_RANGE_MARK_CLOEXEC) < 0)
         _exit(1);
     prctl(PR_SET_NAME, "spawner", 0, 0, 0); /* for who looks; cannot fail */
+    keep_back(1);
     member.spawner = own;
     struct pollfd watched[] = {{.fd = server, .events = POLLIN}, {.fd = zygote}};
     for (uint64_t number = 1;; number++) {

@@ -39,7 +39,7 @@ _Static_assert(sizeof(struct question) == 80 && sizeof(struct answer) == 24, "as
 /* Of /proc/PID/stat, counted after the name in parentheses, which is the tool's to choose. */
 enum { FLAGS = 9 - 2, EXIT_CODE = 52 - 2 };
 enum { EXITING = 0x4 };
-enum { TERMINATE = 'T', REMOVE = 'R' }; /* as in wire.py */
+enum { TERMINATE = 'T' }; /* as in wire.py */
 static const struct timespec FLOOD_PAUSE = {.tv_nsec = 1000000};
 enum { STILL_RUNNING = -1 };
 
@@ -369,19 +369,20 @@ static void report_end(void)
     report(&text, NULL, 0);
 }
 
-/* Until the host hangs up. Nobody is left when it is asked to clear the last things away. */
-static void hear_last_words(void)
+/* Nobody is left, and what the groups counted is told: they go, while the host does other things. */
+static void clear_away(void)
 {
     static struct text gone;
+    put(&gone, "{\"kind\": \"gone\", \"removed\": ");
+    put(&gone, remove_group() ? "true}" : "false}");
+    report(&gone, NULL, 0);
+}
+
+static void await_hanging_up(void)
+{
     char word;
-    while (recv(member.control, &word, 1, 0) > 0) {
-        if (word != REMOVE)
-            continue; /* any other word comes too late */
-        gone.length = 0;
-        put(&gone, "{\"kind\": \"gone\", \"removed\": ");
-        put(&gone, remove_group() ? "true}" : "false}");
-        report(&gone, NULL, 0);
-    }
+    while (recv(member.control, &word, 1, 0) > 0)
+        ; /* any word comes too late */
 }
 
 /* The tool runs no more. If it is gone, so is everything before anything is collected; if it is
@@ -395,7 +396,8 @@ static _Noreturn void end(void)
         ;
     if (!leaving)
         report_end();
-    hear_last_words();
+    clear_away();
+    await_hanging_up();
     _exit(0);
 }
 
@@ -408,6 +410,7 @@ _Noreturn void supervise(const struct request *request)
         {.fd = children, .events = POLLIN},
         {.fd = member.listener, .events = POLLIN},
     };
+    keep_back(0); /* from here on somebody may wait for our answer */
     tasks_begin(request->max_children, member.task_limit);
     put(&ready, "{\"kind\": \"ready\"}");
     report(&ready, &artifacts, 1);

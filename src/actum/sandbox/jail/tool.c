@@ -295,6 +295,7 @@ static _Noreturn void become_tool(int report)
     close(member.trees);
     member.control = -1; /* so that `fail` knows: the host hears nothing from here */
     report_to = report;
+    keep_back(0);
     step = "prepare";
     report_to = held_beyond(report);
     prepare();

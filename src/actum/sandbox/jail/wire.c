@@ -12,6 +12,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -48,6 +49,13 @@ ssize_t receive(int channel, void *room, size_t size, int *descriptors, int *cou
         return -1;
     }
     return length;
+}
+
+void keep_back(int yes)
+{
+    enum { OTHER = 0, BATCH = 3 };
+    int priority = 0;
+    syscall(SYS_sched_setscheduler, 0, yes ? BATCH : OTHER, &priority);
 }
 
 void heard(int bell)
