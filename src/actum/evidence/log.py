@@ -5,7 +5,7 @@ and every proof cost a few reads, however long the log is. There are two ways to
 
 - a `page` is a transaction of the database, with its checkpoint;
 - an `entry` is a frame of the journal (`store.journal`): one write, one sync. It is bound by the
-  frame's MAC until it is filed, and what is filed is always under a signed checkpoint. Whoever
+  frame's MAC until it is filed: then the tree grows by it, under a signed checkpoint. Whoever
   reads files first, so nobody is ever shown a record that is not.
 
 Nothing is ever added to a log whose end is not the one that was signed last: what was changed
@@ -30,7 +30,7 @@ from actum.evidence.audit import adopted
 from actum.evidence.encoding import encoded
 from actum.store import frames, note
 from actum.store.database import Database
-from actum.store.filing import End, Unfit, continued, file_away
+from actum.store.filing import End, Unfit, file_away, require_next
 from actum.store.frames import Frame, Part, unpacked
 from actum.store.journal import LARGEST_FRAME, JournalChanged, Mac, Turn
 from actum.store.keys import Keyring, Signer, private_keys, switch_to_next
@@ -86,12 +86,12 @@ class Entry:
         self._log = log
         self._parts: list[Part] = []
         self._outcomes: list[tuple[str, str | None]] = []
-        self._first: int
-        self._edge: Edge
+        self._first: int  #: number of its first record
+        self._last: int  #: and of the newest
 
     def __enter__(self) -> Self:
-        self._edge = self._log.begin_entry()
-        self._first = self._edge.size + 1
+        self._last = self._log.begin_entry()
+        self._first = self._last + 1
         return self
 
     def __exit__(
@@ -103,7 +103,7 @@ class Entry:
         log = self._log
         try:
             if kind is None:
-                ticket = log.lay_down(self._first, self._edge, self._parts, self._outcomes)
+                ticket = log.lay_down(self._first, self._last, self._parts, self._outcomes)
         except BaseException:
             log.undone()  # its bytes may be there and not be counted: they are read the next time
             raise
@@ -122,9 +122,9 @@ class Entry:
         return self.append_encoded(encoded(document))
 
     def append_encoded(self, record: bytes) -> int:
-        self._edge, _ = self._edge.grown(leaf_hash(record))
+        self._last += 1
         self._parts.append((frames.RECORD, (record,)))
-        return self._edge.size
+        return self._last
 
     def add(self, part: Part) -> None:
         """What else is to be filed with the records."""
@@ -152,8 +152,9 @@ class Log:
         self._database = database
         self._journal = database.journal
         self.signer = signer
-        self._end: End | None = None  #: of the log, the frames that were read included
-        self._known: Turn | None = None  #: the journal's, to which `_end` belongs: the very same
+        self._end: End | None = None  #: of what is filed
+        self._last = 0  #: the newest record, those in frames that were read included
+        self._known: Turn | None = None  #: the journal's, to which both belong: the very same
         self._laid: dict[str, str | None] = {}  #: executions in the journal: outcome, if ended
         self._mac: tuple[bytes, Signer, Mac] | None = None
         database.files_by(self)
@@ -169,7 +170,8 @@ class Log:
                 page.append(adopted(end.edge.size, end.edge.root, datetime.now(UTC)))
             yield page
             # Forgotten again by `undone` if the commit fails.
-            self._end, self.signer = page.sign()
+            end, self.signer = page.sign()
+            self._ends_at(end)
 
     @contextmanager
     def last_page(self) -> Iterator[Page]:
@@ -197,17 +199,18 @@ class Log:
 
     # What an `Entry` is made of
 
-    def begin_entry(self) -> Edge:
+    def begin_entry(self) -> int:
+        """The number of the newest record."""
         self._database.begin_turn()
         try:
-            end, journal = self._end, self._journal
-            if end is None or self._known is not journal.turn or not journal.nothing_new:
-                end = self._caught_up()
+            journal = self._journal
+            if self._end is None or self._known is not journal.turn or not journal.nothing_new:
+                self._catch_up()
         except BaseException:
             self.undone()  # half of what was read is not to be believed the next time
             self._database.end_turn()
             raise
-        return end.edge
+        return self._last
 
     def end_entry(self) -> None:
         self._database.end_turn()
@@ -223,23 +226,20 @@ class Log:
     def lay_down(
         self,
         first: int,
-        edge: Edge,
+        last: int,
         parts: list[Part],
         outcomes: list[tuple[str, str | None]],
     ) -> int:
-        end = self._end
-        assert end is not None  # noqa: S101 -- an entry begins with looking
         payload = frames.packed(first, parts)
         if not self._journal.fits(len(payload)):
             self._database.file()
-            end = self._end or end
             if not self._journal.fits(len(payload)):
                 raise EvidenceUnavailable(
                     f"A record of {len(payload)} bytes has no place in {self._journal.path}.",
                     remedy="Free space on that file system.",
                 )
         ticket = self._journal.append(payload, self._macs())
-        self._end = End(end.origin, edge, end.checkpoints, signed=False)
+        self._last = last
         self._laid.update(outcomes)
         return ticket
 
@@ -284,7 +284,7 @@ class Log:
         if lying and not filed.signed:
             filed = End(filed.origin, filed.edge, filed.checkpoints + 1)
             _insert_checkpoint(cursor, filed, (self.signer,))
-        self._end, self._known, self._laid = filed, self._journal.turn, {}
+        self._ends_at(filed)
         return True
 
     def committed(self) -> None:
@@ -295,22 +295,26 @@ class Log:
 
     # Where the log ends
 
-    def _caught_up(self) -> End:
-        """The end of the log, with the turn held."""
+    def _ends_at(self, end: End) -> None:
+        """So far it is filed, and nothing is known to lie behind it."""
+        self._end, self._last, self._laid = end, end.edge.size, {}
+        self._known = self._journal.turn
+
+    def _catch_up(self) -> None:
+        """Get to know where the log ends, with the turn held."""
         if self._end is None or self._known is not self._journal.turn:
             with self._database.cursor() as cursor:
-                self._end, self._laid = self._load(cursor), {}
-            self._known = self._journal.turn
+                end = self._load(cursor)
+            self._ends_at(end)
             self._journal.rewind()
-            if not self._end.signed:
+            if not end.signed:
                 self.adopt()
-        for frame in self._read(self._end.edge.size):
-            if frame.last > self._end.edge.size:
+        for frame in self._read(self._last):
+            if frame.last > self._last:
                 self._follow(frame)
         if self._journal.unfinished:
             with self._database.transaction():
                 pass  # which files, and leaves an empty journal
-        return self._end
 
     def _read(self, filed: int) -> Iterable[Frame]:
         """Frames not read yet; raises if one was taken away that the tables do not have."""
@@ -325,11 +329,11 @@ class Log:
 
     def _follow(self, frame: Frame) -> None:
         """Somebody else has written it."""
-        assert self._end is not None  # noqa: S101 -- it is continued
         try:
-            self._end = continued(self._end, frame)
+            require_next(self._last, frame)
         except Unfit as error:
             raise JournalChanged(self._journal.path, f"of what lies there, {error}") from error
+        self._last = frame.last
         self._laid.update((row["execution_id"], None) for row in frame.started)
         self._laid.update((row["execution_id"], row["outcome"]) for row in frame.ended)
 
@@ -343,15 +347,11 @@ class Log:
 
     def _stored(self, cursor: sqlite3.Cursor) -> End:
         """The end of the log in a transaction, everything being filed."""
-        size = _size(cursor)
-        if (
-            self._end is None
-            or self._known is not self._journal.turn
-            or self._end.edge.size != size
-        ):
-            self._end, self._laid = self._load(cursor), {}
-            self._known = self._journal.turn
-        return self._end
+        end = self._end
+        if end is None or self._known is not self._journal.turn or end.edge.size != _size(cursor):
+            end = self._load(cursor)
+            self._ends_at(end)
+        return end
 
     def _load(self, cursor: sqlite3.Cursor) -> End:
         size = _size(cursor)

@@ -83,15 +83,16 @@ class End:
     signed: bool = True  #: whether the newest of them is over all of it
 
 
-def continued(end: End, frame: Frame) -> End:
-    """Where the log ends behind `frame`."""
-    return _continued(end, frame)[0]
+def require_next(last: int, frame: Frame) -> None:
+    """That `frame` has the records behind number `last`."""
+    if not frame.records or frame.first != last + 1:
+        raise Unfit(f"it begins with audit record {frame.first} where {last + 1} is due")
 
 
 def _continued(end: End, frame: Frame) -> tuple[End, list[tuple[int, bytes, bytes]]]:
+    """Where the log ends behind `frame`, and the rows of its records."""
     edge, rows = end.edge, []
-    if not frame.records or frame.first != edge.size + 1:
-        raise Unfit(f"it begins with audit record {frame.first} where {edge.size + 1} is due")
+    require_next(edge.size, frame)
     for record in frame.records:
         edge, nodes = edge.grown(leaf_hash(record))
         rows.append((edge.size, record, nodes))

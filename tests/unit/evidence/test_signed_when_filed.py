@@ -22,7 +22,7 @@ from actum.evidence.proof import check_proof, find_record, prove
 from actum.evidence.rotation import rotate
 from actum.store import frames, note
 from actum.store.filing import MANY
-from actum.store.merkle import Edge
+from actum.store.merkle import Edge, leaf_hash
 from common.journals import lying
 
 from .factories import RESULT, House, bad, make_facts, make_intent
@@ -164,13 +164,19 @@ def _as_before(house: House, monkeypatch: pytest.MonkeyPatch, forged: bool = Fal
     log = house.ledger.log
     signer = house.keyring.signer
 
-    def lay_down(first: int, edge: Edge, parts: list[frames.Part], outcomes: Any) -> int:
+    edge = Edge()
+
+    def lay_down(first: int, last: int, parts: list[frames.Part], outcomes: Any) -> int:
+        nonlocal edge
+        for kind, (content, *_) in parts:
+            if kind == frames.RECORD:
+                edge, _ = edge.grown(leaf_hash(content))
         if any(kind == frames.END for kind, _ in parts):
             origin = f"actum/{signer.keyid[:32]}"
             root = bytes(32) if forged else edge.root
-            over = note.Checkpoint(origin=origin, size=edge.size, root=root)
+            over = note.Checkpoint(origin=origin, size=last, root=root)
             parts.append((frames.NOTE, (note.sign(over, (signer,)).encode(),)))
-        return Log.lay_down(log, first, edge, parts, outcomes)
+        return Log.lay_down(log, first, last, parts, outcomes)
 
     monkeypatch.setattr(log, "lay_down", lay_down)
 
