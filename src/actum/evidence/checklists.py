@@ -18,6 +18,7 @@ from actum.contract.canonical import sha256_bytes
 from actum.contract.limits import TERM_GRACE_S
 from actum.contract.model import Json
 from actum.contract.outcome import Outcome
+from actum.evidence.enforcement import told
 from actum.evidence.facts import ExecutionFacts, Intent, Stage
 from actum.evidence.trace import missing_events
 from actum.value import value
@@ -50,13 +51,17 @@ def before_the_start(intent: Intent) -> tuple[Line, ...]:
 
 
 def checklists(
-    facts: ExecutionFacts, stored: Collection[str], pre: tuple[Line, ...] | None = None
+    facts: ExecutionFacts,
+    stored: Collection[str],
+    leftovers: tuple[str, ...] | None,
+    pre: tuple[Line, ...] | None = None,
 ) -> dict[str, Json]:
     """Judge one execution; `stored` holds the BLAKE3 of every file in the evidence store.
 
-    `pre` is what `before_the_start` said of the same intent.
+    `leftovers` are what was found at last (see `facts`), and `pre` is what `before_the_start` said
+    of the same intent.
     """
-    ran = _ran(facts, stored)
+    ran = _ran(facts, stored, leftovers)
     return {
         "pre_execution": [
             *(before_the_start(facts) if pre is None else pre),
@@ -96,7 +101,9 @@ def _before(item: str, intent: Intent, stage: Stage) -> Line:
     return _line(item, Verdict.NOT_REACHED, "")
 
 
-def _ran(facts: ExecutionFacts, stored: Collection[str]) -> _Ran | None:
+def _ran(
+    facts: ExecutionFacts, stored: Collection[str], leftovers: tuple[str, ...] | None
+) -> _Ran | None:
     capture = facts.capture
     if capture is None:
         return None
@@ -104,8 +111,9 @@ def _ran(facts: ExecutionFacts, stored: Collection[str]) -> _Ran | None:
         facts=facts,
         capture=capture,
         meaning=interpret(capture.ending),
-        enforced={row.limit: row for row in capture.enforcement},
+        enforced=told(capture.enforcement).by_limit,
         stored=stored,
+        leftovers=leftovers,
     )
 
 
@@ -192,6 +200,7 @@ class _Ran:
     meaning: Interpretation  #: of its ending
     enforced: Mapping[str, Enforced]  #: by limit
     stored: Collection[str]
+    leftovers: tuple[str, ...] | None
 
 
 def _timeout(ran: _Ran) -> _Judged:
@@ -272,7 +281,7 @@ def _evidence(ran: _Ran) -> _Judged:
 
 
 def _cleanup(ran: _Ran) -> _Judged:
-    left = ran.facts.leftovers
+    left = ran.leftovers
     if left is None:
         return False, "the runner did not say what was left"
     if left:

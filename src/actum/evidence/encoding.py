@@ -12,3 +12,8 @@ from actum.contract.encoder import encode
 
 #: UTF-8 JSON of a document. A lone surrogate, which UTF-8 cannot say, becomes its JSON escape.
 encoded = encode
+
+
+def count(number: int) -> int | str:
+    """A number that JSON readers keep exactly; beyond 2^53 that takes a string."""
+    return number if -(2**53) < number < 2**53 else str(number)

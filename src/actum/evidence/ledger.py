@@ -43,7 +43,7 @@ from actum.store.blobs import BlobStore, insert_small
 from actum.store.database import Database
 from actum.store.filing import MANY
 from actum.store.keys import Signer
-from actum.value import fields, replace
+from actum.value import fields
 
 
 class Ledger:
@@ -131,14 +131,14 @@ class Ledger:
             result_sha256=None if answer is None else sha256_bytes(answer),
         )
         if facts.clearing is None:
-            made = told(facts)
+            made = told(facts, facts.leftovers)
         else:
             # The kernel may take longer to clear a tool away than we take to describe it. So it is
             # described and signed as cleared away, which it nearly always is, and looked at before
             # anything of it is written down.
-            made = told(replace(facts, leftovers=()))
+            made = told(facts, ())
             if left := facts.clearing():
-                made = told(replace(facts, leftovers=left))
+                made = told(facts, left)
         room = len(made.record) + len(made.receipt.encoded) + len(events) + len(answer or b"")
         room += sum(map(len, small.values()))
         if facts.opened is not None and self.log.takes(room):

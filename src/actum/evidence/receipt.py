@@ -11,17 +11,17 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cache, lru_cache
 
 from actum.capture.interpret import interpret
-from actum.capture.model import Capture, Collected, Enforced, Stream
+from actum.capture.model import Capture, Collected, Stream
 from actum.contract.canonical import sha256_bytes
 from actum.contract.model import Json
 from actum.evidence.audit import closed
-from actum.evidence.encoding import encoded
+from actum.evidence.encoding import count, encoded
+from actum.evidence.enforcement import told
 from actum.evidence.facts import ACTUM_VERSION, ExecutionFacts, Intent, policy_sha256
-from actum.evidence.record import count
 from actum.evidence.trace import rfc3339
 from actum.store import dsse
 from actum.store.keys import Signer
@@ -52,9 +52,9 @@ def sign_receipt(payload: bytes, receipt_id: str, signer: Signer) -> Receipt:
     return Receipt(receipt_id=receipt_id, encoded=stored, sha256=sha256_bytes(stored))
 
 
-def joined(first: bytes, second: bytes) -> bytes:
-    """One JSON object of two that share no key."""
-    return b"%s,%s" % (first[:-1], second[1:])
+def joined(*objects: bytes) -> bytes:
+    """One JSON object of several that share no key; none of them is empty."""
+    return b"{%s}" % b",".join([each[1:-1] for each in objects])
 
 
 def encode_statement(
@@ -82,7 +82,11 @@ def encode_statement(
             "result_sha256": result_sha256,
         }
     )
-    return statement_of(encoded(subjects), joined(predicate, own))
+    rows = told(facts.capture.enforcement).encoded if facts.capture else _NOTHING_ENFORCED
+    return statement_of(encoded(subjects), joined(predicate, own, rows))
+
+
+_NOTHING_ENFORCED = encoded({"enforcement": []})
 
 
 def statement_of(subjects: bytes, predicate: bytes) -> bytes:
@@ -171,7 +175,6 @@ def _ended(facts: ExecutionFacts, events: bytes) -> dict[str, Json]:
         "output_digest": facts.output_digest,
         "artifacts": [_file(file) for file in capture.collected[:MAX_FILES]] if capture else [],
         "artifacts_total": len(capture.collected) if capture else 0,
-        "enforcement": _enforcement(capture.enforcement) if capture else [],
         # Targets are left out: a tool can spell its input in the names it asks for.
         "denials": {
             "count": len(capture.denials) if capture else 0,
@@ -214,20 +217,6 @@ def _file(file: Collected) -> dict[str, Json]:
         "sha256": file.sha256,
         "blake3": file.blake3,
     }
-
-
-def _enforcement(rows: Iterable[Enforced]) -> list[Json]:
-    return [
-        {
-            "limit": row.limit,
-            "requested": row.requested,
-            "mechanism": row.mechanism,
-            "enforced": row.enforced,
-            "peak": row.peak if row.peak is None else count(row.peak),
-            "tripped": row.tripped,
-        }
-        for row in rows
-    ]
 
 
 @cache

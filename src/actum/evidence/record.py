@@ -16,6 +16,7 @@ from actum.capture.model import Capture, Stream
 from actum.contract.call import Plan
 from actum.contract.model import Json
 from actum.evidence.checklists import Line, checklists
+from actum.evidence.encoding import count
 from actum.evidence.facts import ExecutionFacts, Intent
 from actum.evidence.trace import rfc3339
 from actum.store.database import Database
@@ -51,11 +52,12 @@ def ended(
     facts: ExecutionFacts,
     stored: Collection[str],
     redact: Redact,
+    leftovers: tuple[str, ...] | None,
     pre: tuple[Line, ...] | None = None,
 ) -> dict[str, Json]:
-    """The other half: how it ended, and what came of it; `stored` are the addresses of its files.
+    """The other half: how it ended, and what came of it.
 
-    `pre` is what `checklists.before_the_start` said of the same intent.
+    `stored` are the addresses of its files; `leftovers` and `pre` are as `checklists` wants them.
     """
     capture = facts.capture
     return {
@@ -67,7 +69,7 @@ def ended(
         "full_output": _full_output(facts, capture) if capture else None,
         "files": _files(capture) if capture else [],
         "not_collected": _not_collected(capture) if capture else [],
-        "checklists": checklists(facts, stored, pre),
+        "checklists": checklists(facts, stored, leftovers, pre),
         "ended_at": rfc3339(facts.ended_at),
         "duration_ms": facts.duration_ms,
     }
@@ -179,8 +181,3 @@ def _not_collected(capture: Capture) -> list[Json]:
         }
         for lost in capture.not_collected
     ]
-
-
-def count(number: int) -> int | str:
-    """A number that JSON readers keep exactly; beyond 2^53 that takes a string."""
-    return number if -(2**53) < number < 2**53 else str(number)

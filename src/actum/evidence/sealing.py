@@ -40,16 +40,17 @@ class Sealed:
 
 def sealed(
     facts: ExecutionFacts,
+    leftovers: tuple[str, ...] | None,
+    *,
     begun: Draft,
     signer: Signer,
-    *,
     stored: Collection[str],
     redact: Redact,
     events: bytes,
     result_sha256: str | None,
 ) -> Sealed:
     """Describe and sign; `events` are those of `facts`, `stored` the addresses of its files."""
-    record = joined(begun.record, encoded(ended(facts, stored, redact, begun.pre)))
+    record = joined(begun.record, encoded(ended(facts, stored, redact, leftovers, begun.pre)))
     statement = encode_statement(
         facts, sha256_bytes(record), result_sha256, events=events, predicate=begun.predicate
     )

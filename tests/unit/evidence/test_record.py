@@ -52,7 +52,7 @@ ITEMS = (
 
 
 def verdicts(facts: ExecutionFacts, stored: tuple[str, ...] = ()) -> dict[str, Verdict]:
-    lists = checklists(facts, stored)
+    lists = checklists(facts, stored, facts.leftovers)
     return {line["item"]: line["verdict"] for list_ in lists.values() for line in list_}
 
 
@@ -262,7 +262,7 @@ def test_a_secret_that_the_summary_would_cut_in_two_is_still_redacted() -> None:
     secret = b"ghp_" + b"S" * 36
     kept = b"x" * (SUMMARY_BYTES - 20) + secret + b"tail"
     facts = make_facts(make_intent(), capture=make_capture(stdout=make_stream(kept)))
-    record = ended(facts, (), lambda data: data.replace(secret, b"[redacted]"))
+    record = ended(facts, (), lambda data: data.replace(secret, b"[redacted]"), facts.leftovers)
     summary = record["output"]["stdout"]["summary"]
     assert "SSSS" not in summary
     assert summary.startswith("x" * 100)
@@ -272,7 +272,7 @@ def test_neither_environment_values_nor_stdin_are_in_the_record() -> None:
     contract, policy = make_contract(), make_policy()
     plan = make_plan(contract, policy, environment={"TOKEN": "canary-env"}, stdin=b"canary-stdin")
     facts = make_facts(make_intent(contract, plan=plan))
-    record = {**begun(facts), **ended(facts, (), bytes)}
+    record = {**begun(facts), **ended(facts, (), bytes, facts.leftovers)}
     assert "canary" not in str(record)
     assert record["command"]["environment"] == ["TOKEN"]
     assert record["command"]["stdin_bytes"] == len(b"canary-stdin")
