@@ -387,11 +387,11 @@ def replace(of: T, /, **changes: Any) -> T:
             shape.copy = _copying(shape)
         made: T = kind(**{**dict(zip(shape.fields, shape.contents(of), strict=True)), **changes})
         return made
-    fields = shape.fields
     new: T = shape.copy(of)
+    if not changes.keys() <= shape.fields.keys():
+        name = next(name for name in changes if name not in shape.fields)
+        raise TypeError(f"replace({kind.__qualname__}) got an unexpected field {name!r}")
     for name, content in changes.items():
-        if name not in fields:
-            raise TypeError(f"replace({kind.__qualname__}) got an unexpected field {name!r}")
         setattr(new, name, content)
     _become(new, kind)
     if hasattr(kind, "__post_init__"):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import json
 import marshal
+import re
 from collections.abc import Hashable, Mapping
 from functools import lru_cache
 from hashlib import sha256
@@ -64,15 +65,16 @@ _USUALLY_FILLED = frozenset(
 )
 
 
+_is_plain = re.compile(r"[0-9A-Za-z-]+").fullmatch
+
+
 def digests(contract: Contract, request: Hashable | None) -> tuple[str, str, str]:
     """(contract, identity, inputs as asked for); `request` is the `request_key` of `contract`."""
     body = _bodies.get((request, contract.inputs.stdin)) or _body(contract, request)
     metadata, execution_id = contract.metadata, contract.execution_id
     # An id of ours needs no escape, and most metadata are these three.
-    if execution_id.isascii() and execution_id.replace("-", "").isalnum():
-        named = b'"%b"' % execution_id.encode()
-    else:
-        named = canonical(execution_id)
+    plain_id = _is_plain(execution_id)
+    named = b'"%b"' % execution_id.encode() if plain_id else canonical(execution_id)
     if metadata.evidence_ref is None:
         told = b'{"purpose":%b,"requested_at":"%b","requested_by":%b}' % (
             _text(metadata.purpose),

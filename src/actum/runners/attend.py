@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import select
 import time
 from collections.abc import Callable
@@ -161,9 +162,20 @@ class _Attendant:
             self.sandbox.terminate()
             self.kill_at = now + TERM_GRACE_S
 
+    def hear_of_memory(self) -> None:
+        # It fires, too, when the init has told the end, with all that was counted, and removes the
+        # group: then there is nothing left to be read here or below.
+        with contextlib.suppress(OSError):
+            self.oom_suspected = self.cgroup.oom_heard()
+
     def check_memory(self) -> None:
         """The event fires as the group runs out; the counter is the proof that it killed."""
-        if self.cgroup.oom_kills():
+        try:
+            kills = self.cgroup.oom_kills()
+        except OSError:
+            self.oom_suspected = False
+            return
+        if kills:
             self.oom_suspected = False
             self.stop = self.stop or Stop.MEMORY
             self.kill(time.monotonic())
@@ -222,7 +234,7 @@ def attend(
                 elif descriptor == control:
                     attendant.hear()
                 elif descriptor == oom:
-                    attendant.oom_suspected = cgroup.oom_heard()
+                    attendant.hear_of_memory()
                 elif descriptor == cancelled:
                     attendant.poll.unregister(cancelled)
                     attendant.begin_stop(Stop.CANCEL, time.monotonic())

@@ -87,7 +87,12 @@ class Duplex:
 
     def measured(self, note: str) -> tuple[Enforced, ...]:
         with self._lock:
-            return () if self._measure is None else self._measure(note) + self.rows(None, note)
+            if self._measure is None:
+                return ()
+            try:
+                return self._measure(note) + self.rows(None, note)
+            except OSError:  # it has ended this moment, and its init has removed the groups
+                return ()
 
     def rows(self, stop: Stop | None, note: str = "") -> tuple[Enforced, ...]:
         """The limits that only a kept tool has, for the manifest."""

@@ -7,7 +7,6 @@ longer than everything the host has to do by then. So the host goes on, and look
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 
 from actum.sandbox.cgroup import Cgroup
 from actum.sandbox.handle import Sandbox
@@ -28,20 +27,14 @@ class Clearing:
         with self._lock:
             if self._found is None:
                 gone = self.by_init and self._sandbox.await_gone()
-                self._found = forget(self._cgroup) if gone else remove(self._cgroup)
+                self._found = () if gone else remove(self._cgroup)
             return self._found
 
-    def end(self, hang_up: Callable[[Sandbox], None]) -> None:
-        """Let the init go. What its namespaces take to vanish is not taken from an answer that is
-        being put on record."""
+    def end(self) -> None:
+        """Let the init go, and forget the groups that it has removed."""
         self.found()
-        hang_up(self._sandbox)
-
-
-def forget(cgroup: Cgroup) -> tuple[()]:
-    """One that its init has removed."""
-    cgroup.close()
-    return ()
+        self._sandbox.close()
+        self._cgroup.close()
 
 
 def remove(cgroup: Cgroup) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from actum.sandbox.handle import Sandbox
+    from actum.runners.clearing import Clearing
 
 #: So long after it was asked to, because whoever asked is about to answer.
 _PAUSE_S = 0.002
@@ -27,27 +27,27 @@ class Hangups:
 
     def __init__(self, take_in: Callable[[], None]) -> None:
         self._take_in = take_in
-        self._due: queue.SimpleQueue[Sandbox | None] = queue.SimpleQueue()
+        self._due: queue.SimpleQueue[Clearing | None] = queue.SimpleQueue()
         self._guard = threading.Lock()
         self._worker: threading.Thread | None = None
         self._closed = False
 
-    def hang_up(self, sandbox: Sandbox) -> None:
-        """Close it soon. Returns at once."""
+    def hang_up(self, ended: Clearing) -> None:
+        """Let it go soon. Returns at once."""
         with self._guard:
             if not self._closed and self._due.qsize() < _MOST:
                 if self._worker is None:
                     name = "actum-hangup"
                     self._worker = threading.Thread(target=self._work, name=name, daemon=True)
                     self._worker.start()
-                self._due.put(sandbox)
+                self._due.put(ended)
                 return
-        sandbox.close()
+        ended.end()
 
     def _work(self) -> None:
-        while (sandbox := self._due.get()) is not None:
+        while (ended := self._due.get()) is not None:
             time.sleep(_PAUSE_S)
-            sandbox.close()
+            ended.end()
             self._take_in()
 
     def close(self) -> None:

@@ -123,7 +123,7 @@ class LocalRunner:
         self._spawner = spawner or Spawner(pool_size=_POOL_SIZE if pool else 0)
         self._warm = WarmInterpreters() if pool else None
         self._hangups = Hangups(self._spawner.take_in) if pool else None
-        self._hang_up = Sandbox.close if self._hangups is None else self._hangups.hang_up
+        self._hang_up = Clearing.end if self._hangups is None else self._hangups.hang_up
         self._host: probe.Host | None = None
         self._known: dict[str, _Known] = {}  #: by the digest of the call
         self._equipped = False
@@ -190,7 +190,7 @@ class LocalRunner:
 
     def _clear_up(self, order: _Order, clearing: Clearing | None) -> None:
         if clearing is not None:
-            clearing.end(self._hang_up)
+            self._hang_up(clearing)
         self._refill(order)
 
     def _order(self, plan: Plan) -> _Order:
@@ -265,7 +265,7 @@ class LocalRunner:
         def carry_out() -> Capture:
             try:
                 capture, clearing = self._carry_out(order, emit, None, cancel, permit, duplex)
-                clearing.end(Sandbox.close)
+                clearing.end()
                 return capture
             finally:
                 self._kept.give_back()

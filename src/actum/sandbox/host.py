@@ -398,7 +398,9 @@ class Spawner:
                 self._calm = 0
                 self._wanted -= 1
             shares = self._shares()
-            ready = Counter(member.kind for member in self._members)
+            ready = dict.fromkeys(shares, 0)
+            for member in self._members:
+                ready[member.kind] = ready.get(member.kind, 0) + 1
             # If it has died, the next execution starts another.
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 for kind, share in shares.items():
