@@ -188,7 +188,7 @@ def _evidence_open(facts: ExecutionFacts) -> Line:
         if facts.capture is None:
             return _before(item, facts, Stage.WRITE_AHEAD)
         return _line(item, Verdict.FAIL, "ran without a PENDING record")
-    return _item(item, (True, f"audit record {facts.opened.pending_seq}"))
+    return _line(item, Verdict.PASS, f"audit record {facts.opened.pending_seq}")
 
 
 @value

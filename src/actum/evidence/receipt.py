@@ -13,15 +13,18 @@ import json
 import os
 from collections.abc import Mapping
 from functools import cache, lru_cache
+from operator import attrgetter
 
 from actum.capture.interpret import interpret
 from actum.capture.model import Capture, Collected, Stream
+from actum.capture.streams import SILENCE
 from actum.contract.canonical import sha256_bytes
 from actum.contract.model import Json
 from actum.evidence.audit import closed
 from actum.evidence.encoding import count, encoded
 from actum.evidence.enforcement import told
 from actum.evidence.facts import ACTUM_VERSION, ExecutionFacts, Intent, policy_sha256
+from actum.evidence.record import file_document
 from actum.evidence.trace import rfc3339
 from actum.store import dsse
 from actum.store.keys import Signer
@@ -72,9 +75,7 @@ def encode_statement(
     """
     files = facts.capture.collected[:MAX_FILES] if facts.capture else ()
     subjects = [{"name": MANIFEST, "digest": {"sha256": record_sha256}}]
-    subjects += [
-        {"name": f"{file.kind}/{file.path}", "digest": {"sha256": file.sha256}} for file in files
-    ]
+    subjects += map(_subject, files)
     own = encoded(
         {
             **_ended(facts, events),
@@ -173,12 +174,12 @@ def _ended(facts: ExecutionFacts, events: bytes) -> dict[str, Json]:
         if capture
         else None,
         "output_digest": facts.output_digest,
-        "artifacts": [_file(file) for file in capture.collected[:MAX_FILES]] if capture else [],
+        "artifacts": list(map(file_document, capture.collected[:MAX_FILES])) if capture else [],
         "artifacts_total": len(capture.collected) if capture else 0,
         # Targets are left out: a tool can spell its input in the names it asks for.
         "denials": {
             "count": len(capture.denials) if capture else 0,
-            "kinds": sorted({denial.kind for denial in capture.denials}) if capture else [],
+            "kinds": sorted(set(map(_kind, capture.denials))) if capture else [],
         },
         "trace": {
             "count": len(facts.events),
@@ -200,7 +201,13 @@ def _ending(facts: ExecutionFacts, capture: Capture) -> dict[str, Json]:
     }
 
 
+_kind = attrgetter("kind")
+_SILENT = {"bytes": 0, "kept": 0, "sha256": SILENCE.sha256}
+
+
 def _stream(stream: Stream) -> dict[str, Json]:
+    if stream is SILENCE:
+        return _SILENT
     return {
         "bytes": count(stream.total_bytes),
         "kept": len(stream.kept),
@@ -208,15 +215,8 @@ def _stream(stream: Stream) -> dict[str, Json]:
     }
 
 
-def _file(file: Collected) -> dict[str, Json]:
-    return {
-        "name": file.name,
-        "path": file.path,
-        "kind": file.kind,
-        "size": file.size,
-        "sha256": file.sha256,
-        "blake3": file.blake3,
-    }
+def _subject(file: Collected) -> dict[str, Json]:
+    return {"name": f"{file.kind}/{file.path}", "digest": {"sha256": file.sha256}}
 
 
 @cache

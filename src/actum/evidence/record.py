@@ -12,9 +12,11 @@ import json
 import sqlite3
 from collections.abc import Callable, Collection
 
-from actum.capture.model import Capture, Stream
+from actum.capture.model import Capture, Collected, NotCollected, Stream
+from actum.capture.streams import SILENCE
 from actum.contract.call import Plan
 from actum.contract.model import Json
+from actum.errors import Violation
 from actum.evidence.checklists import Line, checklists
 from actum.evidence.encoding import count
 from actum.evidence.facts import ExecutionFacts, Intent
@@ -63,12 +65,12 @@ def ended(
     return {
         "outcome": facts.outcome,
         "reason_codes": list(facts.reason_codes),
-        "violations": [{"code": broken.code, "field": broken.field} for broken in facts.violations],
+        "violations": list(map(_violation, facts.violations)),
         "exit_code": facts.exit_code,
         "output": _output(capture, redact) if capture else None,
         "full_output": _full_output(facts, capture) if capture else None,
-        "files": _files(capture) if capture else [],
-        "not_collected": _not_collected(capture) if capture else [],
+        "files": list(map(file_document, capture.collected)) if capture else [],
+        "not_collected": list(map(_lost, capture.not_collected)) if capture else [],
         "checklists": checklists(facts, stored, leftovers, pre),
         "ended_at": rfc3339(facts.ended_at),
         "duration_ms": facts.duration_ms,
@@ -137,7 +139,12 @@ def _output(capture: Capture, redact: Redact) -> dict[str, Json]:
     }
 
 
+_SILENT = {"summary": "", "bytes": 0, "kept": 0, "truncated": False}
+
+
 def _summary(stream: Stream, redact: Redact) -> dict[str, Json]:
+    if stream is SILENCE:
+        return _SILENT
     # Redact more than is kept: a secret that the cut would split is still seen whole.
     shown = redact(stream.kept[: 2 * SUMMARY_BYTES])[:SUMMARY_BYTES]
     return {
@@ -157,27 +164,26 @@ def _full_output(facts: ExecutionFacts, capture: Capture) -> dict[str, Json]:
     }
 
 
-def _files(capture: Capture) -> list[Json]:
-    return [
-        {
-            "name": file.name,
-            "path": file.path,
-            "kind": file.kind,
-            "size": file.size,
-            "sha256": file.sha256,
-            "blake3": file.blake3,
-        }
-        for file in capture.collected
-    ]
+def file_document(file: Collected) -> dict[str, Json]:
+    """A collected file, as every record names it."""
+    return {
+        "name": file.name,
+        "path": file.path,
+        "kind": file.kind,
+        "size": file.size,
+        "sha256": file.sha256,
+        "blake3": file.blake3,
+    }
 
 
-def _not_collected(capture: Capture) -> list[Json]:
-    return [
-        {
-            "path": lost.path,
-            "kind": lost.kind,
-            "reason": lost.reason,
-            "size": count(lost.size) if lost.size is not None else None,
-        }
-        for lost in capture.not_collected
-    ]
+def _lost(file: NotCollected) -> dict[str, Json]:
+    return {
+        "path": file.path,
+        "kind": file.kind,
+        "reason": file.reason,
+        "size": count(file.size) if file.size is not None else None,
+    }
+
+
+def _violation(broken: Violation) -> dict[str, Json]:
+    return {"code": broken.code, "field": broken.field}
