@@ -35,6 +35,11 @@ _FIXED = 2  #: elements before the caller's own in the arguments of a call
 _DRIVER = "mcp_bridge.py"
 _INTERPRETER = "python3"
 _decode = json.JSONDecoder().decode
+_NOTHING_TOLD = Told(code=None)
+#: How servers are started or reached, by the very entry that says so, which it keeps alive: an
+#: entry does not change, and one that was read anew is another.
+_specs: dict[int, tuple[Entry, ServerSpec]] = {}
+_MOST_SPECS = 64
 
 
 @value
@@ -55,6 +60,15 @@ class ServerSpec:
 
 
 def server_spec(entry: Entry) -> ServerSpec:
+    known = _specs.get(id(entry))
+    if known is None or known[0] is not entry:
+        if len(_specs) >= _MOST_SPECS:
+            _specs.clear()
+        known = _specs[id(entry)] = entry, _server_spec(entry)
+    return known[1]
+
+
+def _server_spec(entry: Entry) -> ServerSpec:
     interface = entry.adapter.interface
     name, transport = interface["server"], interface["transport"]
     found: Mapping[str, Any] | None = entry.tool.servers.get(name)
@@ -132,6 +146,12 @@ def build_call(contract: Contract, entry: Entry) -> Call:
     )
 
 
+def tool_of(plan: Plan) -> str:
+    """The server's own name of what is asked for."""
+    _program, _method, tool = plan.argv[:3]
+    return tool
+
+
 def request_of(plan: Plan) -> tuple[str, dict[str, Json]]:
     """(tool, arguments) as judged: every text is the one that the input checks let through."""
     _program, _method, tool, *texts = plan.argv
@@ -184,7 +204,7 @@ def told(capture: Capture) -> Told:
     """That no answer came, and whether the question had been asked by then."""
     ending = capture.ending
     if not isinstance(ending, Failed):
-        return Told(code=None)
+        return _NOTHING_TOLD
     return Told(code=None, transport_failure=ending.transport, untouched=ending.untouched)
 
 

@@ -10,6 +10,7 @@ import io
 import json
 import math
 from collections.abc import Callable
+from functools import cache
 from typing import NoReturn
 
 from actum.contract.model import Json
@@ -49,14 +50,16 @@ def _json_lines(text: str, where: str) -> Json:
 
 def _strict_json(text: str, where: str) -> Json:
     try:
-        return json.loads(
-            text,
-            object_pairs_hook=_without_duplicates,
-            parse_constant=_no_constant,
-            parse_float=_finite,
-        )
+        return _decoder().decode(text)
     except (ValueError, RecursionError) as error:
         raise OutputInvalid(f"{where} is not JSON: {error}.") from error
+
+
+@cache
+def _decoder() -> json.JSONDecoder:
+    return json.JSONDecoder(
+        object_pairs_hook=_without_duplicates, parse_constant=_no_constant, parse_float=_finite
+    )
 
 
 def _without_duplicates(pairs: list[tuple[str, Json]]) -> dict[str, Json]:

@@ -215,7 +215,17 @@ class EffectivePolicy:
 
     @property
     def sha256(self) -> str:
-        return _policy_sha256(self)
+        known = _policies.get(id(self))
+        if known is None or known[0] is not self:
+            if len(_policies) >= _MOST_POLICIES:
+                _policies.clear()
+            known = _policies[id(self)] = self, _policy_sha256(self)
+        return known[1]
+
+
+#: Digests by the very policy, which it keeps alive; equal ones share the work below.
+_policies: dict[int, tuple[EffectivePolicy, str]] = {}
+_MOST_POLICIES = 64
 
 
 @lru_cache(maxsize=64)

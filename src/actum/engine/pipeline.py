@@ -11,7 +11,8 @@ no result is handed out before its receipt is.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING
 
 from actum.adapters.kinds import build_call
 from actum.capture.model import Capture, Enforced
@@ -40,6 +41,9 @@ from actum.runners.base import Cancel, OnOutput
 from actum.runners.lifecycle import never_started
 from actum.runners.places import Got, Queueing, Sharing, Turn
 from actum.value import value
+
+if TYPE_CHECKING:
+    from actum.engine.mcp.through import ThroughServer
 
 
 def execute(
@@ -199,9 +203,7 @@ def prepare(
     runner = rooms.runner(policy.runner)
     account.know(foreseen=runner.foresee(policy))
     if entry.adapter.kind is AdapterKind.MCP and build is build_call:
-        from actum.engine.mcp.through import ThroughServer  # few calls need it
-
-        runner = ThroughServer(runner, contract, entry, rooms, account)
+        runner = _through_server()(runner, contract, entry, rooms, account)
     return Ready(plan, runner, entry, known.operation)
 
 
@@ -235,6 +237,13 @@ class Forecast:
     policy: EffectivePolicy | None
     checks: tuple[Check, ...]
     enforcement: tuple[Enforced, ...]
+
+
+@cache
+def _through_server() -> type[ThroughServer]:
+    from actum.engine.mcp.through import ThroughServer  # few executions need it
+
+    return ThroughServer
 
 
 @lru_cache(maxsize=256)

@@ -50,6 +50,8 @@ class Duplex:
         self._searched = 0  #: how much of `_unread` holds no end of a line
         self._longest = 0
         self._measure: Callable[[str], tuple[Enforced, ...]] | None = None
+        #: What the rows were last made of, and the rows.
+        self._rows: tuple[tuple[object, ...], tuple[Enforced, ...]] = (), ()
         self._ended = False
         self._stopped = False
         self._spoken = time.monotonic()
@@ -96,6 +98,12 @@ class Duplex:
 
     def rows(self, stop: Stop | None, note: str = "") -> tuple[Enforced, ...]:
         """The limits that only a kept tool has, for the manifest."""
+        told = stop, note, self._longest
+        if self._rows[0] != told:
+            self._rows = told, self._made_rows(stop, note)
+        return self._rows[1]
+
+    def _made_rows(self, stop: Stop | None, note: str) -> tuple[Enforced, ...]:
         return (
             Enforced(
                 limit="idle_ms",

@@ -7,14 +7,17 @@ import time
 from collections import deque
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mcp_types.version import KNOWN_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 
+from actum.adapters import mcp as adapter
 from actum.capture.model import Capture, Enforced
+from actum.contract.call import Plan
 from actum.engine.mcp.conversation import Broken, Gone, NoAnswer
 from actum.engine.mcp.plain import only_texts
 from actum.engine.mcp.talk import Answer, Talk
@@ -101,6 +104,15 @@ def message(number: Json, **body: Json) -> bytes:
     return json.dumps({"jsonrpc": "2.0", "id": number, **body}).encode()
 
 
+def plan(tool: str, arguments: Json = None) -> Plan:
+    """As far as a talk looks at one: every text of the arguments is an argument of its own."""
+    texts = [text for _field, text in adapter._leaves("", arguments or {})]
+    asked = SimpleNamespace(
+        argv=("server", "tools/call", tool, *texts), stdin=json.dumps(arguments or {}).encode()
+    )
+    return cast("Plan", asked)
+
+
 def text(content: str, **more: Json) -> dict[str, Json]:
     return {"content": [{"type": "text", "text": content}], **more}
 
@@ -120,7 +132,7 @@ def warm(version: str = "2025-11-25") -> tuple[Talk, Served]:
     talk, served = greeted(version)
     modern = {"resultType": "complete"} if version in MODERN_PROTOCOL_VERSIONS else {}
     served.result = text("x", **modern)
-    assert talk.call("free", {}).error == ""
+    assert talk.call(plan("free")).error == ""
     return talk, served
 
 
@@ -131,7 +143,7 @@ def both(version: str) -> tuple[tuple[Talk, Served], tuple[Talk, Served]]:
 
 def outcome(talk: Talk, tool: str, arguments: dict[str, Json]) -> tuple[str, Json]:
     try:
-        answer: Answer = talk.call(tool, arguments)
+        answer: Answer = talk.call(plan(tool, arguments))
     except NoAnswer as failure:
         return type(failure).__name__, str(failure)
     return answer.error, json.dumps(answer.document)  # the order of names is part of it
@@ -194,6 +206,17 @@ def test_a_question_is_asked_as_the_library_asks_it(version: str, arguments: Jso
     assert asked[0] == asked[1]
 
 
+def test_a_question_that_is_repeated_or_changed_a_little_is_the_one_that_was_meant() -> None:
+    talk, served = warm()
+    asked = [("free", {"a": "1"}), ("free", {"a": "1"}), ("free", {"a": "2"}), ("free", {"b": "2"})]
+    asked += [("promising", {"b": "2"}), ("free", {"a": 1}), ("free", {"a": "1"})]
+    for tool, arguments in asked:
+        outcome(talk, tool, arguments)
+        said = served.said[-1]["params"]
+        assert (said["name"], said["arguments"]) == (tool, arguments)
+    assert len({said["id"] for said in served.said[-len(asked) :]}) == len(asked)
+
+
 @pytest.mark.parametrize(
     ("version", "more", "read"),
     [
@@ -215,11 +238,11 @@ def test_only_texts_are_read_here(version: str, more: dict[str, Json], *, read: 
 def test_a_tool_that_promises_structure_is_held_to_it() -> None:
     talk, served = warm()
     served.result = text("x", structuredContent={"n": 1})
-    assert talk.call("promising", {}).document["structuredContent"] == {"n": 1}
+    assert talk.call(plan("promising")).document["structuredContent"] == {"n": 1}
     for broken in (text("x"), text("x", structuredContent={"n": "one"})):
         served.result = broken
         with pytest.raises(Broken):
-            talk.call("promising", {})
+            talk.call(plan("promising"))
 
 
 NOTE = json.dumps({"jsonrpc": "2.0", "method": "notifications/progress"}).encode()
@@ -229,7 +252,7 @@ WISH = json.dumps({"jsonrpc": "2.0", "id": 7, "method": "elicitation/create"}).e
 def test_what_comes_in_between_is_declined_or_passed_over() -> None:
     talk, served = warm()
     served.lines = lambda number: [NOTE, WISH, message(number, result=text("at last"))]
-    assert talk.call("free", {}).document == text("at last")
+    assert talk.call(plan("free")).document == text("at last")
     assert served.said[-1]["id"] == 7
     assert served.said[-1]["error"]["code"] == -32601
 
@@ -237,11 +260,11 @@ def test_what_comes_in_between_is_declined_or_passed_over() -> None:
 def test_an_error_is_told_and_the_talk_goes_on() -> None:
     talk, served = warm()
     served.lines = lambda number: [message(number, error={"code": -1, "message": "no"})]
-    assert talk.call("free", {}) == Answer(
+    assert talk.call(plan("free")) == Answer(
         {"error": {"code": -1, "message": "no"}}, "the server answered with error -1"
     )
     served.lines = None
-    assert talk.call("free", {}).error == ""
+    assert talk.call(plan("free")).error == ""
 
 
 @pytest.mark.parametrize(
@@ -263,13 +286,13 @@ def test_a_server_that_answers_anything_else_broke_the_protocol(
     talk, served = warm()
     served.lines = lines
     with pytest.raises(failure):
-        talk.call("free", {})
+        talk.call(plan("free"))
 
 
 def test_an_answer_that_comes_twice_is_found_with_the_next_question() -> None:
     talk, served = warm()
     served.lines = lambda number: [message(number, result=text("x"))] * 2
-    assert talk.call("free", {}).document == text("x")
+    assert talk.call(plan("free")).document == text("x")
     talk.ask_ahead()
     with pytest.raises(Broken):
         talk.tools()

@@ -62,7 +62,7 @@ class Answered:
         return self.before is not None and line == b"%b%d%b" % (self.before, request_id, self.after)
 
 
-class _Question:
+class Question:
     """A request that can be made more than once, with another number each time."""
 
     __slots__ = ("_after", "headers", "params")
@@ -90,7 +90,7 @@ class Conversation:
         self._last_id = 0
         self._abandoned: set[str] = set()
         self._unasked = 0
-        self._asked: dict[str, _Question] = {}
+        self._asked: dict[str, Question] = {}
         self._given: dict[str, Any] | None = None
         self._last: tuple[bytes, dict[str, Any]] = b"", {}  #: line and result, as they came
         self.deadline = 0.0
@@ -111,7 +111,7 @@ class Conversation:
             return given
         opts = opts or {}
         headers = dict(opts.get("headers") or {})
-        question = self._asked[method] = _Question(method, params, headers)
+        question = self._asked[method] = Question(method, params, headers)
         request_id = self._request(question)
         until = self.deadline
         if "timeout" in opts:
@@ -137,8 +137,8 @@ class Conversation:
         """What the library sent along when it last asked this."""
         return self._asked[method].params or {}
 
-    def ask(self, method: str, params: Mapping[str, Json]) -> dict[str, Any]:
-        return self._answer(self._request(_Question(method, params, {})), self.deadline)
+    def ask(self, question: Question) -> dict[str, Any]:
+        return self._answer(self._request(question), self.deadline)
 
     def hand_over(self, result: dict[str, Any]) -> None:
         """What the library is answered when it asks next; nothing is sent then."""
@@ -165,7 +165,7 @@ class Conversation:
 
     # -- the wire -------------------------------------------------------------------------
 
-    def _request(self, question: _Question) -> int:
+    def _request(self, question: Question) -> int:
         self._last_id += 1
         self._send_text(question.numbered(self._last_id), question.headers)
         return self._last_id

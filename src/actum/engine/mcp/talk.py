@@ -12,10 +12,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Coroutine
+from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from actum.adapters import mcp as adapter
+from actum.contract.call import Plan
 from actum.contract.model import Json
-from actum.engine.mcp.conversation import Answered, Broken, Conversation, drive
+from actum.engine.mcp.conversation import Answered, Broken, Conversation, Question, drive
 from actum.engine.mcp.pins import Tools
 from actum.engine.mcp.plain import only_texts
 from actum.engine.server import Server
@@ -33,6 +36,7 @@ _OF_ONE_CALL = ("name", "arguments")
 T = TypeVar("T")
 
 
+@cache
 def make_ready() -> None:
     """The library takes a second to import, once: before a call's time begins, not within it."""
     import mcp.client.session  # noqa: F401
@@ -59,6 +63,8 @@ class Talk:
         self._asked_ahead: int | None = None
         self._promise_nothing: frozenset[str] = frozenset()  #: tools without an outputSchema
         self._always: dict[str, Json] | None = None  #: what every call says, once one was made
+        #: What the last call was made of, and how it was put: agents repeat themselves.
+        self._put: tuple[tuple[str, ...], bytes, Question | None] = (), b"", None
 
     def begin(self, deadline: float, cancel: Cancel | None) -> None:
         self._line.begin(deadline, cancel)
@@ -114,16 +120,18 @@ class Talk:
         if self._listing is not None:
             self._asked_ahead = self._line.ask_again(_LIST)
 
-    def call(self, tool: str, arguments: dict[str, Json]) -> Answer:
+    def call(self, plan: Plan) -> Answer:
+        """What the plan asks for, in the words that were judged."""
+        tool = adapter.tool_of(plan)
         try:
             if self._always is not None:
-                asked = {**self._always, "name": tool, "arguments": arguments}
-                result = self._line.ask(_CALL, asked)
+                result = self._line.ask(self._question(plan, self._always))
                 if tool in self._promise_nothing:
                     texts = only_texts(result, modern=self._modern)
                     if texts is not None:
                         return _answer(texts)
                 self._line.hand_over(result)
+            _tool, arguments = adapter.request_of(plan)
             judged = self._asked(self._open.call_tool(tool, arguments), errors=False)
         except self._error as error:
             told = {"code": error.error.code, "message": error.error.message}
@@ -134,6 +142,15 @@ class Talk:
         document = judged.model_dump(by_alias=True, mode="json", exclude_unset=True)
         document.pop("_meta", None)
         return _answer(document)
+
+    def _question(self, plan: Plan, always: dict[str, Json]) -> Question:
+        # Made of nothing but these two and what every call of this server says.
+        argv, stdin, question = self._put
+        if question is None or argv != plan.argv or stdin != plan.stdin:
+            tool, arguments = adapter.request_of(plan)
+            question = Question(_CALL, {**always, "name": tool, "arguments": arguments}, {})
+            self._put = plan.argv, plan.stdin, question
+        return question
 
     @property
     def _open(self) -> ClientSession:

@@ -22,6 +22,7 @@ from actum.capture.model import (
     LimitKilled,
     PolicyBroken,
 )
+from actum.capture.streams import SILENCE
 from actum.capture.streams import whole as whole_stream
 from actum.contract.call import EffectivePolicy, Plan, TraceContext
 from actum.contract.ids import new_id
@@ -50,7 +51,7 @@ from actum.runners.base import (
 from actum.runners.lifecycle import Lifecycle
 from actum.value import replace
 
-_SILENT = whole_stream(b"", 0)
+_DONE = Exited(0)
 
 
 class ThroughServer:
@@ -147,7 +148,7 @@ class ThroughServer:
     def _key(self, plan: Plan) -> Key:
         """What may share a server: all that decides what the server is and may do, but the time."""
         return (
-            self._account.intent.session,
+            self._account.session,
             self._contract.metadata.requested_by,
             plan.tool.pin,
             plan.adapter.sha256,
@@ -192,7 +193,7 @@ class ThroughServer:
         self._account.know(parent_receipt=server.receipt_id, plan=plan)
 
     def _require_offered(self, tools: Tools, plan: Plan) -> None:
-        tool, _arguments = adapter.request_of(plan)
+        tool = adapter.tool_of(plan)
         if tool not in tools:
             raise Refused(
                 "OPERATION_UNKNOWN",
@@ -299,7 +300,7 @@ class _Call:
             return
         self.asked = True
         try:
-            self.answer = self.talk.call(*adapter.request_of(self.plan))
+            self.answer = self.talk.call(self.plan)
             self.talk.ask_ahead()
         except NoAnswer as failure:
             if self.answer is None:
@@ -320,7 +321,7 @@ class _Call:
         return Capture(
             ending=self._ending(server),
             stdout=whole_stream(said, STDOUT_BYTES),
-            stderr=_SILENT if of_server is None else of_server.stderr,
+            stderr=SILENCE if of_server is None else of_server.stderr,
             enforcement=rows,
             denials=() if of_server is None else of_server.denials,
             connections=() if of_server is None else of_server.connections,
@@ -332,7 +333,7 @@ class _Call:
 
     def _ending(self, server: Capture | None) -> Ending:
         if self.answer is not None:
-            return Failed(self.answer.error) if self.answer.error else Exited(0)
+            return Failed(self.answer.error) if self.answer.error else _DONE
         match self.failure:
             case conversation.Late():
                 return DeadlinePassed(0)
