@@ -3,6 +3,7 @@ not its own content, and nothing that the file system says about its paths."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from actum import Runtime
 from actum.contract.call import Plan
 from actum.contract.model import RunnerKind
 from actum.errors import Refused
+from actum.registry import looks
 from actum.runners.local import LocalRunner
 from actum.runners.request import Description
 from actum.testing import FakeRunner, captured
@@ -27,10 +29,17 @@ def plan() -> Iterator[Plan]:
         yield fake.plans[0]
 
 
-@pytest.fixture
-def described(plan: Plan) -> Description:
+@pytest.fixture(params=["folders changed lately", "folders are old"])
+def described(
+    plan: Plan, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Description:
+    if request.param == "folders are old":
+        monkeypatch.setattr(looks, "_COARSEST_NS", 0)
+        time.sleep(0.02)  # a tick of the clock that files are dated by
     description = Description(plan)
-    assert description.as_found() is description.as_found()
+    found = description.as_found()
+    for _ in range(2):
+        assert description.as_found() is found
     return description
 
 

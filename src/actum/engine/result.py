@@ -238,10 +238,15 @@ def _rows(enforcement: tuple[Enforced, ...]) -> list[Json]:
 
 
 def _tool_run(result: ToolRunResult) -> dict[str, Json]:
-    document = plain(result)
-    document["status"] = str(result.status)
-    document["artifacts"] = _plain(result.artifacts)
-    return document
+    return {
+        "status": str(result.status),
+        "exit_code": result.exit_code,
+        "stdout": result.stdout,
+        "stderr": result.stderr,
+        "artifacts": _plain(result.artifacts),
+        "duration_ms": result.duration_ms,
+        "error_reason": result.error_reason,
+    }
 
 
 #: Of a tool that wrote nothing there.

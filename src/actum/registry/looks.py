@@ -172,12 +172,12 @@ class Looks:
 
     def _to_ask(self) -> tuple[tuple[_Again, ...], tuple[str, ...]]:
         """One look for each path that has to be looked at; and what must not be there."""
-        folders: dict[str, _Inside] = {}
+        folders: dict[str, Names] = {}
         alone, absent = dict(self._plain), set(self._absent)
         for path in (*self._plain, *self._absent):
             folder = path.rpartition("/")[0] or "/"
             if folder == "/" or stat.S_ISDIR(self._plain.get(folder, 0)):
-                folders.setdefault(folder, _Inside()).add(path, self._plain.get(path))
+                folders.setdefault(folder, Names()).add(path, self._plain.get(path))
         worth = {folder: inside for folder, inside in folders.items() if inside.is_worth_it}
         for inside in worth.values():
             for path, _mode in inside.plain:
@@ -197,7 +197,7 @@ class _Again:
     __slots__ = ("file", "inside", "mode", "path")
 
     def __init__(
-        self, path: str, mode: int | None, file: Known | None, inside: _Inside | None
+        self, path: str, mode: int | None, file: Known | None, inside: Names | None
     ) -> None:
         self.path = path
         self.mode = mode
@@ -205,8 +205,9 @@ class _Again:
         self.inside = inside
 
 
-class _Inside:
-    """Names in one folder that were looked at: those that are no links, and those not there."""
+class Names:
+    """Names in one folder that were looked at: those that are no links, and those not there. Of the
+    first it is told whether they are of the same kind still, not what else became of them."""
 
     __slots__ = ("absent", "plain", "stamp")
 
@@ -227,6 +228,7 @@ class _Inside:
         return bool(self.absent) or len(self.plain) > 1
 
     def hold(self, folder: os.stat_result) -> bool:
+        """By a look at the folder of this moment. Raises `OSError` if one of them is gone."""
         stamp = (
             folder.st_dev,
             folder.st_ino,

@@ -135,7 +135,6 @@ class _Attendant:
             if self.listens:
                 self.poll.unregister(descriptor)
             self.open.discard(descriptor)
-            self.sandbox.close_stream(descriptor)
 
     def hear(self) -> None:
         """One report of the init."""

@@ -129,17 +129,18 @@ class Lifecycle:
         )
 
 
+_OUTCOMES = {
+    Closed: TraceOutcome.SUCCESS,
+    DeadlinePassed: TraceOutcome.TIMEOUT,
+    PolicyBroken: TraceOutcome.DENIED,
+}
+
+
 def trace_outcome(ending: Ending) -> TraceOutcome:
     """The last event's word for how a tool ended."""
-    match ending:
-        case Exited(0) | Closed():
-            return TraceOutcome.SUCCESS
-        case DeadlinePassed():
-            return TraceOutcome.TIMEOUT
-        case PolicyBroken():
-            return TraceOutcome.DENIED
-        case _:
-            return TraceOutcome.ERROR
+    if isinstance(ending, Exited):
+        return TraceOutcome.ERROR if ending.code else TraceOutcome.SUCCESS
+    return _OUTCOMES.get(type(ending), TraceOutcome.ERROR)
 
 
 def never_started(

@@ -14,6 +14,7 @@ from actum.contract.call import PROVIDED, EffectivePolicy, Plan
 from actum.contract.levels import is_within
 from actum.contract.limits import ARTIFACTS_BYTES
 from actum.errors import Refused
+from actum.registry.looks import Names
 from actum.runners import manifest, passable
 from actum.value import value
 
@@ -63,23 +64,22 @@ class Description:
         names = [path for path, _write in self._granted]
         for path, steps in self._closed:
             names += [*steps, path]
-        self._looked_at = tuple(dict.fromkeys([*names, *policy.deny, *self._passable]))
-        #: Looks, and what they came to. Equal looks come to the same, so it is used again.
-        self._last: tuple[list[_Look], Found] | None = None
+        looked_at = dict.fromkeys([*names, *policy.deny, *self._passable])
+        folders = {os.path.dirname(path) for path in looked_at}
+        whole = {*folders, *self._passable, *(path for path, _write in self._granted)}
+        self._looked_at = tuple(looked_at)
+        #: Of these it only matters that they are there and no links, and their folder is looked at.
+        self._named = [
+            path for path in looked_at if path not in whole and os.path.dirname(path) in looked_at
+        ]
+        self._last: _Last | None = None
 
     def as_found(self) -> Found:
-        looks: list[_Look] = [os.geteuid(), os.getegid()]
-        for path in self._looked_at:
-            try:
-                looks.append(os.lstat(path)[:6])
-            except OSError as error:
-                looks.append(error.errno or 0)
         last = self._last
-        if last is not None and last[0] == looks:
-            return last[1]
-        found = self._as(dict(zip(self._looked_at, looks[2:], strict=True)))
-        self._last = looks, found
-        return found
+        if last is None or not last.holds():
+            looks = {path: _look(path)[0] for path in self._looked_at}
+            last = self._last = _Last(looks, self._named, self._as(looks))
+        return last.found
 
     def _as(self, found: Mapping[str, _Look]) -> Found:
         plan, limits = self._plan, self._plan.policy.limits
@@ -142,6 +142,43 @@ class Description:
                     " subdirectory.",
                 )
         return result
+
+
+class _Last:
+    """Looks, and what they came to. Equal looks come to the same, so it is used again."""
+
+    def __init__(self, looks: Mapping[str, _Look], named: list[str], found: Found) -> None:
+        self.found = found
+        self._who = os.geteuid(), os.getegid()
+        inside: dict[str, Names] = {}
+        for path in named:
+            folder = inside.setdefault(os.path.dirname(path), Names())
+            folder.add(path, _mode(looks[path]) or None)
+        self._looks = [
+            (path, look, inside.get(path)) for path, look in looks.items() if path not in named
+        ]
+
+    def holds(self) -> bool:
+        if (os.geteuid(), os.getegid()) != self._who:
+            return False
+        for path, before, names in self._looks:
+            look, status = _look(path)
+            if look != before:
+                return False
+            try:
+                if names is not None and status is not None and not names.hold(status):
+                    return False
+            except OSError:  # one of them is gone
+                return False
+        return True
+
+
+def _look(path: str) -> tuple[_Look, os.stat_result | None]:
+    try:
+        status = os.lstat(path)
+    except OSError as error:
+        return error.errno or 0, None
+    return status[:6], status
 
 
 def _mode(look: _Look) -> int:

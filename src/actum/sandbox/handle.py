@@ -143,14 +143,6 @@ class Sandbox:
         self.await_end()
         self.close()
 
-    def close_stream(self, descriptor: int) -> None:
-        """One that has ended."""
-        os.close(descriptor)
-        if descriptor == self.stdout:
-            self.stdout = -1
-        else:
-            self.stderr = -1
-
     def close(self) -> None:
         self.control.close()
         held = (self.stdin, self.stdout, self.stderr, self.pidfd, self.start, self.artifacts)
