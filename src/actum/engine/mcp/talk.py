@@ -16,6 +16,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from actum.adapters import mcp as adapter
+from actum.capture.model import Enforced
 from actum.contract.call import Plan
 from actum.contract.model import Json
 from actum.engine.mcp.conversation import Answered, Broken, Conversation, Question, drive
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 _PAGES, _TOOLS = 50, 1_000
 _LIST, _CALL = "tools/list", "tools/call"
 _OF_ONE_CALL = ("name", "arguments")
+_LATELY = 4
 
 T = TypeVar("T")
 
@@ -63,6 +65,7 @@ class Talk:
         self._asked_ahead: int | None = None
         self._promise_nothing: frozenset[str] = frozenset()  #: tools without an outputSchema
         self._always: dict[str, Json] | None = None  #: what every call says, once one was made
+        self._lately: tuple[tuple[Enforced, ...], ...] = ()  #: how limits were enforced in calls
         #: What the last call was made of, and how it was put: agents repeat themselves.
         self._put: tuple[tuple[str, ...], bytes, Question | None] = (), b"", None
 
@@ -114,6 +117,15 @@ class Talk:
                 break
             params = types.PaginatedRequestParams(cursor=listed.next_cursor)
         raise Broken(f"it lists more than {_TOOLS} tools, or more than {_PAGES} pages of them")
+
+    def shared(self, rows: tuple[Enforced, ...]) -> tuple[Enforced, ...]:
+        """The very rows of an earlier call that came equally close to its limits, if one did: what
+        is made of them for the records is then known."""
+        for known in self._lately:
+            if known == rows:
+                return known
+        self._lately = (rows, *self._lately[: _LATELY - 1])
+        return rows
 
     def ask_ahead(self) -> None:
         """Have it list its tools while nobody waits; `tools` then finds the answer."""
