@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import json
+
+from actum.evidence.audit import final
+from actum.evidence.draft import Draft
 from actum.evidence.encoding import encoded
 from actum.evidence.executions import Opening, started_columns
 from actum.evidence.facts import ExecutionFacts, Intent
 from actum.evidence.receipt import Receipt
+from actum.evidence.sealing import Told
 from actum.evidence.trace import rfc3339
-from actum.store.frames import ACTION, ACTION_END, END, FILE, START, Part, columns
+from actum.store.frames import ACTION, ACTION_END, FILE, SEALED, START, Frame, Part, columns
+from actum.store.keys import Signer
+from actum.value import replace
 
 
 def started_part(intent: Intent, opening: Opening, pending_seq: int) -> Part:
@@ -16,24 +23,38 @@ def started_part(intent: Intent, opening: Opening, pending_seq: int) -> Part:
     return START, columns(short, opening.document)
 
 
-def ended_part(
-    facts: ExecutionFacts,
-    receipt: Receipt,
-    *,
-    final_seq: int,
-    result: bytes | None,
-    record: bytes,
-    events: bytes,
+def sealed_part(
+    facts: ExecutionFacts, begun: Draft, made: Told, *, result: bytes | None, events: bytes
 ) -> Part:
-    """Makes it FINAL, with all that is kept of it."""
+    """Makes it FINAL, with all that is kept of it but a signature: see `signed`."""
     short = encoded(
         [
             *(facts.contract.execution_id, facts.outcome, facts.receipt_id),
             *(rfc3339(facts.ended_at), facts.evidence_id, facts.evidence_ref),
-            *(receipt.sha256, final_seq),
         ]
     )
-    return END, columns(short, result or b"", record, receipt.encoded, events)
+    audit = encoded(final(begun.audit, facts, ""))
+    return SEALED, columns(short, result or b"", made.record, made.statement, events, audit)
+
+
+def signed(frame: Frame, signer: Signer) -> Frame:
+    """What is to be filed of `frame`: its receipts are signed, and the records that name them are
+    whole."""
+    if not frame.sealed:
+        return frame
+    records, ended = [*frame.records], [*frame.ended]
+    for row in frame.sealed:
+        receipt = Receipt(row["receipt_id"], row["statement"].encode(), signer)
+        records.append(encoded({**json.loads(row["audit"]), "receipt_sha256": receipt.sha256}))
+        ended.append(
+            {
+                **row,
+                "envelope": receipt.encoded.decode(),
+                "sha256": receipt.sha256,
+                "final_seq": frame.first + len(records) - 1,
+            }
+        )
+    return replace(frame, records=tuple(records), ended=tuple(ended), sealed=())
 
 
 def file_part(blake3: str, content: bytes) -> Part:

@@ -19,7 +19,7 @@ from operator import attrgetter, is_
 from actum.contract.canonical import sha256_bytes
 from actum.contract.model import Json
 from actum.evidence import recovery
-from actum.evidence.audit import allowed, denied, malformed, pending
+from actum.evidence.audit import allowed, denied, final, malformed, pending
 from actum.evidence.draft import Draft, draft
 from actum.evidence.encoding import encoded
 from actum.evidence.executions import (
@@ -32,12 +32,12 @@ from actum.evidence.executions import (
     require_unstarted,
 )
 from actum.evidence.facts import ExecutionFacts, Intent, Opened
-from actum.evidence.laid import ended_part, file_part, started_part
+from actum.evidence.laid import file_part, sealed_part, started_part
 from actum.evidence.log import Log, Page
 from actum.evidence.receipt import Receipt
 from actum.evidence.receipts import insert_receipt
 from actum.evidence.record import Redact, insert_record
-from actum.evidence.sealing import sealed
+from actum.evidence.sealing import told
 from actum.evidence.traces import insert_events, require_fileable
 from actum.store.blobs import BlobStore, insert_small
 from actum.store.database import Database
@@ -121,52 +121,42 @@ class Ledger:
         begun = _begun(facts)
         events = encoded([kept.document() for kept in facts.events])
         answer = None if result is None else encoded(result)
-        told = partial(
-            sealed,
+        describe = partial(
+            told,
             begun=begun,
-            signer=self.log.signer,
             stored=stored,
             redact=self._redact,
             events=events,
             result_sha256=None if answer is None else sha256_bytes(answer),
         )
         if facts.clearing is None:
-            made = told(facts, facts.leftovers)
+            made = describe(facts, facts.leftovers)
         else:
             # The kernel may take longer to clear a tool away than we take to describe it. So it is
-            # described and signed as cleared away, which it nearly always is, and looked at before
-            # anything of it is written down.
-            made = told(facts, ())
+            # described as cleared away, which it nearly always is, and looked at before anything of
+            # it is written down.
+            made = describe(facts, ())
             if left := facts.clearing():
-                made = told(facts, left)
-        room = len(made.record) + len(made.receipt.encoded) + len(events) + len(answer or b"")
+                made = describe(facts, left)
+        receipt = Receipt(facts.receipt_id, made.statement, self.log.signer)
+        room = len(made.record) + len(made.statement) + len(events) + len(answer or b"")
         room += sum(map(len, small.values()))
         if facts.opened is not None and self.log.takes(room):
             with self.log.entry() as entry:
                 if entry.outcome_of(execution_id) != (None,):
                     raise not_open(execution_id)
-                # Only now is it certain whose turn it is to sign.
-                made = made.by(entry.signer)
-                seq = entry.append_encoded(made.audit)
                 for blake3, content in small.items():
                     entry.add(file_part(blake3, content))
-                part = ended_part(
-                    facts,
-                    made.receipt,
-                    final_seq=seq,
-                    result=answer,
-                    record=made.record,
-                    events=events,
-                )
-                entry.end(execution_id, facts.outcome, part)
-            return made.receipt
+                part = sealed_part(facts, begun, made, result=answer, events=events)
+                entry.seal(execution_id, facts.outcome, part)
+                # Only now is it certain whose turn it is to sign. Whoever files does it.
+                return receipt.by(entry.signer)
         with self.log.page() as page:
             cursor = page.cursor
-            made = made.by(page.signer)
-            receipt = made.receipt
+            receipt = receipt.by(page.signer)
             if facts.refused_at is not None and facts.opened is None:
                 page.append(denied(begun.audit, facts))
-            final_seq = page.append_encoded(made.audit)
+            final_seq = page.append(final(begun.audit, facts, receipt.sha256))
             insert_small(cursor, small)
             close_row(cursor, facts, None if answer is None else answer.decode())
             insert_receipt(

@@ -28,6 +28,7 @@ from actum.contract.model import Json
 from actum.errors import EvidenceUnavailable, VerificationFailed
 from actum.evidence.audit import adopted
 from actum.evidence.encoding import encoded
+from actum.evidence.laid import signed
 from actum.store import frames, note
 from actum.store.database import Database
 from actum.store.filing import End, Unfit, file_away, require_next
@@ -135,8 +136,9 @@ class Entry:
         self._parts.append(part)
         self._outcomes.append((execution_id, None))
 
-    def end(self, execution_id: str, outcome: str, part: Part) -> None:
-        """Make it FINAL."""
+    def seal(self, execution_id: str, outcome: str, part: Part) -> None:
+        """Make it FINAL. The record that closes it is the next one, and part of `part`."""
+        self._last += 1
         self._parts.append(part)
         self._outcomes.append((execution_id, outcome))
 
@@ -275,7 +277,11 @@ class Log:
             return False
         end = self._load(cursor)
         self._journal.rewind()
-        lying = [each for each in self._read(end.edge.size) if each.last > end.edge.size]
+        lying = [
+            signed(each, self.signer)
+            for each in self._read(end.edge.size)
+            if each.last > end.edge.size
+        ]
         try:
             filed = file_away(cursor, end, lying)
         except Unfit as error:
@@ -335,7 +341,8 @@ class Log:
             raise JournalChanged(self._journal.path, f"of what lies there, {error}") from error
         self._last = frame.last
         self._laid.update((row["execution_id"], None) for row in frame.started)
-        self._laid.update((row["execution_id"], row["outcome"]) for row in frame.ended)
+        ended = (*frame.ended, *frame.sealed)
+        self._laid.update((row["execution_id"], row["outcome"]) for row in ended)
 
     def _macs(self) -> Mac:
         kept = self._mac

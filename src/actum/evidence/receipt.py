@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 from operator import attrgetter
 
 from actum.capture.interpret import interpret
@@ -28,7 +28,6 @@ from actum.evidence.record import file_document
 from actum.evidence.trace import rfc3339
 from actum.store import dsse
 from actum.store.keys import Signer
-from actum.value import value
 
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE = "urn:actum:execution-receipt:v1"
@@ -37,22 +36,36 @@ MANIFEST = "evidence-manifest"
 MAX_FILES = 64  #: named one by one; the evidence record, the first subject, lists all
 
 
-@value
 class Receipt:
-    receipt_id: str
-    encoded: bytes  #: what is stored and exported, to the byte
-    sha256: str  #: of `encoded`
+    """A statement and who signs it.
+
+    It is signed when somebody looks at it: one key and one statement make the same bytes each time
+    (RFC 8032), so nothing depends on who is the first to look.
+    """
+
+    def __init__(self, receipt_id: str, statement: bytes, signer: Signer) -> None:
+        self.receipt_id = receipt_id
+        self.statement = statement
+        self.signer = signer
+
+    def by(self, signer: Signer) -> Receipt:
+        """The same, signed by `signer`."""
+        return self if signer is self.signer else Receipt(self.receipt_id, self.statement, signer)
+
+    @cached_property
+    def encoded(self) -> bytes:
+        """What is stored and exported, to the byte."""
+        return dsse.sign_encoded(self.statement, PAYLOAD_TYPE, self.signer)
+
+    @cached_property
+    def sha256(self) -> str:
+        """Of `encoded`."""
+        return sha256_bytes(self.encoded)
 
     @property
     def envelope(self) -> Mapping[str, Json]:
         envelope: dict[str, Json] = json.loads(self.encoded)
         return envelope
-
-
-def sign_receipt(payload: bytes, receipt_id: str, signer: Signer) -> Receipt:
-    """Sign a statement as it was encoded."""
-    stored = dsse.sign_encoded(payload, PAYLOAD_TYPE, signer)
-    return Receipt(receipt_id=receipt_id, encoded=stored, sha256=sha256_bytes(stored))
 
 
 def joined(*objects: bytes) -> bytes:

@@ -22,7 +22,7 @@ from actum.evidence.encoding import encoded
 from actum.evidence.executions import Opening, not_open
 from actum.evidence.log import Log
 from actum.evidence.owner import current_owner, is_alive
-from actum.evidence.receipt import MANIFEST, Receipt, sign_receipt, statement_of
+from actum.evidence.receipt import MANIFEST, Receipt, statement_of
 from actum.evidence.receipts import insert_receipt
 from actum.evidence.record import insert_record
 from actum.evidence.trace import rfc3339
@@ -54,7 +54,7 @@ def close_interrupted(log: Log, execution_id: str) -> Receipt:
             page.cursor, execution_id, Opening(owner=found[1], document=found[0].encode())
         )
         record, statement = _closed(left, ended_at, found[2])
-        receipt = sign_receipt(statement, left["record"]["receipt_id"], page.signer)
+        receipt = Receipt(left["record"]["receipt_id"], statement, page.signer)
         final_seq = page.append(
             {
                 **pending,

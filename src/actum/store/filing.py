@@ -85,7 +85,7 @@ class End:
 
 def require_next(last: int, frame: Frame) -> None:
     """That `frame` has the records behind number `last`."""
-    if not frame.records or frame.first != last + 1:
+    if frame.last < frame.first or frame.first != last + 1:
         raise Unfit(f"it begins with audit record {frame.first} where {last + 1} is due")
 
 

@@ -25,13 +25,17 @@ ENDED = (
     *("sha256", "final_seq"),
 )
 ENDED_DOCUMENTS = ("result_json", "record", "envelope", "events")
+#: Of one whose receipt is still to be signed: the statement, and the audit record that closes it,
+#: which has the next number and lacks the receipt's digest.
+TO_SIGN = ENDED[:6]
+TO_SIGN_DOCUMENTS = ("result_json", "record", "statement", "events", "audit")
 
 _FIRST = struct.Struct("<Q")
 _PART = struct.Struct("<cI")
-_LENGTHS = {length: struct.Struct(f"<{length}I") for length in (2, 5)}
+_LENGTHS = {length: struct.Struct(f"<{length}I") for length in (2, 5, 6)}
 
-RECORD, START, END, FILE, ACTION, ACTION_END = b"r", b"s", b"e", b"f", b"a", b"z"
-NOTE = b"n"  #: not written any more, but older versions may have left it
+RECORD, START, SEALED, FILE, ACTION, ACTION_END = b"r", b"s", b"x", b"f", b"a", b"z"
+END, NOTE = b"e", b"n"  #: not written any more, but older versions may have left them
 
 Part = tuple[bytes, tuple[bytes, ...]]  #: its kind, and its content in pieces
 Columns = dict[str, Any]
@@ -43,14 +47,15 @@ class Frame:
     records: tuple[bytes, ...]
     note: str | None = None  #: a signed checkpoint over all of it: older versions' only
     started: tuple[Columns, ...] = ()
-    ended: tuple[Columns, ...] = ()
+    ended: tuple[Columns, ...] = ()  #: as they are filed
+    sealed: tuple[Columns, ...] = ()  #: to be signed first
     files: tuple[tuple[str, bytes], ...] = field(default=(), repr=False)  #: address and content
     actions: tuple[tuple[int, str], ...] = ()  #: of the pure plane, opened: record and owner
     actions_ended: tuple[int, ...] = ()
 
     @property
     def last(self) -> int:
-        return self.first + len(self.records) - 1
+        return self.first + len(self.records) + len(self.sealed) - 1
 
 
 def packed(first: int, parts: Iterable[Part]) -> bytes:
@@ -78,6 +83,7 @@ def unpacked(payload: bytes) -> Frame:
         note=notes[0].decode() if notes else None,
         started=tuple(_named(STARTED, STARTED_DOCUMENTS, each) for each in found.get(START, ())),
         ended=tuple(_named(ENDED, ENDED_DOCUMENTS, each) for each in found.get(END, ())),
+        sealed=tuple(_named(TO_SIGN, TO_SIGN_DOCUMENTS, each) for each in found.get(SEALED, ())),
         files=tuple((blake3.decode(), data) for blake3, data in _pairs(found.get(FILE, ()))),
         actions=tuple((int(seq), who.decode()) for seq, who in _pairs(found.get(ACTION, ()))),
         actions_ended=tuple(int(each) for each in found.get(ACTION_END, ())),

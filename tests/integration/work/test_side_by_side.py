@@ -12,7 +12,7 @@ import pytest
 
 from actum import Runtime
 from actum.evidence.encoding import encoded
-from actum.evidence.receipt import sign_receipt
+from actum.evidence.receipt import Receipt
 from actum.evidence.work_findings import read_work_receipt
 
 from .shop import add_agent, item, make_project, opened
@@ -110,7 +110,7 @@ def test_a_receipt_whose_tests_saw_another_state_is_named(tmp_path: Path) -> Non
         assert envelope is not None
         statement = json.loads(base64.b64decode(str(envelope["payload"])))
         statement["predicate"]["tests"]["base_hash"] = "0" * 64
-        forged = sign_receipt(encoded(statement), receipt, rt.keyring.signer)
+        forged = Receipt(receipt, encoded(statement), rt.keyring.signer)
         database = sqlite3.connect(project / ".actum/actum.db")
         with database:
             database.execute("DROP TRIGGER work_receipts_are_never_changed")

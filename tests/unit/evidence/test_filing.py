@@ -145,7 +145,7 @@ def test_a_full_disk_lets_everything_be_read(house: House) -> None:
     assert _lying(house) == 0
 
 
-@pytest.mark.parametrize("part", ["SUCCEEDED", "receipt_id", "PENDING", "payloadType", "opening"])
+@pytest.mark.parametrize("part", ["SUCCEEDED", "receipt_id", "PENDING", "predicateType", "opening"])
 @pytest.mark.parametrize("tidy", [True, False], ids=["with its checksum", "bytes alone"])
 def test_a_change_made_before_filing_is_found_and_named(
     house: House, part: str, tidy: bool

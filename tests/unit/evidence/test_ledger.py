@@ -17,7 +17,7 @@ import pytest
 
 from actum.contract.outcome import Outcome
 from actum.errors import EvidenceUnavailable, Refused
-from actum.evidence import sealing
+from actum.evidence import ledger
 from actum.evidence.facts import Stage
 from common.journals import lying, no_room, read_only
 
@@ -50,7 +50,7 @@ def test_an_execution_costs_exactly_two_frames_and_no_transaction(
     house.database._connection.set_trace_callback(None)
     assert len(synced) == 2
     frames = lying(house.home, house.keyring.signer)
-    assert [len(frame.records) for frame in frames] == [2, 1]
+    assert [frame.last - frame.first + 1 for frame in frames] == [2, 1]
     assert [word for word in statements if not word.lstrip().startswith("SELECT")] == []
 
 
@@ -116,11 +116,11 @@ def test_the_recorded_result_comes_back_as_it_was_given(house: House) -> None:
 @pytest.mark.parametrize(
     ("left", "verdict", "expected"),
     [
-        ((), "pass", ["signed", "looked", "laid down"]),
+        ((), "pass", ["told", "looked", "laid down"]),
         (
             ("cgroup actum/x: Device or resource busy",),
             "fail",
-            ["signed", "looked", "signed", "laid down"],
+            ["told", "looked", "told", "laid down"],
         ),
     ],
 )
@@ -134,8 +134,10 @@ def test_what_is_left_is_looked_at_before_anything_is_written_down(
     steps: list[str] = []
     intent = make_intent()
     opened = house.ledger.write_ahead(intent)
-    sign, lay_down = sealing.sign_receipt, house.ledger.log.lay_down
-    monkeypatch.setattr(sealing, "sign_receipt", lambda *a: (steps.append("signed"), sign(*a))[1])
+    tell, lay_down = ledger.told, house.ledger.log.lay_down
+    monkeypatch.setattr(
+        ledger, "told", lambda *a, **words: (steps.append("told"), tell(*a, **words))[1]
+    )
     monkeypatch.setattr(
         house.ledger.log, "lay_down", lambda *a: (steps.append("laid down"), lay_down(*a))[1]
     )

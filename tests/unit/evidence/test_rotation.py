@@ -16,7 +16,7 @@ from actum.errors import EvidenceUnavailable, Refused
 from actum.evidence.encoding import encoded
 from actum.evidence.ledger import Ledger
 from actum.evidence.log import Log
-from actum.evidence.receipt import sign_receipt
+from actum.evidence.receipt import Receipt
 from actum.evidence.rotation import Rotated, rotate
 from actum.registry.lock import Lock, read_lock, write_lock
 from actum.store import note
@@ -182,7 +182,7 @@ def test_a_receipt_replaced_by_one_of_the_retired_key_is_flagged(house: House) -
     facts = house.execute()
     kept = house.receipts.find(facts.receipt_id)
     statement = json.loads(base64.b64decode(kept.envelope["payload"]))
-    forged = sign_receipt(encoded(statement), facts.receipt_id, retired)
+    forged = Receipt(facts.receipt_id, encoded(statement), retired)
     tamper(
         house,
         "UPDATE receipts SET envelope = ?, sha256 = ?",

@@ -1,4 +1,4 @@
-"""A frame has no signed checkpoint; whoever looks at the log finds one over all of it.
+"""A frame has no signature; whoever looks finds receipts signed, and a checkpoint over all of it.
 
 That holds for every way to look, and for whoever comes after a writer that was killed.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sqlite3
 from collections.abc import Callable
 from datetime import UTC, datetime
 from multiprocessing import get_context
@@ -17,11 +18,14 @@ from typing import Any
 import pytest
 
 from actum.errors import EvidenceUnavailable
+from actum.evidence import laid
+from actum.evidence.encoding import encoded
 from actum.evidence.log import Log
 from actum.evidence.proof import check_proof, find_record, prove
 from actum.evidence.rotation import rotate
 from actum.store import frames, note
 from actum.store.filing import MANY
+from actum.store.keys import Signer
 from actum.store.merkle import Edge, leaf_hash
 from common.journals import lying
 
@@ -159,8 +163,20 @@ def test_frames_are_signed_by_the_key_whose_turn_it_was(house: House, tmp_path: 
     again.database.close()
 
 
+def _with_receipts(first: int, parts: list[frames.Part], signer: Signer) -> list[frames.Part]:
+    frame = laid.signed(frames.unpacked(frames.packed(first, parts)), signer)
+    others = [part for part in parts if part[0] != frames.SEALED]
+    for row in frame.ended:
+        short = encoded([row[name] for name in frames.ENDED])
+        documents = [row[name].encode() for name in frames.ENDED_DOCUMENTS]
+        others.append((frames.RECORD, (frame.records[row["final_seq"] - first],)))
+        others.append((frames.END, frames.columns(short, *documents)))
+    return others
+
+
 def _as_before(house: House, monkeypatch: pytest.MonkeyPatch, forged: bool = False) -> None:
-    """Write as the version before did: a signed checkpoint in every frame that ends something."""
+    """Write as the version before did: what ends something with its signed receipt and a signed
+    checkpoint."""
     log = house.ledger.log
     signer = house.keyring.signer
 
@@ -168,6 +184,7 @@ def _as_before(house: House, monkeypatch: pytest.MonkeyPatch, forged: bool = Fal
 
     def lay_down(first: int, last: int, parts: list[frames.Part], outcomes: Any) -> int:
         nonlocal edge
+        parts = _with_receipts(first, parts, signer)
         for kind, (content, *_) in parts:
             if kind == frames.RECORD:
                 edge, _ = edge.grown(leaf_hash(content))
@@ -221,3 +238,50 @@ def test_a_checkpoint_in_a_frame_that_is_over_something_else_is_not_filed(
         house.execute()
     with pytest.raises(EvidenceUnavailable, match="its checkpoint is not over audit records 1 to"):
         house.receipts.latest(9)
+
+
+def test_a_receipt_is_the_same_whoever_signs_it_first(house: House) -> None:
+    intent = make_intent()
+    opened = house.ledger.write_ahead(intent)
+    receipt = house.ledger.seal(make_facts(intent, opened=opened), RESULT)
+    *_, frame = lying(house.home, house.keyring.signer)
+    assert [row["receipt_id"] for row in frame.sealed] == [receipt.receipt_id]
+    assert b'"sig"' not in (house.home / "actum.journal").read_bytes()
+    newest = House.open(house.home)  # as a process would that comes after ours was killed
+    filed = newest.receipts.find(receipt.receipt_id)
+    assert (filed.encoded, filed.sha256) == (receipt.encoded, receipt.sha256)
+    assert json.loads(newest.audit()[-1])["receipt_sha256"] == receipt.sha256
+    _verify(newest)
+    newest.database.close()
+
+
+def test_a_receipt_is_signed_by_the_key_that_its_execution_ended_under(house: House) -> None:
+    facts = house.execute()
+    before = house.keyring.signer.keyid
+    rotate(
+        house.ledger,
+        root=house.home.parent,
+        home=house.home,
+        trusted=house.keyring.trusted,
+        at=datetime.now(UTC),
+    )
+    house.execute()
+    (signature,) = house.receipts.find(facts.receipt_id).envelope["signatures"]  # type: ignore[misc]
+    assert signature["keyid"] == before  # type: ignore[index, call-overload]
+    _verify(House.open(house.home))
+
+
+def test_of_a_log_that_cannot_be_filed_every_look_signs_the_same(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts = house.execute()
+    full = sqlite3.OperationalError("database or disk is full")
+    full.sqlite_errorcode = sqlite3.SQLITE_FULL
+
+    def touch() -> None:
+        raise full
+
+    monkeypatch.setattr(house.database.journal, "touch", touch)
+    first, second = (house.receipts.find(facts.receipt_id) for _ in range(2))
+    assert first == second
+    assert len(lying(house.home, house.keyring.signer)) == 2

@@ -13,7 +13,7 @@ import pytest
 from actum.errors import VerificationFailed
 from actum.evidence.encoding import encoded
 from actum.evidence.ledger import Ledger
-from actum.evidence.receipt import PAYLOAD_TYPE, sign_receipt
+from actum.evidence.receipt import PAYLOAD_TYPE, Receipt
 from actum.evidence.verify import verify_file, verify_receipt
 from actum.store import dsse
 from actum.store.blobs import SMALL_BYTES
@@ -141,7 +141,7 @@ def test_a_receipt_by_a_stranger_is_not_believed(house: House, sealed: Any, tmp_
     kept = house.receipts.find(sealed.receipt_id)
     statement = json.loads(base64.b64decode(kept.envelope["payload"]))
     stranger = Keyring.open(tmp_path / "stranger", create=True)
-    forged = sign_receipt(encoded(statement), sealed.receipt_id, stranger.signer)
+    forged = Receipt(sealed.receipt_id, encoded(statement), stranger.signer)
     assert check(house, dict(forged.envelope)) == [(f"receipt {sealed.receipt_id}", "signature")]
 
 
@@ -170,7 +170,7 @@ def test_a_receipt_signed_again_with_our_key_is_not_the_one_that_was_logged(
     kept = house.receipts.find(sealed.receipt_id)
     statement = json.loads(base64.b64decode(kept.envelope["payload"]))
     statement["predicate"]["outcome"] = "TOOL_ERROR"
-    forged = sign_receipt(encoded(statement), sealed.receipt_id, house.keyring.signer)
+    forged = Receipt(sealed.receipt_id, encoded(statement), house.keyring.signer)
     assert (f"receipt {sealed.receipt_id}", "known here") in check(house, dict(forged.envelope))
     tamper(
         house,

@@ -17,7 +17,7 @@ from actum.engine.work.admission import RunCapsule, counts
 from actum.engine.work.model import RunResult, WorkItem
 from actum.evidence.encoding import encoded
 from actum.evidence.facts import ACTUM_VERSION
-from actum.evidence.receipt import STATEMENT_TYPE, Receipt, sign_receipt
+from actum.evidence.receipt import STATEMENT_TYPE, Receipt
 from actum.evidence.trace import rfc3339
 from actum.evidence.work_findings import PREDICATE_TYPE
 from actum.store.keys import Signer
@@ -133,7 +133,7 @@ def make_receipt(before: Before, after: After, result: RunResult, signer: Signer
         "predicateType": PREDICATE_TYPE,
         "predicate": predicate,
     }
-    return sign_receipt(encoded(statement), result.receipt_id, signer)
+    return Receipt(result.receipt_id, encoded(statement), signer)
 
 
 def _digest(text: str | None) -> str | None:
