@@ -19,6 +19,7 @@ from actum.contract.ids import new_id
 from actum.contract.limits import IDLE_S
 from actum.contract.model import Contract, Json, RunnerKind
 from actum.contract.parse import Draft, parse_contract
+from actum.engine import snippet
 from actum.engine.approvals import Approvals
 from actum.engine.ask import Ask, Asked, contract_document
 from actum.engine.mcp.kept import KeptServers
@@ -237,8 +238,6 @@ class Runtime:
         `params` become names of the snippet, `files` lie in its working directory, `preload` is
         imported before it is asked for, `venv` lends its packages. Other words as for `exec`.
         """
-        from actum.engine import snippet
-
         arguments, fields = snippet.words(preload, None if venv is None else Path(venv))
         result = self.exec(
             snippet.TOOL,
@@ -267,7 +266,7 @@ class Runtime:
         for `python`; they hold for the session and for each of its calls. Raises `Refused` if it
         may not start; that has a receipt, too.
         """
-        from actum.engine import session, snippet
+        from actum.engine import session
         from actum.engine.server import open_server
 
         arguments, fields = snippet.words(preload, None if venv is None else Path(venv))
@@ -300,8 +299,6 @@ class Runtime:
 
     def with_value(self, result: Result) -> Result:
         """The result of a snippet, with its value as `output`."""
-        from actum.engine import snippet
-
         return snippet.with_value(result, self.blobs)
 
     def draft(self, ask: Ask) -> dict[str, Any]:

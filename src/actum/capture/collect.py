@@ -105,11 +105,14 @@ def shown(path: bytes) -> str:
     Whatever is not UTF-8 or not printable (line feeds, escape sequences, direction marks), and
     the percent sign itself, is percent-encoded.
     """
+    text = os.fsdecode(path)
+    if text.isprintable() and "%" not in text:
+        return text
     return "".join(
         character
         if character.isprintable() and character != "%"
         else urllib.parse.quote(os.fsencode(character), safe="")
-        for character in os.fsdecode(path)
+        for character in text
     )
 
 
@@ -187,6 +190,9 @@ def _not_regular(mode: int) -> str:
 def _open(root_fd: int, path: bytes, flags: int) -> int:
     if b"\0" in path:
         raise _NotTaken(MISSING)  # the kernel would read the name up to the zero, another file
+    if b"/" not in path and path != b"..":
+        # One step that is not upwards: `O_NOFOLLOW`, which both flags have, is all that it takes.
+        return os.open(path, flags, dir_fd=root_fd)
     return kernel.open_beneath(root_fd, path, flags)
 
 

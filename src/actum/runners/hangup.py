@@ -2,7 +2,7 @@
 
 Whoever wakes a process may have to give way to it on its own processor, and this one takes its
 namespaces apart. That is nothing to wait for with an answer in hand. Nor is taking in what was made
-for the next execution, which comes at about that time.
+for the next execution, which comes at about that time, or asking for more interpreters that wait.
 """
 
 from __future__ import annotations
@@ -27,27 +27,31 @@ class Hangups:
 
     def __init__(self, take_in: Callable[[], None]) -> None:
         self._take_in = take_in
-        self._due: queue.SimpleQueue[Clearing | None] = queue.SimpleQueue()
+        self._due: queue.SimpleQueue[tuple[Clearing, Callable[[], None]] | None]
+        self._due = queue.SimpleQueue()
         self._guard = threading.Lock()
         self._worker: threading.Thread | None = None
         self._closed = False
 
-    def hang_up(self, ended: Clearing) -> None:
-        """Let it go soon. Returns at once."""
+    def hang_up(self, ended: Clearing, then: Callable[[], None]) -> None:
+        """Let it go soon, and do what can wait as long. Returns at once."""
         with self._guard:
             if not self._closed and self._due.qsize() < _MOST:
                 if self._worker is None:
                     name = "actum-hangup"
                     self._worker = threading.Thread(target=self._work, name=name, daemon=True)
                     self._worker.start()
-                self._due.put(ended)
+                self._due.put((ended, then))
                 return
         ended.end()
+        then()
 
     def _work(self) -> None:
-        while (ended := self._due.get()) is not None:
+        while (due := self._due.get()) is not None:
+            ended, then = due
             time.sleep(_PAUSE_S)
             ended.end()
+            then()
             self._take_in()
 
     def close(self) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -123,7 +124,6 @@ class LocalRunner:
         self._spawner = spawner or Spawner(pool_size=_POOL_SIZE if pool else 0)
         self._warm = WarmInterpreters() if pool else None
         self._hangups = Hangups(self._spawner.take_in) if pool else None
-        self._hang_up = Clearing.end if self._hangups is None else self._hangups.hang_up
         self._host: probe.Host | None = None
         self._known: dict[str, _Known] = {}  #: by the digest of the call
         self._equipped = False
@@ -189,9 +189,14 @@ class LocalRunner:
             self._clear_up(*left)
 
     def _clear_up(self, order: _Order, clearing: Clearing | None) -> None:
+        self._spawner.refill()  # first, for the next one may come at any moment
+        refill = partial(self._refill_interpreters, order)
+        if self._hangups is not None and clearing is not None:
+            self._hangups.hang_up(clearing, refill)
+            return
         if clearing is not None:
-            self._hang_up(clearing)
-        self._refill(order)
+            clearing.end()
+        refill()
 
     def _order(self, plan: Plan) -> _Order:
         """Refusals come before the first event: what cannot be held is not received."""
@@ -392,8 +397,7 @@ class LocalRunner:
         sandbox, cgroup = self._launch(request, order.owner, stdin, lasting=lasting)
         return sandbox, cgroup, sandbox.go
 
-    def _refill(self, order: _Order) -> None:
-        self._spawner.refill()
+    def _refill_interpreters(self, order: _Order) -> None:
         if self._warm is not None and order.shape is not None:
             self._spawner.teach()
             request, owner = order.request, order.owner
