@@ -142,12 +142,12 @@ class Ledger:
         room = len(made.record) + len(made.statement) + len(events) + len(answer or b"")
         room += sum(map(len, small.values()))
         if facts.opened is not None and self.log.takes(room):
+            part = sealed_part(facts, begun, made, result=answer, events=events)
             with self.log.entry() as entry:
                 if entry.outcome_of(execution_id) != (None,):
                     raise not_open(execution_id)
                 for blake3, content in small.items():
                     entry.add(file_part(blake3, content))
-                part = sealed_part(facts, begun, made, result=answer, events=events)
                 entry.seal(execution_id, facts.outcome, part)
                 # Only now is it certain whose turn it is to sign. Whoever files does it.
                 return receipt.by(entry.signer)

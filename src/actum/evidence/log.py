@@ -55,9 +55,7 @@ class Page:
 
     def append(self, document: dict[str, Json]) -> int:
         """Add one record and return its number, counted from 1 without gaps."""
-        return self.append_encoded(encoded(document))
-
-    def append_encoded(self, record: bytes) -> int:
+        record = encoded(document)
         self._edge, nodes = self._edge.grown(leaf_hash(record))
         seq = self._edge.size
         self.cursor.execute(
