@@ -63,6 +63,21 @@ class _Export:
 class Account:
     """One execution, from its first stage to its seal."""
 
+    stage = Stage.GATE
+    is_new = False  #: its id was drawn for it, so that nothing can be on record of it
+    opened: Opened | None = None
+    runner: Runner | None = None  #: that was asked to carry it out
+    granted: tuple[Granted, ...] = ()
+    determination: Determination | None = None
+    history: tuple[Attempt, ...] = ()  #: of adapters that may try again or fall back
+    fell_back: FellBack | None = None
+    golden: Golden | None = None  #: what the output is compared with
+    cached: Kept | None = None  #: what the answer is taken from
+    _used = granted  #: those that are on record as used
+    _cache_key: str | None = None
+    _interpreted: tuple[Adapter, Capture, tuple[Json, tuple[str, ...]]] | None = None
+    _intent: Intent | None = None
+
     def __init__(
         self,
         contract: Contract,
@@ -75,19 +90,6 @@ class Account:
         self.session = contract.session or rooms.session
         self.began = time.monotonic()
         self.trace = Trace()
-        self.stage = Stage.GATE
-        self.is_new = False  #: its id was drawn for it, so that nothing can be on record of it
-        self.opened: Opened | None = None
-        self.runner: Runner | None = None  #: that was asked to carry it out
-        self.granted: tuple[Granted, ...] = ()
-        self.determination: Determination | None = None
-        self._used: tuple[Granted, ...] = self.granted
-        self.history: tuple[Attempt, ...] = ()  #: of adapters that may try again or fall back
-        self.fell_back: FellBack | None = None
-        self.golden: Golden | None = None  #: what the output is compared with
-        self.cached: Kept | None = None  #: what the answer is taken from
-        self._cache_key: str | None = None
-        self._interpreted: tuple[Adapter, Capture, tuple[Json, tuple[str, ...]]] | None = None
         #: What equal requests have in common, for whoever remembers something of this one.
         self.request = request_key(contract)
         whole, identity, asked = digests(contract, self.request)
@@ -105,7 +107,6 @@ class Account:
             "receipt_id": new_id(),
             "evidence_id": new_id(),
         }
-        self._intent: Intent | None = None
         self._export = _Export(rooms.receipts)
 
     @property
