@@ -42,6 +42,7 @@ import points  # noqa: E402
 
 from actum import Runtime, kernel  # noqa: E402
 from actum.errors import ActumError  # noqa: E402
+from actum.evidence.laid import signed  # noqa: E402
 from actum.sandbox import cgroup_v1, cgroup_v2, host  # noqa: E402
 from actum.sandbox.cgroup import Layout  # noqa: E402
 from actum.store.keys import Keyring  # noqa: E402
@@ -100,12 +101,13 @@ class House:
             found = {row[0]: [row[1], row[2], _reasons(row[3])] for row in rows}
             (filed,) = connection.execute("SELECT coalesce(max(seq), 0) FROM audit").fetchone()
         home = self.project / ".actum"
-        for frame in lying(home, Keyring.open(home).signer):
+        signer = Keyring.open(home).signer
+        for frame in lying(home, signer):
             if frame.last > filed:
                 found |= {row["execution_id"]: ["PENDING", None, []] for row in frame.started}
                 found |= {
                     row["execution_id"]: ["FINAL", row["outcome"], _reasons(row["envelope"])]
-                    for row in frame.ended
+                    for row in signed(frame, signer).ended
                 }
         return found
 
