@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import sys
+from binascii import b2a_base64
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,9 @@ def order(code: str, params: Mapping[str, Json], files: Mapping[str, bytes | str
     if type(code) is str and not params and not files:
         return b'{"code": %b, "params": {}, "files": {}}' % _quoted(code).encode()
     encoded = {
-        name: base64.b64encode(content.encode() if isinstance(content, str) else content).decode()
+        name: b2a_base64(
+            content.encode() if isinstance(content, str) else content, newline=False
+        ).decode()
         for name, content in files.items()
     }
     document = {"code": code, "params": dict(params), "files": encoded}
