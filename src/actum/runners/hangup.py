@@ -1,8 +1,8 @@
 """Hanging up, which lets the init of an ended sandbox leave, alone: by a thread of its own.
 
 Whoever wakes a process may have to give way to it on its own processor, and this one takes its
-namespaces apart. That is nothing to wait for with an answer in hand. Nor is taking in what was made
-for the next execution, which comes at about that time, or asking for more interpreters that wait.
+namespaces apart. That is nothing to wait for with an answer in hand. Nor is asking for what the
+next execution will need, and taking it in when it comes, at about that time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ _MOST = 8
 class Hangups:
     """All of a runner's. Shared by threads."""
 
-    def __init__(self, take_in: Callable[[], None]) -> None:
+    def __init__(self, refill: Callable[[], None], take_in: Callable[[], None]) -> None:
+        self._refill = refill
         self._take_in = take_in
         self._due: queue.SimpleQueue[tuple[Clearing, Callable[[], None]] | None]
         self._due = queue.SimpleQueue()
@@ -34,7 +35,8 @@ class Hangups:
         self._closed = False
 
     def hang_up(self, ended: Clearing, then: Callable[[], None]) -> None:
-        """Let it go soon, and do what can wait as long. Returns at once."""
+        """Have the next one made; let this one go soon, and do what can wait as long. Returns at
+        once."""
         with self._guard:
             if not self._closed and self._due.qsize() < _MOST:
                 if self._worker is None:
@@ -43,12 +45,14 @@ class Hangups:
                     self._worker.start()
                 self._due.put((ended, then))
                 return
+        self._refill()
         ended.end()
         then()
 
     def _work(self) -> None:
         while (due := self._due.get()) is not None:
             ended, then = due
+            self._refill()  # first: the next execution may come at any moment
             time.sleep(_PAUSE_S)
             ended.end()
             then()

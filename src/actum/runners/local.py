@@ -123,7 +123,7 @@ class LocalRunner:
         self._ca_file = ca_file
         self._spawner = spawner or Spawner(pool_size=_POOL_SIZE if pool else 0)
         self._warm = WarmInterpreters() if pool else None
-        self._hangups = Hangups(self._spawner.take_in) if pool else None
+        self._hangups = Hangups(self._spawner.refill, self._spawner.take_in) if pool else None
         self._host: probe.Host | None = None
         self._known: dict[str, _Known] = {}  #: by the digest of the call
         self._equipped = False
@@ -189,11 +189,11 @@ class LocalRunner:
             self._clear_up(*left)
 
     def _clear_up(self, order: _Order, clearing: Clearing | None) -> None:
-        self._spawner.refill()  # first, for the next one may come at any moment
         refill = partial(self._refill_interpreters, order)
         if self._hangups is not None and clearing is not None:
             self._hangups.hang_up(clearing, refill)
             return
+        self._spawner.refill()
         if clearing is not None:
             clearing.end()
         refill()

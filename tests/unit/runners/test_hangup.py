@@ -37,18 +37,19 @@ def hang_up(hangups: Hangups, ended: Ended) -> None:
 def test_another_thread_does_it_and_takes_in_what_came_meanwhile() -> None:
     done: list[str] = []
     taken_in = threading.Event()
-    hangups = Hangups(taken_in.set)
+    hangups = Hangups(lambda: done.append("asked for"), taken_in.set)
     ended = Ended(done)
     hang_up(hangups, ended)
     assert taken_in.wait(10)
     hangups.close()
-    assert done == ["one ended", "one refilled"]
+    # What the next one needs comes first.
+    assert done == ["asked for", "one ended", "one refilled"]
     assert ended.by == "actum-hangup"
 
 
 def test_closing_waits_for_what_is_due() -> None:
     done: list[str] = []
-    hangups = Hangups(lambda: None)
+    hangups = Hangups(lambda: None, lambda: None)
     for name in "abc":
         hang_up(hangups, Ended(done, name))
     hangups.close()
@@ -57,11 +58,11 @@ def test_closing_waits_for_what_is_due() -> None:
 
 def test_after_closing_everybody_does_his_own() -> None:
     done: list[str] = []
-    hangups = Hangups(lambda: None)
+    hangups = Hangups(lambda: done.append("asked for"), lambda: None)
     hangups.close()
     ended = Ended(done)
     hang_up(hangups, ended)
-    assert done == ["one ended", "one refilled"]
+    assert done == ["asked for", "one ended", "one refilled"]
     assert ended.by == threading.current_thread().name
 
 
@@ -70,7 +71,7 @@ def test_whoever_brings_more_than_may_lie_around_does_his_own(
 ) -> None:
     monkeypatch.setattr(hangup, "_PAUSE_S", 0.2)
     done: list[str] = []
-    hangups = Hangups(lambda: None)
+    hangups = Hangups(lambda: None, lambda: None)
     all_of_them = [Ended(done, str(number)) for number in range(20)]
     for ended in all_of_them:
         hang_up(hangups, ended)
