@@ -189,6 +189,8 @@ class LocalRunner:
             self._clear_up(*left)
 
     def _clear_up(self, order: _Order, clearing: Clearing | None) -> None:
+        if self._warm is not None and order.shape is not None:
+            self._spawner.teach()  # at once: what the next one asks for depends on it
         refill = partial(self._refill_interpreters, order)
         if self._hangups is not None and clearing is not None:
             self._hangups.hang_up(clearing, refill)
@@ -399,7 +401,6 @@ class LocalRunner:
 
     def _refill_interpreters(self, order: _Order) -> None:
         if self._warm is not None and order.shape is not None:
-            self._spawner.teach()
             request, owner = order.request, order.owner
             self._warm.refill(
                 order.shape,
