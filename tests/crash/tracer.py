@@ -11,6 +11,7 @@ Loaded into the spawner, as `injector`: nothing but the standard library's built
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -101,14 +102,13 @@ def arm(only: str, kill_at: int, tally: str) -> None:
     ours.close()
     execute = os.execve
 
-    def announce(*words: object) -> None:
-        # Whoever comes second, as a clone of the zygote, finds nobody here.
-        try:
-            theirs.send(b"1")
-            theirs.recv(1)
-        except OSError:
-            pass
-        execute(*words)  # type: ignore[arg-type]
+    def announce(program: int, words: list[str], environment: dict[str, str]) -> None:
+        # Not the opener; and whoever comes second, as a clone of the zygote, finds nobody here.
+        if words[0] == "actum.sandbox.spawner":
+            with contextlib.suppress(OSError):
+                theirs.send(b"1")
+                theirs.recv(1)
+        execute(program, words, environment)
 
     os.execve = announce  # type: ignore[assignment]
 
