@@ -28,31 +28,36 @@ class Hangups:
     def __init__(self, refill: Callable[[], None], take_in: Callable[[], None]) -> None:
         self._refill = refill
         self._take_in = take_in
-        self._due: queue.SimpleQueue[tuple[Clearing, Callable[[], None]] | None]
+        self._due: queue.SimpleQueue[tuple[Clearing, Callable[[], None], bool] | None]
         self._due = queue.SimpleQueue()
         self._guard = threading.Lock()
         self._worker: threading.Thread | None = None
         self._closed = False
 
-    def hang_up(self, ended: Clearing, then: Callable[[], None]) -> None:
+    def hang_up(self, ended: Clearing, then: Callable[[], None], *, hurried: bool = False) -> None:
         """Have the next one made; let this one go soon, and do what can wait as long. Returns at
-        once."""
+        once. Whoever is `hurried` asks for the next one himself, now: he will be back before the
+        thread has got its turn, and would only wait for it."""
+        if hurried:
+            self._refill()
         with self._guard:
             if not self._closed and self._due.qsize() < _MOST:
                 if self._worker is None:
                     name = "actum-hangup"
                     self._worker = threading.Thread(target=self._work, name=name, daemon=True)
                     self._worker.start()
-                self._due.put((ended, then))
+                self._due.put((ended, then, hurried))
                 return
-        self._refill()
+        if not hurried:
+            self._refill()
         ended.end()
         then()
 
     def _work(self) -> None:
         while (due := self._due.get()) is not None:
-            ended, then = due
-            self._refill()  # first: the next execution may come at any moment
+            ended, then, hurried = due
+            if not hurried:
+                self._refill()  # first: the next execution may come at any moment
             time.sleep(_PAUSE_S)
             ended.end()
             then()

@@ -9,6 +9,7 @@ an equal one need not be worked out again; what came of them is nowhere kept.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from operator import attrgetter
@@ -50,6 +51,8 @@ if TYPE_CHECKING:
 _POOL_SIZE = 8
 #: Tools kept running at once. They wait most of the time, so they take no place of those who run.
 _MAX_KEPT = 32
+#: Who comes so soon after the last answer asks without a pause, and will do so again.
+_HURRY_S = 0.001
 #: Calls that are known at once, and how much stdin such a one may have.
 _MOST_KNOWN, _MOST_STDIN = 64, 65_536
 
@@ -128,7 +131,8 @@ class LocalRunner:
         self._known: dict[str, _Known] = {}  #: by the digest of the call
         self._equipped = False
         #: Until the record is closed, by the thread that does so: nobody waits for another's tool.
-        self._left: dict[int, tuple[_Order, Clearing | None]] = {}
+        self._left: dict[int, tuple[_Order, Clearing | None, bool]] = {}
+        self._rested = 0.0  #: when somebody had an answer last
         self._guard = threading.Lock()
 
     @property
@@ -176,24 +180,26 @@ class LocalRunner:
                 permit()  # an invocation that was received and cancelled is on record too
             return never_started(plan, self.kind, emit, order.known.foreseen)
         self.rest()  # if whoever asked for the last one did not say it
+        hurried = time.monotonic() < self._rested + _HURRY_S
         clearing = None
         try:
             capture, clearing = self._carry_out(order, emit, on_output, cancel, permit)
         finally:
-            self._left[threading.get_ident()] = order, clearing
+            self._left[threading.get_ident()] = order, clearing, hurried
         return capture
 
     def rest(self) -> None:
         left = self._left.pop(threading.get_ident(), None)
         if left is not None:
             self._clear_up(*left)
+            self._rested = time.monotonic()
 
-    def _clear_up(self, order: _Order, clearing: Clearing | None) -> None:
+    def _clear_up(self, order: _Order, clearing: Clearing | None, hurried: bool) -> None:
         if self._warm is not None and order.shape is not None:
             self._spawner.teach()  # at once: what the next one asks for depends on it
         refill = partial(self._refill_interpreters, order)
         if self._hangups is not None and clearing is not None:
-            self._hangups.hang_up(clearing, refill)
+            self._hangups.hang_up(clearing, refill, hurried=hurried)
             return
         self._spawner.refill()
         if clearing is not None:

@@ -85,3 +85,14 @@ def test_whoever_brings_more_than_may_lie_around_does_his_own(
         "actum-hangup",
         threading.current_thread().name,
     }
+
+
+def test_whoever_is_hurried_asks_for_the_next_one_himself_and_once() -> None:
+    done: list[str] = []
+    askers: list[str] = []
+    hangups = Hangups(lambda: askers.append(threading.current_thread().name), lambda: None)
+    ended = Ended(done)
+    hangups.hang_up(cast("Clearing", ended), ended.then, hurried=True)
+    hangups.close()
+    assert askers == [threading.current_thread().name]
+    assert (done, ended.by) == (["one ended", "one refilled"], "actum-hangup")
