@@ -94,6 +94,17 @@ def _bars(results: Mapping[str, Any]) -> list[tuple[str, str, str, object]]:
     if "latency" in results.get("executors", {}):
         call = results["executors"]["latency"]["actum"]["p50_ms"]
         rows.append(("pure executor call, p50", "≤ 2 ms", "≤ 1 ms", f"{call} ms"))
+    calls = results.get("mcp_calls", {})
+    if "governed_to_library" in calls:
+        rows += [
+            (
+                "warm call of a kept MCP server ÷ the MCP library alone, called from a thread",
+                "≤ 2",
+                "",
+                calls["governed_to_library_called_from_a_thread"],
+            ),
+            ("the same, called from the library's own loop", "", "", calls["governed_to_library"]),
+        ]
     if "ratio" in results.get("egress", {}):
         rows.append(("relay ÷ direct loopback, 1 GiB", "≥ 0.3", "", results["egress"]["ratio"]))
     if "100000" in results.get("workspace", {}):
