@@ -14,7 +14,7 @@ from actum.contract.call import PROVIDED, EffectivePolicy, Plan
 from actum.contract.levels import is_within
 from actum.contract.limits import ARTIFACTS_BYTES
 from actum.errors import Refused
-from actum.registry.looks import Names
+from actum.folders import Names
 from actum.runners import manifest, passable
 from actum.value import value
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from actum import folders
 from actum.registry import looks as module
 from actum.registry.looks import Looks
 
@@ -198,7 +199,8 @@ def _asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     watched = type(os)("os")
     watched.__dict__.update(os.__dict__, lstat=lstat, access=access)
-    monkeypatch.setattr(module, "os", watched)
+    for asking in (module, folders):
+        monkeypatch.setattr(asking, "os", watched)
     return paths
 
 
@@ -209,7 +211,7 @@ def test_names_in_a_folder_that_is_the_same_are_not_asked_for_and_every_change_i
     for name in ("folder", "second"):
         (tmp_path / name).mkdir()
     (tmp_path / "link").symlink_to("folder")
-    monkeypatch.setattr(module, "_COARSEST_NS", 0)
+    monkeypatch.setattr(folders, "_COARSEST_NS", 0)
     _next_tick()
     looks = Looks()
     for name in ("link", "second", "absent/below"):
@@ -264,7 +266,7 @@ def test_whoever_was_held_up_while_looking_does_not_take_a_new_folder_for_an_old
     stopped.__dict__.update(
         time.__dict__, time_ns=lambda: time.time_ns() + 10**10 * (inside <= set(asked))
     )
-    monkeypatch.setattr(module, "time", stopped)
+    monkeypatch.setattr(folders, "time", stopped)
     assert looks.hold()
     asked.clear()
     assert looks.hold()
