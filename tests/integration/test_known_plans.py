@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from actum import Runtime
+from actum import Runtime, folders
 from actum.contract.call import Plan
 from actum.contract.model import RunnerKind
 from actum.errors import Refused
-from actum.registry import looks
 from actum.runners.local import LocalRunner
 from actum.runners.request import Description
 from actum.testing import FakeRunner, captured
@@ -34,7 +33,7 @@ def described(
     plan: Plan, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Description:
     if request.param == "folders are old":
-        monkeypatch.setattr(looks, "_COARSEST_NS", 0)
+        monkeypatch.setattr(folders, "_COARSEST_NS", 0)
         time.sleep(0.02)  # a tick of the clock that files are dated by
     description = Description(plan)
     found = description.as_found()
