@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from typing import Any, TypeVar, dataclass_transform
 
     T = TypeVar("T")
+    Made = TypeVar("Made")
 else:
 
     def dataclass_transform(**_words):
@@ -431,3 +432,27 @@ def _plain(content: Any) -> Any:
     if isinstance(content, dict):
         return {key: _plain(each) for key, each in content.items()}
     return content
+
+
+def by_identity(most: int) -> Callable[[Callable[[T], Made]], Callable[[T], Made]]:
+    """What a function makes of one object, made once for each of the last so many.
+
+    Only for objects that never change. They are known by identity, which costs less than comparing
+    them, and kept alive with what was made of them: so no other can have the place in memory of one
+    that is known.
+    """
+
+    def decorate(make: Callable[[T], Made]) -> Callable[[T], Made]:
+        known: dict[int, tuple[T, Made]] = {}
+
+        def made_of(of: T) -> Made:
+            found = known.get(id(of))
+            if found is None:
+                if len(known) >= most:
+                    known.clear()
+                found = known[id(of)] = of, make(of)
+            return found[1]
+
+        return made_of
+
+    return decorate

@@ -25,7 +25,7 @@ from actum.contract.limits import IDLE_S, TIMEOUT_MS
 from actum.contract.model import SCRATCH, SCRATCH_INSIDE, Contract, Json
 from actum.errors import Refused, Violation
 from actum.registry.model import Entry
-from actum.value import value
+from actum.value import by_identity, value
 
 STDIO, HTTP, WEBSOCKET = "stdio", "http", "websocket"
 #: In front of a server's name where an operation stands; no operation can be called that.
@@ -36,10 +36,6 @@ _DRIVER = "mcp_bridge.py"
 _INTERPRETER = "python3"
 _decode = json.JSONDecoder().decode
 _NOTHING_TOLD = Told(code=None)
-#: How servers are started or reached, by the very entry that says so, which it keeps alive: an
-#: entry does not change, and one that was read anew is another.
-_specs: dict[int, tuple[Entry, ServerSpec]] = {}
-_MOST_SPECS = 64
 
 
 @value
@@ -59,16 +55,8 @@ class ServerSpec:
         return self.command[0] if self.command else _INTERPRETER
 
 
+@by_identity(64)  # an entry that was read anew is another
 def server_spec(entry: Entry) -> ServerSpec:
-    known = _specs.get(id(entry))
-    if known is None or known[0] is not entry:
-        if len(_specs) >= _MOST_SPECS:
-            _specs.clear()
-        known = _specs[id(entry)] = entry, _server_spec(entry)
-    return known[1]
-
-
-def _server_spec(entry: Entry) -> ServerSpec:
     interface = entry.adapter.interface
     name, transport = interface["server"], interface["transport"]
     found: Mapping[str, Any] | None = entry.tool.servers.get(name)

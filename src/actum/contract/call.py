@@ -14,7 +14,7 @@ from functools import lru_cache
 from actum.contract.canonical import sha256_bytes, sha256_json
 from actum.contract.limits import Limits
 from actum.contract.model import Inputs, Json, RunnerKind
-from actum.value import field, value
+from actum.value import by_identity, field, value
 
 #: Where the files that an adapter brings along lie inside: an interpreter is given their paths.
 PROVIDED = "/run/actum"
@@ -139,19 +139,13 @@ class ValidationProof:
 
     @property
     def sha256(self) -> str:
-        known = _proofs.get(id(self))
-        if known is None or known[0] is not self:
-            if len(_proofs) >= _MOST_KNOWN:
-                _proofs.clear()
-            known = _proofs[id(self)] = self, _proof_sha256(self)
-        return known[1]
+        return _proof_sha256(self)
 
 
-#: Digests of the latest proofs, by identity: nothing in a proof can change.
-_proofs: dict[int, tuple[ValidationProof, str]] = {}
 _MOST_KNOWN = 64
 
 
+@by_identity(_MOST_KNOWN)
 def _proof_sha256(proof: ValidationProof) -> str:
     return sha256_json(
         {
@@ -215,20 +209,11 @@ class EffectivePolicy:
 
     @property
     def sha256(self) -> str:
-        known = _policies.get(id(self))
-        if known is None or known[0] is not self:
-            if len(_policies) >= _MOST_POLICIES:
-                _policies.clear()
-            known = _policies[id(self)] = self, _policy_sha256(self)
-        return known[1]
+        return _policy_sha256(self)
 
 
-#: Digests by the very policy, which it keeps alive; equal ones share the work below.
-_policies: dict[int, tuple[EffectivePolicy, str]] = {}
-_MOST_POLICIES = 64
-
-
-@lru_cache(maxsize=64)
+@by_identity(_MOST_KNOWN)
+@lru_cache(maxsize=_MOST_KNOWN)  # equal ones share the work
 def _policy_sha256(policy: EffectivePolicy) -> str:
     return sha256_json(policy.document())
 

@@ -11,7 +11,7 @@ from actum.capture.streams import SILENCE
 from actum.contract.model import Json
 from actum.contract.outcome import Outcome, ToolRunStatus
 from actum.errors import ActumError, Violation
-from actum.value import field, plain, value
+from actum.value import by_identity, field, plain, value
 
 
 class NotSucceeded(ActumError):
@@ -206,20 +206,11 @@ def _plain(values: tuple[Any, ...]) -> list[Json]:
     return [plain(each) for each in values] if values else []
 
 
-#: Rows as they were written lately, by the very tuple that they tell of, which is kept alive with
-#: them: tools that come equally close to their limits share one (`runners/manifest.py`).
-_written: dict[int, tuple[tuple[Enforced, ...], list[Json]]] = {}
-_MOST_WRITTEN = 64
-
-
+@by_identity(64)
 def _rows_to_keep(enforcement: tuple[Enforced, ...]) -> list[Json]:
-    """Shared, so for nobody who could change them."""
-    known = _written.get(id(enforcement))
-    if known is None:
-        if len(_written) >= _MOST_WRITTEN:
-            _written.clear()
-        known = _written[id(enforcement)] = enforcement, _rows(enforcement)
-    return known[1]
+    """Shared, so for nobody who could change them. Tools that come equally close to their limits
+    have one tuple (`runners/manifest.py`)."""
+    return _rows(enforcement)
 
 
 def _rows(enforcement: tuple[Enforced, ...]) -> list[Json]:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from actum.capture.model import Enforced
 from actum.contract.model import Json
 from actum.evidence.encoding import count, encoded
-from actum.value import value
+from actum.value import by_identity, value
 
 
 @value
@@ -20,21 +20,8 @@ class Told:
     encoded: bytes  #: a JSON object, whose one key is `enforcement`
 
 
-#: Lately, by the very tuple, which is kept alive here: so no other can have its place in memory.
-_told: dict[int, tuple[tuple[Enforced, ...], Told]] = {}
-_MOST = 64
-
-
+@by_identity(64)
 def told(rows: tuple[Enforced, ...]) -> Told:
-    known = _told.get(id(rows))
-    if known is None:
-        if len(_told) >= _MOST:
-            _told.clear()
-        known = _told[id(rows)] = rows, _tell(rows)
-    return known[1]
-
-
-def _tell(rows: tuple[Enforced, ...]) -> Told:
     return Told(
         by_limit={row.limit: row for row in rows},
         encoded=encoded({"enforcement": _documents(rows)}),

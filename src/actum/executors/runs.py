@@ -20,7 +20,7 @@ from actum.executors.pool import Child, End, Pool, Reply
 from actum.executors.reasons import Reason
 from actum.executors.shape import Snapshot, TooDeep, strict_loads
 from actum.executors.values import Note
-from actum.value import value
+from actum.value import by_identity, value
 
 #: For the two questions that are about the code and not about a payload.
 _ASK_S = 3.0
@@ -85,24 +85,16 @@ def _unloadable(reply: Reply) -> Unloadable:
     )
 
 
-#: Attributes as the child compares them, by the very declaration: none changes.
-_known: dict[int, tuple[Declaration, bytes]] = {}
-_MOST_KNOWN = 256
-
-
+@by_identity(256)
 def _attributes(declared: Declaration) -> bytes:
-    known = _known.get(id(declared))
-    if known is None or known[0] is not declared:
-        if len(_known) >= _MOST_KNOWN:
-            _known.clear()
-        attributes = [
-            declared.executor_id,
-            declared.version,
-            declared.capabilities,
-            declared.limits.values(),
-        ]
-        known = _known[id(declared)] = declared, json.dumps(attributes).encode()
-    return known[1]
+    """As the child compares them."""
+    attributes = [
+        declared.executor_id,
+        declared.version,
+        declared.capabilities,
+        declared.limits.values(),
+    ]
+    return json.dumps(attributes).encode()
 
 
 def call_frame(
