@@ -32,6 +32,8 @@ _FILTER_BYTES = 4_096 * 8
 #: What is needed until the last exec is held from here on, beyond the descriptors that the tool may
 #: read its secrets from.
 _BEYOND_SECRETS = 64
+#: What the host has written to stdin is to be read, by whoever inherits it.
+_SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
 #: 0 forbids files only: where the host pipes cores to a program, that program, as root and outside
 #: of every namespace, would still be handed the memory of the tool. At 1 the kernel starts nothing.
 _NO_CORE = 1
@@ -163,6 +165,8 @@ def _become_tool(template: Template, kit: Kit, rules: int, report: socket.socket
         tool = wire.unpack_tool(text)
         for descriptor in stdin:
             os.dup2(descriptor, 0, inheritable=True)
+        if not stdin:
+            fcntl.fcntl(0, fcntl.F_ADD_SEALS, _SEALS)
         if report.recv(1) != wire.GO:
             os._exit(0)
         # While we may still enter what the tool may not.

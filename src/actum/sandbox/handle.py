@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import select
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 _DEATH_MS = 10_000
 #: Our own words, without a byte around them.
 _parse = json.JSONDecoder().raw_decode
-_SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
 
 
 @value(frozen=False, kw_only=False)
@@ -77,7 +75,6 @@ class Sandbox:
             written = 0
             while written < len(stdin):
                 written += os.pwrite(self.stdin, memoryview(stdin)[written:], written)
-            fcntl.fcntl(self.stdin, fcntl.F_ADD_SEALS, _SEALS)
         os.close(self.stdin)
         self.stdin = -1
         # If it could not be built, its last report, still to be read, says why.

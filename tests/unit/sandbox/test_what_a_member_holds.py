@@ -77,3 +77,16 @@ def test_a_tool_is_scheduled_like_everybody_though_who_prepares_it_keeps_back() 
     with spawner() as started:
         report, output = carried_out(started, asked("cut -d' ' -f41 /proc/self/stat"))
     assert (report["kind"], output.split()) == ("ended", [str(os.SCHED_OTHER)])
+
+
+def test_what_a_tool_is_given_to_read_it_cannot_write() -> None:
+    script = "if echo mine >&0; then echo written; else cat; fi 2>/dev/null"
+    with spawner() as started:
+        sandbox, cgroup = started.launch(asked(script), (os.getuid(), os.getgid()), b"given")
+        try:
+            sandbox.go()
+            until(lambda: not sandbox.still_waiting(), "the tool's end")
+            assert os.read(sandbox.stdout, 100) == b"given"
+        finally:
+            sandbox.discard()
+            cgroup.remove()

@@ -222,8 +222,12 @@ static const struct request *await_request(void)
         _exit(0); /* never needed */
     int stdin_at;
     const struct request *request = open_request(packet, (size_t)size, descriptors, count, &stdin_at);
-    if (stdin_at < count && dup2(descriptors[stdin_at], 0) < 0) /* another than it was born with */
-        give_up();
+    if (stdin_at < count) { /* another than it was born with */
+        if (dup2(descriptors[stdin_at], 0) < 0)
+            give_up();
+    } else if (fcntl(0, F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) < 0) {
+        give_up(); /* what the host has written there is to be read, by whoever inherits it */
+    }
     return request;
 }
 
