@@ -204,7 +204,8 @@ class Group:
 
     @cached_property
     def _files(self) -> list[str]:
-        return _kept(self._folder)
+        # As the recipe has it: of the folder that stays, for the group may be gone by now.
+        return _kept(os.path.dirname(self._folder))
 
     def limit(self, *, memory_bytes: int, cpu_cores: int, children: int) -> None:
         folder = self._folder
