@@ -103,7 +103,12 @@ def _bars(results: Mapping[str, Any]) -> list[tuple[str, str, str, object]]:
                 "",
                 calls["governed_to_library_called_from_a_thread"],
             ),
-            ("the same, called from the library's own loop", "", "", calls["governed_to_library"]),
+            (
+                "the same, called from the library's own loop",
+                "≤ 2",
+                "",
+                calls["governed_to_library"],
+            ),
         ]
     if "ratio" in results.get("egress", {}):
         rows.append(("relay ÷ direct loopback, 1 GiB", "≥ 0.3", "", results["egress"]["ratio"]))
