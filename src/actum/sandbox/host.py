@@ -84,8 +84,9 @@ class _Said:
 class Spawner:
     """One spawner process, started on first use, shared by all threads; and the members it made.
 
-    With `pool_size`, members are kept ready: as many as were missed lately, up to that. They are
-    asked for when an execution has ended, and made when the spawner has nothing else to do.
+    With `pool_size`, members are kept ready: of the kind that was asked for last as many as were
+    missed lately, of the kinds before it one each, and no more than that in all. They are asked for
+    when an execution has ended, and made when the spawner has nothing else to do.
     """
 
     def __init__(self, *, pool_size: int = 0) -> None:

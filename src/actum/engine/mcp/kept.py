@@ -77,10 +77,8 @@ class KeptServers:
     def take(self, key: Key, deadline: float) -> KeptServer | None:
         while True:
             place = self._place(key)
-            if not place.turn.acquire(blocking=False):
-                left_s = max(0.0, deadline - time.monotonic())
-                if not place.turn.acquire(timeout=left_s):
-                    return None
+            if not place.turn.acquire(timeout=max(0.0, deadline - time.monotonic())):
+                return None
             with self._guard:
                 if self._kept.get(key) is place:
                     return place
