@@ -32,6 +32,7 @@ from actum.evidence.findings import Finding
 from actum.evidence.ledger import Ledger
 from actum.evidence.receipts import Receipts
 from actum.evidence.record import EvidenceRecords
+from actum.evidence.rotation import Rotated, rotate
 from actum.evidence.trace import LIFECYCLE, Recorded, Trace, TraceEvent
 from actum.evidence.verify import Verifier
 from actum.store.blobs import BlobStore
@@ -79,6 +80,16 @@ class House:
 
     def audit(self) -> list[bytes]:
         return [row[0] for row in self.database.rows("SELECT record FROM audit ORDER BY seq")]
+
+    def rotate(self) -> Rotated:
+        """Another key from here on, believed beside all that the home believes by now."""
+        return rotate(
+            self.ledger,
+            root=self.home.parent,
+            home=self.home,
+            trusted=Keyring.open(self.home).trusted,
+            at=datetime.now(UTC),
+        )
 
     def execute(self, **changes: Any) -> ExecutionFacts:
         """Open and seal one execution, as the engine does."""

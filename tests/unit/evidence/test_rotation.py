@@ -17,23 +17,12 @@ from actum.evidence.encoding import encoded
 from actum.evidence.ledger import Ledger
 from actum.evidence.log import Log
 from actum.evidence.receipt import Receipt
-from actum.evidence.rotation import Rotated, rotate
+from actum.evidence.rotation import rotate
 from actum.registry.lock import Lock, read_lock, write_lock
 from actum.store import note
 from actum.store.keys import Keyring, Signer
 
 from .factories import RESULT, STARTED, House, bad, make_facts, make_intent, make_refusal, tamper
-
-
-def rotated(house: House) -> Rotated:
-    keyring = Keyring.open(house.home)
-    return rotate(
-        house.ledger,
-        root=house.home.parent,
-        home=house.home,
-        trusted=keyring.trusted,
-        at=datetime.now(UTC),
-    )
 
 
 def lock_signer(root: Path) -> str:
@@ -53,7 +42,7 @@ def test_the_new_key_signs_everything_and_the_old_receipts_still_hold(house: Hou
     write_lock(house.home.parent, Lock(), house.keyring.signer)
     before = house.execute()
     old = house.keyring.signer.keyid
-    done = rotated(house)
+    done = house.rotate()
     after = house.execute()  # the same open ledger goes on, under the new key
     assert done.retired == old
     assert done.signer.keyid != old
@@ -77,7 +66,7 @@ def test_the_new_key_signs_everything_and_the_old_receipts_still_hold(house: Hou
 
 def test_the_log_says_which_key_follows_which_and_both_have_signed_it(house: House) -> None:
     house.execute()
-    done = rotated(house)
+    done = house.rotate()
     record = json.loads(house.audit()[-1])
     assert record["kind"] == "KEY_ROTATE"
     assert (record["retired_keyid"], record["keyid"]) == (done.retired, done.signer.keyid)
@@ -92,7 +81,7 @@ def test_many_rotations_make_one_chain(house: House) -> None:
     keyids = [house.keyring.signer.keyid]
     for _ in range(4):
         house.execute()
-        keyids.append(rotated(house).signer.keyid)
+        keyids.append(house.rotate().signer.keyid)
     house.execute()
     assert len(set(keyids)) == 5
     assert verified(house.home) == []
@@ -107,7 +96,7 @@ def test_another_process_notices_a_rotation_and_signs_with_the_new_key(house: Ho
     other.execute()
     intent = make_intent()
     opened = other.ledger.write_ahead(intent)  # in flight while the key changes
-    done = rotated(house)
+    done = house.rotate()
     receipt = other.ledger.seal(make_facts(intent, opened=opened), RESULT)
     assert receipt.envelope["signatures"][0]["keyid"] == done.signer.keyid
     other.database.close()
@@ -121,7 +110,7 @@ def test_a_rotation_between_signing_and_writing_down_is_noticed(house: House) ->
     heirs: list[str] = []
 
     def clearing() -> tuple[str, ...]:  # asked when the receipt is signed already
-        heirs.append(rotated(house).signer.keyid)
+        heirs.append(house.rotate().signer.keyid)
         return ()
 
     facts = make_facts(intent, opened=opened, leftovers=None, clearing=clearing)
@@ -137,7 +126,7 @@ def test_a_rotation_between_signing_and_writing_down_is_noticed(house: House) ->
 
 def test_what_the_retired_key_signs_after_the_rotation_is_flagged(house: House) -> None:
     retired = house.keyring.signer
-    rotated(house)
+    house.rotate()
     # Its holder writes past our code: a receipt, and the record and checkpoint to go with it.
     forger = Ledger(
         database=house.database, blobs=house.blobs, signer=retired, redact=lambda data: data
@@ -158,7 +147,7 @@ def _believe(log: Log, signer: Signer, other: Log) -> None:
 
 def test_what_the_retired_key_lays_down_is_not_filed(house: House) -> None:
     retired = house.keyring.signer
-    rotated(house)
+    house.rotate()
     house.execute()
     house.database.file()
     filed = house.audit()
@@ -178,7 +167,7 @@ def test_what_the_retired_key_lays_down_is_not_filed(house: House) -> None:
 
 def test_a_receipt_replaced_by_one_of_the_retired_key_is_flagged(house: House) -> None:
     retired = house.keyring.signer
-    rotated(house)
+    house.rotate()
     facts = house.execute()
     kept = house.receipts.find(facts.receipt_id)
     statement = json.loads(base64.b64decode(kept.envelope["payload"]))
@@ -196,7 +185,7 @@ def test_a_receipt_replaced_by_one_of_the_retired_key_is_flagged(house: House) -
 
 @pytest.mark.parametrize("field", ["retired_keyid", "keyid", "public_key", "signature", "ts"])
 def test_a_rotation_that_was_edited_is_named(house: House, field: str) -> None:
-    rotated(house)
+    house.rotate()
     record = json.loads(house.audit()[-1])
     changed = json.dumps({**record, field: "A" * 64}).encode()
     tamper(house, "UPDATE audit SET record = ? WHERE seq = 1", changed)
@@ -210,7 +199,7 @@ def test_a_lock_that_is_not_believed_stops_the_rotation_before_it_begins(house: 
     (house.home.parent / "tools.lock").write_text('{"version": 1, "pins": [], "history": []}')
     before = house.audit()
     with pytest.raises(Refused) as caught:
-        rotated(house)
+        house.rotate()
     assert caught.value.code == "LOCK_UNTRUSTED"
     assert house.audit() == before
     assert Keyring.open(house.home).signer.keyid == house.keyring.signer.keyid
@@ -291,7 +280,7 @@ def test_a_crash_at_any_step_leaves_a_home_that_works(tmp_path: Path) -> None:
         assert read_lock(home.parent, keyring.trusted) == Lock()
         seen.add(len(rotations))
         # And the rotation can be done again, to its end.
-        done = rotated(reopened)
+        done = reopened.rotate()
         reopened.execute()
         assert bad(House.open(home).verifier.verify_all()) == []
         assert lock_signer(home.parent) == done.signer.keyid

@@ -10,7 +10,6 @@ import os
 import signal
 import sqlite3
 from collections.abc import Callable
-from datetime import UTC, datetime
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,6 @@ from actum.evidence import laid
 from actum.evidence.encoding import encoded
 from actum.evidence.log import Log
 from actum.evidence.proof import check_proof, find_record, prove
-from actum.evidence.rotation import rotate
 from actum.store import frames, note
 from actum.store.filing import MANY
 from actum.store.keys import Signer
@@ -135,18 +133,12 @@ def test_one_signature_serves_all_that_are_filed_together(house: House) -> None:
     assert _stored(house) == [3 * MANY, 3 * MANY + 3]
 
 
-def test_frames_are_signed_by_the_key_whose_turn_it_was(house: House, tmp_path: Path) -> None:
+def test_frames_are_signed_by_the_key_whose_turn_it_was(house: House) -> None:
     other = House.open(house.home)
     _one_and_a_start(other)
     intent = make_intent()
     opened = other.ledger.write_ahead(intent)
-    rotated = rotate(
-        house.ledger,
-        root=tmp_path,
-        home=house.home,
-        trusted=house.keyring.trusted,
-        at=datetime.now(UTC),
-    )
+    rotated = house.rotate()
     # Between the two frames of this one another key has come.
     receipt = other.ledger.seal(make_facts(intent, opened=opened), RESULT)
     assert receipt.envelope["signatures"][0]["keyid"] == rotated.signer.keyid
@@ -258,13 +250,7 @@ def test_a_receipt_is_the_same_whoever_signs_it_first(house: House) -> None:
 def test_a_receipt_is_signed_by_the_key_that_its_execution_ended_under(house: House) -> None:
     facts = house.execute()
     before = house.keyring.signer.keyid
-    rotate(
-        house.ledger,
-        root=house.home.parent,
-        home=house.home,
-        trusted=house.keyring.trusted,
-        at=datetime.now(UTC),
-    )
+    house.rotate()
     house.execute()
     (signature,) = house.receipts.find(facts.receipt_id).envelope["signatures"]  # type: ignore[misc]
     assert signature["keyid"] == before  # type: ignore[index, call-overload]

@@ -8,13 +8,11 @@ import shutil
 import signal
 import sqlite3
 import threading
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from actum.errors import EvidenceUnavailable
-from actum.evidence.rotation import rotate
 from actum.store import database as database_module
 from actum.store import journal as journal_module
 from actum.store.database import Database
@@ -30,16 +28,6 @@ from .factories import (
     make_plan,
     make_policy,
 )
-
-
-def _rotated(house: House) -> None:
-    rotate(
-        house.ledger,
-        root=house.home.parent,
-        home=house.home,
-        trusted=house.keyring.trusted,
-        at=datetime.now(UTC),
-    )
 
 
 def test_a_rotation_killed_or_cut_off_leaves_no_frame_of_the_key_before(
@@ -63,7 +51,7 @@ def test_a_rotation_killed_or_cut_off_leaves_no_frame_of_the_key_before(
 
     monkeypatch.setattr(journal, "empty", killed_before)
     monkeypatch.setattr(os, "fdatasync", noted)
-    _rotated(house)
+    house.rotate()
     monkeypatch.undo()
     moments.append(house.home.parent / "cut" / ".actum")
     shutil.copytree(house.home, moments[-1])
