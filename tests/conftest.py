@@ -8,7 +8,12 @@ from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 
+import hypothesis
 import pytest
+
+# Timing decides no test, theirs neither.
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
 
 # By path: `scripts` is no package, and a folder of tests may well be called "conformance".
 _SCRIPT = Path(__file__).resolve().parent.parent / "scripts" / "conformance.py"
