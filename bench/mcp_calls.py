@@ -1,6 +1,9 @@
 """A warm call of an MCP tool: through Actum, with the server kept open, and through the MCP library
 alone. The same server, the same arguments; only Actum's is sandboxed, judged, recorded and signed.
 
+Of two servers: the one from npm that ADP-003 is about, which does what a server does; and one of
+forty lines of the standard library, which does nothing. A call of that one is all overhead.
+
 The library is an asynchronous one. Measured are both from its own loop, and a caller on another
 thread, who has to hand each call over to that loop and get its answer back.
 
@@ -10,13 +13,15 @@ Not called `mcp`: this folder comes first where modules are looked for.
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from measured import interleaved, ratios, summary
 
@@ -26,39 +31,83 @@ from actum.registry.change import approve
 from actum.store.keys import Keyring
 from actum.wiring import Runtime
 
-EXAMPLE = Path(__file__).parents[1] / "examples" / "mcp" / "notes"
+HERE = Path(__file__).parent
+EXAMPLE = HERE.parent / "examples" / "mcp" / "notes"
 NOTE = {"title": "milk", "text": "two bottles"}
+NPM = Path(sys.prefix) / "npm" / "node_modules"
+FILESYSTEM = "node_modules/@modelcontextprotocol/server-filesystem/dist/index.js"
 _ROUNDS = 200
+
+
+class _Server(NamedTuple):
+    """One server, as it is called by both sides."""
+
+    tool: Path  #: the folder of the tool that it serves
+    command: list[str]
+    operation: str
+    parameters: Mapping[str, str]
 
 
 def measure() -> dict[str, object]:
     root = Path(tempfile.mkdtemp(prefix="actum-bench-"))
     try:
         create(root, RunnerKind.LOCAL, by="user:bench", date="2026-11-15")
-        shutil.copytree(EXAMPLE, root / "tools" / "notes")
-        keyring = Keyring.open(root / ".actum")
-        approve(root, keyring, "notes", by="user:b", evidence="bench", date="2026-11-15")
-        with Runtime.open(root) as runtime:
-            return asyncio.run(_measured(runtime, root))
+        nothing = ["/usr/bin/python3", "-I", "-S", str(EXAMPLE / "server" / "notes.py")]
+        found: dict[str, object] = {
+            "server_that_does_nothing": _called(root, _Server(EXAMPLE, nothing, "remember", NOTE)),
+            "python": sys.version.split()[0],
+        }
+        node = shutil.which("node")
+        if node is None or not NPM.exists():
+            found["left_out"] = "server_of_files: scripts/npm-servers could not install it"
+            return found
+        shutil.copytree(NPM, root / "node_modules", copy_function=_place)
+        note = root / "note.txt"
+        note.write_text("two bottles of milk\n")
+        files = _Server(
+            HERE / "tools" / "mcp-filesystem",
+            [node, str(root / FILESYSTEM), str(root)],
+            "read_file",
+            {"path": str(note)},
+        )
+        return {"server_of_files": _called(root, files), **found}
     finally:
         shutil.rmtree(root)
 
 
-async def _measured(runtime: Runtime, root: Path) -> dict[str, object]:
+def _place(source: str, target: str) -> None:
+    """The same file once more, where that is possible."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
+
+
+def _called(root: Path, server: _Server) -> dict[str, object]:
+    name = server.tool.name
+    shutil.copytree(server.tool, root / "tools" / name)
+    approve(
+        root, Keyring.open(root / ".actum"), name, by="user:b", evidence="bench", date="2026-11-15"
+    )
+    with Runtime.open(root) as runtime:
+
+        def governed() -> None:
+            parameters = dict(server.parameters)
+            runtime.exec(f"{name}:{server.operation}", cwd=root, parameters=parameters).check()
+
+        return asyncio.run(_measured(server, governed))
+
+
+async def _measured(server: _Server, governed: Callable[[], None]) -> dict[str, object]:
     from mcp import Client, StdioServerParameters
 
     loop = asyncio.get_running_loop()
-    server = StdioServerParameters(
-        command="/usr/bin/python3", args=["-I", "-S", str(EXAMPLE / "server" / "notes.py")]
-    )
-
-    def governed() -> None:
-        runtime.exec("notes:remember", cwd=root, parameters=NOTE).check()
-
-    async with Client(server) as client:
+    command, *arguments = server.command
+    started = StdioServerParameters(command=command, args=arguments)
+    async with Client(started) as client:
 
         async def alone() -> None:
-            await client.call_tool("remember", NOTE)
+            await client.call_tool(server.operation, dict(server.parameters))
 
         def from_a_thread() -> None:
             asyncio.run_coroutine_threadsafe(alone(), loop).result()
@@ -73,7 +122,6 @@ async def _measured(runtime: Runtime, root: Path) -> dict[str, object]:
         "governed_beside_threads": threads["governed"],
         "governed_to_library": ratios(rows, "library_alone")["governed"],
         "governed_to_library_called_from_a_thread": ratios(threads, "library")["governed"],
-        "python": sys.version.split()[0],
     }
 
 

@@ -19,7 +19,7 @@ from actum.adapters import mcp as adapter
 from actum.capture.model import Capture, Enforced
 from actum.contract.call import Plan
 from actum.engine.mcp.conversation import Broken, Gone, NoAnswer
-from actum.engine.mcp.plain import only_texts
+from actum.engine.mcp.plain import read_plainly
 from actum.engine.mcp.talk import Answer, Talk
 
 Json = Any
@@ -178,7 +178,9 @@ RESULTS = st.fixed_dictionaries(
         "content": st.lists(st.builds(lambda t: {"text": t, "type": "text"}, st.text()) | PARTS)
         | ODD,
         "isError": st.booleans() | ODD,
-        "structuredContent": st.just({"n": 1}) | ODD,
+        "structuredContent": st.just({"n": 1})
+        | st.dictionaries(st.just("n") | st.text(), ODD)
+        | ODD,
         "resultType": st.just("complete") | st.just("input_required") | ODD,
         "_meta": ODD,
         "ttlMs": ODD,
@@ -223,15 +225,22 @@ def test_a_question_that_is_repeated_or_changed_a_little_is_the_one_that_was_mea
         ("2025-11-25", {}, True),
         ("2025-11-25", {"isError": True}, True),
         ("2025-11-25", {"isError": 1}, False),
-        ("2025-11-25", {"structuredContent": {}}, False),
+        ("2025-11-25", {"structuredContent": {"n": [1, None, {"t": 0.5}]}}, True),
+        ("2025-11-25", {"structuredContent": [1]}, False),
+        ("2025-11-25", {"structuredContent": {"n": json.loads("[" * 99 + "]" * 99)}}, False),
+        ("2025-11-25", {"structuredContent": {"n": float("inf")}}, False),
+        ("2025-11-25", {"structuredContent": {"n": ["\ud800"]}}, False),
+        ("2025-11-25", {"structuredContent": {"\ud800": 1}}, False),
         ("2025-11-25", {"resultType": "complete"}, False),
         ("2026-07-28", {"resultType": "complete"}, True),
         ("2026-07-28", {"resultType": "input_required"}, False),
         ("2026-07-28", {}, False),
     ],
 )
-def test_only_texts_are_read_here(version: str, more: dict[str, Json], *, read: bool) -> None:
-    found = only_texts(text("x", **more), modern=version in MODERN_PROTOCOL_VERSIONS)
+def test_only_texts_and_structures_are_read_here(
+    version: str, more: dict[str, Json], *, read: bool
+) -> None:
+    found = read_plainly(text("x", **more), modern=version in MODERN_PROTOCOL_VERSIONS)
     assert found == (text("x", **more) if read else None)
 
 

@@ -5,7 +5,8 @@ wrong into one of the ways of `conversation.NoAnswer` or an `Answer` that is an 
 the library's own complaints may hold what the server sent and is not repeated.
 
 A kept server on stdio is asked without the library once that has shown how it asks, and an answer
-of nothing but texts is read without it (`plain`); any other answer it is handed to judge.
+of texts is read without it (`plain`); any other answer it is handed to judge, and it always judges
+whether a structure is the promised one.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from actum.contract.call import Plan
 from actum.contract.model import Json
 from actum.engine.mcp.conversation import Answered, Broken, Conversation, Question, drive
 from actum.engine.mcp.pins import Tools
-from actum.engine.mcp.plain import only_texts
+from actum.engine.mcp.plain import read_plainly
 from actum.engine.server import Server
 from actum.runners.base import Cancel
 from actum.value import value
@@ -138,10 +139,11 @@ class Talk:
         try:
             if self._always is not None:
                 result = self._line.ask(self._question(plan, self._always))
-                if tool in self._promise_nothing:
-                    texts = only_texts(result, modern=self._modern)
-                    if texts is not None:
-                        return _answer(texts)
+                document = read_plainly(result, modern=self._modern)
+                if document is not None:
+                    if tool not in self._promise_nothing and not document.get("isError"):
+                        self._require_promised(tool, document)
+                    return _answer(document)
                 self._line.hand_over(result)
             _tool, arguments = adapter.request_of(plan)
             judged = self._asked(self._open.call_tool(tool, arguments), errors=False)
@@ -154,6 +156,14 @@ class Talk:
         document = judged.model_dump(by_alias=True, mode="json", exclude_unset=True)
         document.pop("_meta", None)
         return _answer(document)
+
+    def _require_promised(self, tool: str, document: dict[str, Json]) -> None:
+        from mcp.types import CallToolResult
+
+        found = CallToolResult.model_construct(_fields_set=set())
+        if "structuredContent" in document:
+            found.structured_content = document["structuredContent"]
+        self._asked(self._open.validate_tool_result(tool, found))
 
     def _question(self, plan: Plan, always: dict[str, Json]) -> Question:
         # Made of nothing but these two and what every call of this server says.
