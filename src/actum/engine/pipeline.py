@@ -64,6 +64,7 @@ def execute(
     turn = turn or Queueing(rooms.places, cancel, rooms.wait_s)
     account = Account(contract, rooms, trace_id, parent_receipt)
     account.is_new = is_new
+    clerk = rooms.ledger.clerk
 
     def compiled(made: Contract) -> Result:
         """An adapter that has to be compiled first is, by an execution of its own."""
@@ -84,6 +85,7 @@ def execute(
         account.require_open(ready.runner)
         return capture
 
+    clerk.arrive()
     try:
         known = None if is_new else rooms.executions.get(contract.execution_id)
         if known is not None and known.may_have_run:
@@ -119,6 +121,7 @@ def execute(
     else:
         return account.seal(ready.plan, ready.adapter, capture)
     finally:
+        clerk.leave()
         account.rest()
 
 

@@ -20,6 +20,7 @@ from actum.contract.canonical import sha256_bytes
 from actum.contract.model import Json
 from actum.evidence import recovery
 from actum.evidence.audit import allowed, denied, final, malformed, pending
+from actum.evidence.clerk import TOO_MANY, Clerk
 from actum.evidence.draft import Draft, draft
 from actum.evidence.encoding import encoded
 from actum.evidence.executions import (
@@ -41,7 +42,6 @@ from actum.evidence.sealing import told
 from actum.evidence.traces import insert_events, require_fileable
 from actum.store.blobs import BlobStore, insert_small
 from actum.store.database import Database
-from actum.store.filing import MANY
 from actum.store.keys import Signer
 from actum.value import fields
 
@@ -55,6 +55,7 @@ class Ledger:
         self._redact = redact
         self.log = Log(database, signer)
         self.log.adopt()
+        self.clerk = Clerk(database, self.log)
 
     def content(self, blake3: str) -> bytes:
         """A file that an execution left, exact or not at all."""
@@ -82,7 +83,7 @@ class Ledger:
                 if also is not None:
                     also(page.cursor)
                 return _opened(page, begun, opening)
-        if self.log.laid() >= MANY:
+        if self.log.laid() >= TOO_MANY:
             self._database.file()
         decision = encoded(allowed(begun.audit))
         start = encoded(pending(begun.audit, opening.sha256))

@@ -29,9 +29,10 @@ from actum.errors import EvidenceUnavailable, VerificationFailed
 from actum.evidence.audit import adopted
 from actum.evidence.encoding import encoded
 from actum.evidence.laid import signed
+from actum.evidence.portion import Portion
 from actum.store import frames, note
 from actum.store.database import Database
-from actum.store.filing import End, Unfit, file_away, require_next
+from actum.store.filing import End, Ready, Unfit, file_away, ready, require_next
 from actum.store.frames import Frame, Part, unpacked
 from actum.store.journal import LARGEST_FRAME, JournalChanged, Mac, Turn
 from actum.store.keys import Keyring, Signer, private_keys, switch_to_next
@@ -276,19 +277,11 @@ class Log:
         end = self._load(cursor)
         self._journal.rewind()
         lying = [
-            signed(each, self.signer)
+            ready(signed(each, self.signer))
             for each in self._read(end.edge.size)
             if each.last > end.edge.size
         ]
-        try:
-            filed = file_away(cursor, end, lying)
-        except Unfit as error:
-            raise JournalChanged(self._journal.path, f"of what lies there, {error}") from error
-        # Frames of older versions bring checkpoints of their own; the last may be over all of it.
-        if lying and not filed.signed:
-            filed = End(filed.origin, filed.edge, filed.checkpoints + 1)
-            _insert_checkpoint(cursor, filed, (self.signer,))
-        self._ends_at(filed)
+        self._ends_at(self._put_away(cursor, end, lying, self.signer))
         return True
 
     def committed(self) -> None:
@@ -296,6 +289,68 @@ class Log:
 
     def undone(self) -> None:
         self._end = self._known = None
+
+    # What the `Clerk` files, beside those who write
+
+    def portion(self) -> Portion:
+        """All that lies in the journal, from its first frame on."""
+        self.begin_entry()
+        try:
+            return Portion(self._journal, self._macs(), self.signer)
+        finally:
+            self.end_entry()
+
+    def file_beside(self, portion: Portion) -> None:
+        """File what is ready of it, with no lock but SQLite's.
+
+        That needs no turn: a frame that is filed and still lies there says what it said before, to
+        everyone who remembers it and to everyone who reads it, as after a crash. The turn is for
+        emptying.
+        """
+        with self._database.beside() as cursor:
+            end, found = self._ending(cursor)
+            if not end.signed or (found is not None and not _signed_last(found, portion.signer)):
+                raise EvidenceUnavailable(
+                    "Another key signs by now.", remedy="Whoever files next uses it."
+                )
+            lying = [each for each in portion.ready if each.last > end.edge.size]
+            filed = self._put_away(cursor, end, lying, portion.signer)
+        portion.filed(filed)
+
+    def finish(self, portion: Portion) -> None:
+        """File what has come since, which are few, and begin the journal anew."""
+        self.begin_entry()
+        try:
+            if not portion.is_current:
+                return
+            while portion.step():
+                pass
+            if not portion.is_all:
+                self._database.file()  # which finds out what is wrong with the rest
+                return
+            if portion.ready:
+                self.file_beside(portion)
+            if portion.end is not None:
+                self._journal.empty()
+                self._ends_at(portion.end)
+        except BaseException:
+            self.undone()
+            raise
+        finally:
+            self.end_entry()
+
+    def _put_away(
+        self, cursor: sqlite3.Cursor, end: End, lying: Sequence[Ready], signer: Signer
+    ) -> End:
+        try:
+            filed = file_away(cursor, end, lying)
+        except Unfit as error:
+            raise JournalChanged(self._journal.path, f"of what lies there, {error}") from error
+        # Frames of older versions bring checkpoints of their own; the last may be over all of it.
+        if lying and not filed.signed:
+            filed = End(filed.origin, filed.edge, filed.checkpoints + 1)
+            _insert_checkpoint(cursor, filed, (signer,))
+        return filed
 
     # Where the log ends
 
@@ -359,6 +414,16 @@ class Log:
         return end
 
     def _load(self, cursor: sqlite3.Cursor) -> End:
+        end, found = self._ending(cursor)
+        if found is not None:
+            try:
+                self._require_signature(found)
+            except VerificationFailed as error:
+                raise self._changed(error.message.rstrip(".")) from error
+        return end
+
+    def _ending(self, cursor: sqlite3.Cursor) -> tuple[End, note.Note | None]:
+        """Where the tables say that it ends, and what was signed there, by whomever."""
         size = _size(cursor)
         row = cursor.execute(
             "SELECT size, number, note FROM checkpoints ORDER BY size DESC LIMIT 1"
@@ -366,19 +431,18 @@ class Log:
         if row is None:
             if size:
                 raise self._changed("its checkpoints are gone")
-            return End(_new_origin(self.signer), Edge())
+            return End(_new_origin(self.signer), Edge()), None
         signed_size, number, text = row
         try:
             edge = read_edge(size, node_reader(cursor))
             if (number, text) == _UNSIGNED and signed_size == size and _only_one(cursor):
-                return End(_new_origin(self.signer), edge, signed=False)
+                return End(_new_origin(self.signer), edge, signed=False), None
             found = note.parse(text)
             if found.checkpoint != _checkpoint(End(found.checkpoint.origin, edge)):
                 raise self._changed(f"its {size} records are not those that were signed last")
-            self._require_signature(found)
         except VerificationFailed as error:
             raise self._changed(error.message.rstrip(".")) from error
-        return End(found.checkpoint.origin, edge, number)
+        return End(found.checkpoint.origin, edge, number), found
 
     def _require_signature(self, found: note.Note) -> None:
         """The last signature says whose turn it is. If it is not ours, a rotation went by."""

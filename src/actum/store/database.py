@@ -14,7 +14,7 @@ import errno
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -60,6 +60,8 @@ class Database:
         self.journal = journal
         self._connection = connection
         self._filer: Filer | None = None
+        self._first: list[Callable[[], None]] = []
+        self._second: sqlite3.Connection | None = None
         self._as_it_is = False
         self._closed = False
         self._lock = threading.RLock()
@@ -75,13 +77,7 @@ class Database:
                 # -wal and -shm files take its mode over.
                 flags = os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
                 os.close(os.open(path, flags, 0o600))
-            connection = sqlite3.connect(
-                f"{path.absolute().as_uri()}?mode=rw",
-                uri=True,
-                timeout=BUSY_TIMEOUT_S,
-                isolation_level=None,
-                check_same_thread=False,
-            )
+            connection = _connected(path)
         except OSError as error:
             raise EvidenceUnavailable(
                 f"The store {path} cannot be opened: {error.strerror}.",
@@ -106,6 +102,10 @@ class Database:
     def files_by(self, filer: Filer) -> None:
         """From here on what lies in the journal is filed before anything is read."""
         self._filer = filer
+
+    def before_closing(self, stop: Callable[[], None]) -> None:
+        """Have `stop` called first, without any lock held."""
+        self._first.append(stop)
 
     def begin_turn(self) -> None:
         """Let nobody else write until `end_turn`: no thread, no process; see `Journal.acquire`."""
@@ -167,6 +167,8 @@ class Database:
             return found
 
     def close(self) -> None:
+        while self._first:
+            self._first.pop()()
         with self._lock:
             if self._closed:
                 return
@@ -176,7 +178,27 @@ class Database:
                 self._file()
             self.journal.close()
             with self._mapped():
+                if self._second is not None:
+                    self._second.close()
                 self._connection.close()
+
+    @contextmanager
+    def beside(self) -> Iterator[sqlite3.Cursor]:
+        """A transaction for one thread, by a connection of its own: nobody waits for it who only
+        adds to the journal. It adds nothing to the log that does not lie there."""
+        with self._mapped():
+            if self._second is None:
+                self._second = _connected(self.path)
+                _set_up(self._second)
+            with closing(self._second.cursor()) as cursor:
+                cursor.execute("BEGIN IMMEDIATE")
+                try:
+                    yield cursor
+                    cursor.execute("COMMIT")
+                except BaseException:
+                    if self._second.in_transaction:
+                        cursor.execute("ROLLBACK")
+                    raise
 
     @contextmanager
     def as_it_is(self) -> Iterator[None]:
@@ -257,12 +279,7 @@ class Database:
                     f"The file system of {self.path} cannot keep a write-ahead log.",
                     remedy="Put the home on a local disk (`--home DIR`).",
                 )
-            self._connection.execute("PRAGMA synchronous = FULL")
-            self._connection.execute("PRAGMA foreign_keys = ON")
-            # What was written before a start is overwritten when it is no longer needed.
-            self._connection.execute("PRAGMA secure_delete = FAST")
-            # Folding the log into the file costs syncs of its own: once in hundreds of commits.
-            self._connection.execute(f"PRAGMA wal_autocheckpoint = {_FOLD_PAGES}")
+            _set_up(self._connection)
             version = self._version()
         if version < len(MIGRATIONS):
             self._migrate()
@@ -291,6 +308,25 @@ class Database:
             yield
         except sqlite3.Error as error:
             raise _fault(error, self.path) from error
+
+
+def _connected(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(
+        f"{path.absolute().as_uri()}?mode=rw",
+        uri=True,
+        timeout=BUSY_TIMEOUT_S,
+        isolation_level=None,
+        check_same_thread=False,
+    )
+
+
+def _set_up(connection: sqlite3.Connection) -> None:
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA foreign_keys = ON")
+    # What was written before a start is overwritten when it is no longer needed.
+    connection.execute("PRAGMA secure_delete = FAST")
+    # Folding the log into the file costs syncs of its own: once in hundreds of commits.
+    connection.execute(f"PRAGMA wal_autocheckpoint = {_FOLD_PAGES}")
 
 
 @cache

@@ -2,27 +2,27 @@
 
 They have eight indexes, and filling them costs more than anything else that is written at the end
 of an execution, while the caller waits. So it is laid into the journal, durably, and filed many at
-a time: before anything is read, before any other transaction, when many lie there, and when the
-store is closed. After a crash whoever opens the store next does it. Nobody reads the journal for
-any other purpose, so there is no second way to tell a story.
+a time: while nobody is being served (`evidence.clerk`), before anything is read, before any other
+transaction, when too many lie there, and when the store is closed. After a crash whoever opens the
+store next does it. Nobody reads the journal for any other purpose, so there is no second way to
+tell a story.
 
 A frame that the log does not continue with is not filed, and neither is anything behind it.
 """
 
 from __future__ import annotations
 
+import json
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import Any
 
+from actum.contract.encoder import encode
 from actum.store.blobs import insert_small
 from actum.store.frames import Columns, Frame
 from actum.store.merkle import Edge, leaf_hash
 from actum.store.note import Checkpoint
 from actum.value import value
-
-#: So many executions, and the next one files them first: often enough that a crash leaves little to
-#: do, and seldom enough that hardly anyone waits for it.
-MANY = 48
 
 #: A row of `executions` says what was said last of its id.
 REPLACING = """
@@ -52,19 +52,14 @@ _RECORDS = """
 INSERT INTO evidence_records (evidence_id, execution_id, evidence_ref, document)
 VALUES (?, ?, ?, ?)
 """
-# Not `->>`: this Python's SQLite may be 3.37, the first that has STRICT tables.
-_EVENTS = """
-INSERT INTO trace_events (receipt_id, trace_id, execution_id, attempt, event_type, ts, tool_id,
-    runner_type, container_id, duration_ms, outcome, data)
-SELECT ?, json_extract(event.value, '$.trace_id'),
-    json_extract(event.value, '$.execution_id'), json_extract(event.value, '$.attempt'),
-    json_extract(event.value, '$.event_type'), json_extract(event.value, '$.ts'),
-    json_extract(event.value, '$.tool_id'), json_extract(event.value, '$.runner_type'),
-    json_extract(event.value, '$.container_id'), json_extract(event.value, '$.duration_ms'),
-    json_extract(event.value, '$.outcome'), json_extract(event.value, '$.data')
-FROM json_each(?) AS event
-ORDER BY event.key
-"""
+_EVENT = (
+    *("trace_id", "execution_id", "attempt", "event_type", "ts", "tool_id", "runner_type"),
+    *("container_id", "duration_ms", "outcome"),
+)
+_EVENTS = f"""
+INSERT INTO trace_events (receipt_id, {", ".join(_EVENT)}, data)
+VALUES (?, {"?, " * len(_EVENT)}?)
+"""  # noqa: S608 -- all of it stands here
 #: What the tables say of a row that they cannot hold. Anything else (no room) is the disk's.
 _UNFIT = {sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH}
 
@@ -83,18 +78,46 @@ class End:
     signed: bool = True  #: whether the newest of them is over all of it
 
 
+@value(kw_only=False)
+class Ready:
+    """A frame whose receipts are signed, and all that its rows need and can be worked out."""
+
+    frame: Frame
+    leaves: tuple[bytes, ...]  #: hashes of its records
+    events: tuple[tuple[Any, ...], ...]  #: rows
+
+    @property
+    def last(self) -> int:
+        return self.frame.last
+
+
+def ready(frame: Frame) -> Ready:
+    events = [
+        (row["receipt_id"], *_event(event))
+        for row in frame.ended
+        for event in json.loads(row["events"])
+    ]
+    return Ready(frame, tuple(map(leaf_hash, frame.records)), tuple(events))
+
+
+def _event(event: Columns) -> Iterator[Any]:
+    yield from map(event.get, _EVENT)
+    data = event.get("data")
+    yield None if data is None else encode(data).decode()
+
+
 def require_next(last: int, frame: Frame) -> None:
     """That `frame` has the records behind number `last`."""
     if frame.last < frame.first or frame.first != last + 1:
         raise Unfit(f"it begins with audit record {frame.first} where {last + 1} is due")
 
 
-def _continued(end: End, frame: Frame) -> tuple[End, list[tuple[int, bytes, bytes]]]:
-    """Where the log ends behind `frame`, and the rows of its records."""
-    edge, rows = end.edge, []
+def _continued(end: End, ready: Ready) -> tuple[End, list[tuple[int, bytes, bytes]]]:
+    """Where the log ends behind a frame, and the rows of its records."""
+    edge, rows, frame = end.edge, [], ready.frame
     require_next(edge.size, frame)
-    for record in frame.records:
-        edge, nodes = edge.grown(leaf_hash(record))
+    for record, leaf in zip(frame.records, ready.leaves, strict=True):
+        edge, nodes = edge.grown(leaf)
         rows.append((edge.size, record, nodes))
     if frame.note is None:
         return End(end.origin, edge, end.checkpoints, signed=False), rows
@@ -114,12 +137,14 @@ class _Rows:
         self.ends: list[tuple[str | None, ...]] = []
         self.receipts: list[tuple[str, ...]] = []
         self.records: list[tuple[str, ...]] = []
-        self.events: list[tuple[str, str]] = []
+        self.events: list[tuple[Any, ...]] = []
         self.files: dict[str, bytes] = {}
         self.actions: dict[int, str] = {}
         self.actions_ended: list[tuple[int]] = []
 
-    def add(self, frame: Frame) -> None:
+    def add(self, ready: Ready) -> None:
+        frame = ready.frame
+        self.events += ready.events
         for row in frame.started:
             self.executions[row["execution_id"]] = (*row.values(), "PENDING", *[None] * 4)
         for row in frame.ended:
@@ -143,7 +168,6 @@ class _Rows:
             (receipt, execution, evidence, row["final_seq"], row["envelope"], row["sha256"])
         )
         self.records.append((evidence, execution, row["evidence_ref"], row["record"]))
-        self.events.append((receipt, row["events"]))
 
     def insert(self, cursor: sqlite3.Cursor) -> None:
         cursor.executemany("INSERT INTO audit (seq, record, nodes) VALUES (?, ?, ?)", self.audit)
@@ -164,19 +188,20 @@ class _Rows:
         cursor.executemany("DELETE FROM open_actions WHERE pending_seq = ?", self.actions_ended)
 
 
-def file_away(cursor: sqlite3.Cursor, end: End, frames: Iterable[Frame]) -> End:
-    """Put `frames`, which continue the log from `end`, into their tables; returns its new end."""
+def file_away(cursor: sqlite3.Cursor, end: End, lying: Iterable[Ready]) -> End:
+    """Put frames, which continue the log from `end`, into their tables; returns its new end."""
     rows = _Rows()
-    for frame in frames:
-        end, audit = _continued(end, frame)
+    for each in lying:
+        end, audit = _continued(end, each)
         rows.audit += audit
-        if frame.note is not None:
-            rows.checkpoints.append((end.edge.size, end.checkpoints, frame.note))
-        rows.add(frame)
+        if (note := each.frame.note) is not None:
+            rows.checkpoints.append((end.edge.size, end.checkpoints, note))
+        rows.add(each)
     try:
         rows.insert(cursor)
-    except sqlite3.Error as error:
-        if error.sqlite_errorcode & 0xFF not in _UNFIT:
+    except (sqlite3.Error, OverflowError) as error:
+        # What Python could not even hand over has no code.
+        if getattr(error, "sqlite_errorcode", sqlite3.SQLITE_MISMATCH) & 0xFF not in _UNFIT:
             raise
         raise Unfit(f"the tables do not take it ({error})") from error
     return end

@@ -361,6 +361,23 @@ class Journal:
         except OSError as error:
             raise _unusable(self.path, error) from error
 
+    # Beside whoever writes, without the lock
+
+    start = START  #: where the first frame lies
+
+    def look(self, number: int, at: int, mac: Mac) -> tuple[bytes, int] | None:
+        """The payload of a frame that lies `at` a place, and the place behind it.
+
+        ``None`` if there is none yet, and if the journal is of another generation than `mac`.
+        """
+        self._require_sound()
+        head = self._pread(FRAME_HEAD_BYTES, at)
+        if not head.strip(b"\0"):
+            return None
+        length = FRAME_HEAD_BYTES + _length(head)
+        payload = self._frame(self._pread(min(length, self._size), at), number, mac)
+        return None if payload is None else (payload, at + length)
+
     # Writing, with the lock held
 
     def holds(self, payload_bytes: int) -> bool:

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from actum.errors import EvidenceUnavailable, Refused
+from actum.evidence.clerk import TOO_MANY
 from actum.store.database import Database
-from actum.store.filing import MANY
 from actum.value import replace
 from common.journals import lying, places, rewrite
 
@@ -57,11 +57,11 @@ def test_a_sealed_execution_is_two_frames_until_it_is_read(house: House) -> None
 
 
 def test_what_lies_there_does_not_grow_without_end(house: House) -> None:
-    for _ in range(MANY + 2):
+    for _ in range(TOO_MANY + 2):
         house.execute()
-        assert _lying(house) <= MANY
+        assert _lying(house) <= TOO_MANY
     assert _lying(house) == 2
-    assert len(house.receipts.latest(10 * MANY)) == MANY + 2
+    assert len(house.receipts.latest(10 * TOO_MANY)) == TOO_MANY + 2
     assert bad(house.verifier.verify_all()) == []
 
 
@@ -125,7 +125,7 @@ def test_nothing_of_it_is_left_in_the_journal_when_it_is_filed(house: House) -> 
 
 
 def test_a_full_disk_lets_everything_be_read(house: House) -> None:
-    executed = [house.execute() for _ in range(MANY)]
+    executed = [house.execute() for _ in range(TOO_MANY)]
     log = house.home / "actum.db-wal"
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     # Of the log not one frame more fits; what lies there cannot be filed for good.
@@ -136,12 +136,12 @@ def test_a_full_disk_lets_everything_be_read(house: House) -> None:
         with pytest.raises(EvidenceUnavailable, match="cannot take more"):
             house.ledger.write_ahead(make_intent())
         assert _lying(house) == 1
-        assert len(house.receipts.latest(10 * MANY)) == len(executed)
+        assert len(house.receipts.latest(10 * TOO_MANY)) == len(executed)
         assert bad(house.verifier.verify_all()) == []
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert _lying(house) == 1
-    assert len(house.receipts.latest(10 * MANY)) == len(executed)
+    assert len(house.receipts.latest(10 * TOO_MANY)) == len(executed)
     assert _lying(house) == 0
 
 
@@ -180,7 +180,7 @@ def test_nothing_starts_when_a_changed_journal_would_have_to_be_filed(house: Hou
     house.execute()
     house.execute()
     rewrite(house.home, 0, lambda payload: payload[:-1] + b"?", tidy=True)
-    for _ in range(MANY - 2):
+    for _ in range(TOO_MANY - 2):
         house.execute()  # by one who has read it while it was right
     for _ in range(3):
         with pytest.raises(EvidenceUnavailable, match="was changed"):

@@ -18,11 +18,11 @@ import pytest
 
 from actum.errors import EvidenceUnavailable
 from actum.evidence import laid
+from actum.evidence.clerk import TOO_MANY
 from actum.evidence.encoding import encoded
 from actum.evidence.log import Log
 from actum.evidence.proof import check_proof, find_record, prove
 from actum.store import frames, note
-from actum.store.filing import MANY
 from actum.store.keys import Signer
 from actum.store.merkle import Edge, leaf_hash
 from common.journals import lying
@@ -125,12 +125,12 @@ def test_closing_signs(house: House) -> None:
 
 
 def test_one_signature_serves_all_that_are_filed_together(house: House) -> None:
-    for _ in range(MANY + 1):
+    for _ in range(TOO_MANY + 1):
         house.execute()
-    assert _stored(house) == [3 * MANY]
+    assert _stored(house) == [3 * TOO_MANY]
     assert len(lying(house.home, house.keyring.signer)) == 2
     _verify(house)
-    assert _stored(house) == [3 * MANY, 3 * MANY + 3]
+    assert _stored(house) == [3 * TOO_MANY, 3 * TOO_MANY + 3]
 
 
 def test_frames_are_signed_by_the_key_whose_turn_it_was(house: House) -> None:

@@ -1,0 +1,132 @@
+"""Files what lies in the journal while nobody is being served, so that nobody waits for it.
+
+A thread of the ledger's. It begins when `SOME` executions lie there and the last one who was served
+has left, goes in steps of a tenth of a millisecond, and stops between two of them when somebody
+comes. When nobody pauses and `MANY` lie there, it no longer gives way, but still goes in steps. If
+it cannot keep up even so, whoever comes when `TOO_MANY` lie there files for himself.
+
+It never decides whether anything is on record: that it is before it lies there. What it cannot file
+stays where it is, and the next who has to file finds out why. Proved by
+tests/unit/evidence/test_clerk.py.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable
+
+from actum.evidence.log import Log
+from actum.evidence.portion import Portion
+from actum.store.database import Database
+
+#: So many executions are worth a commit; fewer may lie there for as long as nobody asks for them.
+SOME = 16
+#: So many, and it goes on while others are served.
+MANY = 64
+#: So many, and the next execution files them first: what lies there does not grow without end.
+TOO_MANY = 128
+
+#: So long after the last one left: he is about to answer.
+_PAUSE_S = 0.0005
+#: So few frames are filed with everybody waiting, when the journal is begun anew.
+_FEW = 8
+#: Between two steps. A thread that computes keeps others out for 5 ms (`sys.getswitchinterval`) if
+#: it never lets go, and has its turn back before they are awake if it lets go for an instant only.
+_LET_GO_S = 0.00005
+
+
+class Clerk:
+    """Shared by threads; the thread of its own is started when there is something to do."""
+
+    def __init__(
+        self, database: Database, log: Log, pause: Callable[[float], None] = time.sleep
+    ) -> None:
+        self._log = log
+        self._pause = pause
+        self._served: list[None] = []  # one for each: adding and taking away are never half done
+        self._calls: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self._waits = True
+        self._guard = threading.Lock()
+        self._worker: threading.Thread | None = None
+        self._stopped = False
+        self._portion: Portion | None = None
+        self._vain = False  # it could not be filed, and lies there still
+        database.before_closing(self.stop)
+
+    def arrive(self) -> None:
+        """Somebody is to be served."""
+        self._served.append(None)
+
+    def leave(self) -> None:
+        """And was."""
+        self._served.pop()
+        if self._log.laid() < SOME:
+            self._vain = False
+        elif self._waits and self._is_due():
+            self._call()
+
+    def _is_due(self) -> bool:
+        laid = self._log.laid()
+        return laid >= SOME and (laid >= MANY or not self._served) and not self._vain
+
+    def _call(self) -> None:
+        self._waits = False  # two who call at once do no harm
+        if self._worker is None:
+            with self._guard:
+                if self._worker is None and not self._stopped:
+                    self._worker = threading.Thread(
+                        target=self._work, name="actum-clerk", daemon=True
+                    )
+                    self._worker.start()
+        self._calls.put(True)
+
+    def _work(self) -> None:
+        while self._calls.get():
+            self._pause(_PAUSE_S)
+            self.work()
+            self._waits = True
+            # Somebody may have left between the last look and that.
+            if self._is_due():
+                self._call()
+
+    def work(self) -> None:
+        """File what lies there, as long as it is due."""
+        try:
+            while self._is_due() and not self._stopped:
+                self._go_on()
+        except Exception:  # noqa: BLE001  whoever has to file next meets it, and is told
+            self._vain, self._portion = True, None
+
+    def _go_on(self) -> None:
+        portion = self._portion
+        if portion is not None and portion.is_current and portion.step():
+            self._pause(_LET_GO_S)
+            return
+        with _filing:
+            if portion is None or not portion.is_current:
+                # Which finds out whether somebody else has filed it meanwhile.
+                self._portion = self._log.portion()
+            elif len(portion.ready) > _FEW:
+                self._log.file_beside(portion)
+            else:
+                self._portion = None
+                self._log.finish(portion)
+
+    def stop(self) -> None:
+        """Return when it has ended."""
+        with self._guard:
+            self._stopped = True
+        if self._worker is not None:
+            self._calls.put(False)
+            self._worker.join()
+
+
+#: Held by a clerk who holds any other lock. A fork in the middle of a transaction would inherit
+#: half of it, and locks that nobody there will ever give back: so it waits.
+_filing = threading.Lock()
+os.register_at_fork(
+    before=_filing.acquire, after_in_parent=_filing.release, after_in_child=_filing.release
+)

@@ -1,0 +1,50 @@
+"""What lies in the journal at one time, made ready to be filed frame by frame.
+
+Reading, checking, signing and hashing are most of the work of filing, and need no lock: frames do
+not change as long as the journal is of one generation. Whoever has gone through them files what is
+`ready`; see `evidence.log.Log.file_beside` and `finish`.
+"""
+
+from __future__ import annotations
+
+from actum.evidence.laid import signed
+from actum.store.filing import End, Ready, ready
+from actum.store.frames import unpacked
+from actum.store.journal import Journal, Mac
+from actum.store.keys import Signer
+
+
+class Portion:
+    def __init__(self, journal: Journal, mac: Mac, signer: Signer) -> None:
+        self.signer = signer
+        self.ready: list[Ready] = []  #: and not filed yet
+        self.end: End | None = None  #: of the log, when this was filed last
+        self._journal = journal
+        self._mac = mac
+        self._generation = journal.turn.generation
+        self._number = 0
+        self._at = journal.start
+
+    def step(self) -> bool:
+        """Make one more frame ready; whether there was one."""
+        found = self._journal.look(self._number, self._at, self._mac)
+        if found is None:
+            return False
+        payload, self._at = found
+        self._number += 1
+        self.ready.append(ready(signed(unpacked(payload), self.signer)))
+        return True
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the journal is still the one whose frames these are."""
+        return self._journal.turn.generation == self._generation
+
+    @property
+    def is_all(self) -> bool:
+        """Whether nothing else lies there; with the lock held, and all frames read."""
+        journal = self._journal
+        return self._number == journal.frames and not journal.unfinished
+
+    def filed(self, end: End) -> None:
+        self.ready, self.end = [], end

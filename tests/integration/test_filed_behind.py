@@ -1,0 +1,96 @@
+"""A runtime that goes on being used files what lies in the journal when nobody is being served."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from actum import Runtime
+from actum.capture.model import Capture
+from actum.contract.call import Plan
+from actum.contract.model import RunnerKind
+from actum.errors import SandboxUnavailable
+from actum.evidence.clerk import SOME
+from actum.evidence.log import Log
+from actum.testing import FakeRunner, captured
+
+_PATIENCE_S = 60  #: only a test that fails waits for it
+
+
+def _fails(_plan: Plan) -> Capture:
+    raise SandboxUnavailable("It does not work.", remedy="Mend it.")
+
+
+def _breaks(_plan: Plan) -> Capture:
+    raise RuntimeError("not foreseen")
+
+
+@pytest.fixture
+def runtime() -> Iterator[Callable[[Any], Runtime]]:
+    opened: list[Runtime] = []
+    with Runtime.temporary(pool=False) as temporary:
+
+        def make(answer: Any) -> Runtime:
+            runners = {RunnerKind.LOCAL: FakeRunner(answer)}
+            opened.append(Runtime(temporary.settings, runners=runners))
+            return opened[-1]
+
+        yield make
+        for each in opened:
+            each.close()
+
+
+def _receipts(runtime: Runtime) -> int:
+    """In their table, read past the runtime, which would file first."""
+    connection = sqlite3.connect(runtime.database.path)
+    try:
+        return int(connection.execute("SELECT count(*) FROM receipts").fetchone()[0])
+    finally:
+        connection.close()
+
+
+def _noticed(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    done, finish = threading.Event(), Log.finish
+
+    def finished(*given: Any) -> None:
+        finish(*given)
+        done.set()
+
+    monkeypatch.setattr(Log, "finish", finished)
+    return done
+
+
+def test_it_is_filed_without_anybody_asking(
+    runtime: Callable[[Any], Runtime], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rt, done = runtime(captured(b"hi")), _noticed(monkeypatch)
+    for _ in range(SOME - 1):
+        rt.exec("shell", stdin="echo hi", cwd=rt.settings.root).check()
+    assert _receipts(rt) == 0
+    names = {thread.name for thread in threading.enumerate()}
+    assert "actum-clerk" not in names  # a few commands start no thread
+    rt.exec("shell", stdin="echo hi", cwd=rt.settings.root).check()
+    assert done.wait(_PATIENCE_S)
+    assert _receipts(rt) == SOME
+    rt.exec("shell", stdin="echo hi", cwd=rt.settings.root).check()
+    assert all(finding.passed for finding in rt.verifier.verify_all())
+    assert _receipts(rt) == SOME + 1
+
+
+@pytest.mark.parametrize("answer", [_fails, _breaks, captured()], ids=["fault", "bug", "fine"])
+def test_nobody_counts_as_served_who_was_answered(
+    runtime: Callable[[Any], Runtime], answer: Any
+) -> None:
+    rt = runtime(answer)
+    if callable(answer):
+        with pytest.raises((SandboxUnavailable, RuntimeError)):
+            rt.exec("shell", stdin="echo hi", cwd=rt.settings.root)
+    else:
+        assert rt.exec("shell", stdin="echo hi", cwd=rt.settings.root).outcome == "SUCCEEDED"
+        refused = rt.exec("shell", stdin="echo hi", cwd=rt.settings.root, set={"tool_id": "TL-999"})
+        assert refused.outcome == "REJECTED"
+    assert rt.rooms.ledger.clerk._served == []

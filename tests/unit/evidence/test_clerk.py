@@ -1,0 +1,440 @@
+"""Filing while nobody is served: it gives way, it loses nothing, and nothing comes twice."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import threading
+from collections.abc import Callable
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from actum.errors import EvidenceUnavailable
+from actum.evidence import log as log_module
+from actum.evidence.clerk import MANY, SOME, TOO_MANY, Clerk
+from actum.evidence.log import Log
+from actum.store import note
+from actum.store.journal import Journal
+from common.journals import lying, rewrite
+
+from .factories import RESULT, House, bad, make_facts, make_intent
+
+#: Longer than anything here takes; only a test that fails waits for it.
+_PATIENCE_S = 60
+
+
+def _frames(house: House) -> int:
+    return len(lying(house.home, house.keyring.signer))
+
+
+def _filed(house: House) -> int:
+    """Receipts in their table, read past the house: every other way of reading files first."""
+    connection = sqlite3.connect(house.database.path)
+    try:
+        return int(connection.execute("SELECT count(*) FROM receipts").fetchone()[0])
+    finally:
+        connection.close()
+
+
+def _execute(house: House, count: int) -> None:
+    for _ in range(count):
+        house.execute()
+
+
+def _require_sound(house: House, receipts: int) -> None:
+    assert len(house.receipts.latest(10 * receipts)) == receipts
+    assert len(house.audit()) == 3 * receipts
+    assert bad(house.verifier.verify_all()) == []
+
+
+def test_some_are_filed_and_fewer_are_left_alone(house: House) -> None:
+    clerk = house.ledger.clerk
+    _execute(house, SOME - 1)
+    clerk.work()
+    assert (_filed(house), _frames(house)) == (0, 2 * SOME - 2)
+    house.execute()
+    clerk.work()
+    assert (_filed(house), _frames(house)) == (SOME, 0)
+    assert (house.home / "actum.journal").read_bytes()[64:].strip(b"\0") == b""
+    checkpoints = house.database.rows("SELECT size FROM checkpoints")
+    assert checkpoints == [(3 * SOME,)]
+    house.execute()
+    _require_sound(house, SOME + 1)
+
+
+def test_one_that_runs_is_filed_and_sealed_all_the_same(house: House) -> None:
+    intent = make_intent()
+    opened = house.ledger.write_ahead(intent)
+    _execute(house, SOME)
+    house.ledger.clerk.work()
+    assert _frames(house) == 0
+    house.ledger.seal(make_facts(intent, opened=opened), RESULT)
+    _require_sound(house, SOME + 1)
+
+
+def test_it_waits_while_somebody_is_served(house: House) -> None:
+    clerk = house.ledger.clerk
+    _execute(house, SOME)
+    clerk.arrive()
+    clerk.work()
+    assert (_filed(house), _frames(house)) == (0, 2 * SOME)
+    clerk.leave()
+    clerk.stop()  # it may have been at work already
+    _require_sound(house, SOME)
+
+
+def test_it_does_not_wait_for_ever(house: House) -> None:
+    clerk = house.ledger.clerk
+    _execute(house, MANY)
+    clerk.arrive()
+    clerk.work()
+    assert (_filed(house), _frames(house)) == (MANY, 0)
+
+
+def test_it_stops_between_two_frames_and_goes_on_where_it_was(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[int] = []
+    look = Journal.look
+
+    def counted(self: Journal, number: int, *rest: Any) -> Any:
+        looked.append(number)
+        return look(self, number, *rest)
+
+    monkeypatch.setattr(Journal, "look", counted)
+    _execute(house, SOME)
+    clerk: Clerk
+
+    def pause(_seconds: float) -> None:
+        if len(looked) == 5:
+            clerk.arrive()
+
+    clerk = Clerk(house.database, house.ledger.log, pause)
+    clerk.work()
+    assert looked == [0, 1, 2, 3, 4]
+    assert _filed(house) == 0
+    clerk._served.pop()
+    clerk.work()
+    frames = [number for number in looked if number < 2 * SOME]
+    assert frames == [*range(2 * SOME)]
+    assert _filed(house) == SOME
+    _require_sound(house, SOME)
+
+
+def _during(monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[], None]) -> None:
+    """Do something while the transaction is open that the clerk files in, once."""
+    file_away = log_module.file_away
+
+    def slow(*given: Any) -> Any:
+        filed = file_away(*given)
+        if threading.current_thread().name != "meanwhile" and not done:
+            done.append(True)
+            meanwhile()
+        return filed
+
+    done: list[bool] = []
+    monkeypatch.setattr(log_module, "file_away", slow)
+
+
+def _in_a_thread(work: Callable[[], None]) -> Callable[[], None]:
+    def run() -> None:
+        thread = threading.Thread(target=work, name="meanwhile", daemon=True)
+        thread.start()
+        thread.join(_PATIENCE_S)
+        assert not thread.is_alive()
+
+    return run
+
+
+@pytest.mark.parametrize("few", [1, 20])
+def test_nobody_waits_for_it(house: House, monkeypatch: pytest.MonkeyPatch, few: int) -> None:
+    """Executions start and end, here and in another process, while it has a transaction open."""
+    other = House.open(house.home)
+    executed = _in_a_thread(lambda: (_execute(house, few), _execute(other, few))[0])
+    _during(monkeypatch, executed)
+    _execute(house, SOME)
+    house.ledger.clerk.work()
+    assert _filed(house) == SOME + 2 * few
+    assert _frames(house) == 0
+    _require_sound(house, SOME + 2 * few)
+    _require_sound(other, SOME + 2 * few)
+    other.database.close()
+
+
+def test_who_reads_meanwhile_waits_and_finds_everything(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[int] = []
+    reader = threading.Thread(
+        target=lambda: found.append(len(house.receipts.latest(99))), name="meanwhile"
+    )
+    _during(monkeypatch, reader.start)
+    _execute(house, SOME)
+    house.ledger.clerk.work()
+    reader.join(_PATIENCE_S)
+    assert found == [SOME]
+    _require_sound(house, SOME)
+
+
+def test_what_others_filed_meanwhile_is_not_filed_twice(house: House) -> None:
+    other = House.open(house.home)
+    _execute(house, SOME)
+    steps: list[float] = []
+    clerk: Clerk
+
+    def pause(seconds: float) -> None:
+        steps.append(seconds)
+        if len(steps) == 7:
+            assert len(other.receipts.latest(99)) == SOME  # which empties the journal
+            _execute(other, 3)
+
+    clerk = Clerk(house.database, house.ledger.log, pause)
+    clerk.work()
+    assert _filed(house) == SOME
+    _execute(house, SOME)
+    clerk.work()
+    _require_sound(house, 2 * SOME + 3)
+    other.database.close()
+
+
+def test_another_key_that_comes_meanwhile_signs_what_is_its_own(house: House) -> None:
+    other = House.open(house.home)
+    _execute(house, SOME)
+    before = house.keyring.signer.keyid
+    steps: list[float] = []
+
+    def pause(seconds: float) -> None:
+        steps.append(seconds)
+        if len(steps) == 7:
+            other.rotate()
+            _execute(other, SOME)
+
+    clerk = Clerk(house.database, house.ledger.log, pause)
+    clerk.work()
+    _execute(house, SOME)
+    clerk.work()
+    again = House.open(house.home)
+    assert bad(again.verifier.verify_all()) == []
+    signed_by = [
+        kept.envelope["signatures"][0]["keyid"]  # type: ignore[index, call-overload]
+        for kept in again.receipts.latest(99)
+    ]
+    heir = again.keyring.signer.keyid
+    assert signed_by == [heir] * (2 * SOME) + [before] * SOME
+    newest = note.parse(again.ledger.log.checkpoint() or "")
+    assert note.verify(newest, again.keyring.trusted.values()) == (heir,)
+    for each in (other, again):
+        each.database.close()
+
+
+def _full(*_given: object) -> Any:
+    error = sqlite3.OperationalError("database or disk is full")
+    error.sqlite_errorcode = sqlite3.SQLITE_FULL
+    raise error
+
+
+def test_what_it_cannot_file_stays_and_is_told_to_whoever_has_to(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clerk = house.ledger.clerk
+    with monkeypatch.context() as broken:
+        broken.setattr(log_module, "file_away", _full)
+        _execute(house, SOME)
+        clerk.work()
+        assert (_filed(house), _frames(house)) == (0, 2 * SOME)
+        _execute(house, TOO_MANY - SOME)  # goes on being put on record
+        with pytest.raises(EvidenceUnavailable, match="cannot take more records"):
+            house.execute()
+    clerk.work()  # it does not try the same again
+    assert _filed(house) == 0
+    house.execute()
+    assert _filed(house) == TOO_MANY
+    clerk.arrive()
+    clerk.leave()
+    _execute(house, SOME)
+    clerk.work()
+    assert _filed(house) == TOO_MANY + SOME + 1
+    _require_sound(house, TOO_MANY + SOME + 1)
+
+
+def test_what_was_changed_is_neither_filed_nor_thrown_away(house: House) -> None:
+    _execute(house, SOME)
+    rewrite(house.home, 3, lambda payload: payload[:-1] + b"?", tidy=True)
+    house.ledger.clerk.work()
+    assert _filed(house) == 0
+    with pytest.raises(EvidenceUnavailable, match="frame 3 was not written by this home's key"):
+        house.receipts.latest(1)
+
+
+def test_what_was_taken_away_is_missed(house: House) -> None:
+    _execute(house, SOME)
+    path = house.home / "actum.journal"
+    content = path.read_bytes()
+    with path.open("r+b") as file:  # the last frames, zeros in their place
+        end = len(content.rstrip(b"\0"))
+        file.seek(end // 2)
+        file.write(bytes(end - end // 2))
+    house.ledger.clerk.work()
+    with pytest.raises(EvidenceUnavailable, match="was changed"):
+        house.receipts.latest(1)
+
+
+# Its thread
+
+
+def _serve(house: House, count: int) -> None:
+    """As the engine does."""
+    for _ in range(count):
+        house.ledger.clerk.arrive()
+        house.execute()
+        house.ledger.clerk.leave()
+
+
+def _emptied(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    done, finish = threading.Event(), Log.finish
+
+    def finished(*given: Any) -> None:
+        finish(*given)
+        done.set()
+
+    monkeypatch.setattr(Log, "finish", finished)
+    return done
+
+
+def test_its_thread_files_when_the_last_one_has_left(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clerk, done = house.ledger.clerk, _emptied(monkeypatch)
+    _serve(house, SOME - 1)
+    assert clerk._worker is None
+    clerk.arrive()  # somebody else is still there
+    _serve(house, 1)
+    assert clerk._worker is None
+    clerk.leave()
+    assert done.wait(_PATIENCE_S)
+    assert _filed(house) == SOME
+    worker = clerk._worker
+    assert worker is not None
+    assert worker.daemon
+    done.clear()
+    _serve(house, SOME)
+    assert done.wait(_PATIENCE_S)
+    assert clerk._worker is worker
+    house.database.close()
+    assert not worker.is_alive()
+
+
+def test_closing_waits_for_it_and_files_the_rest(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inside, go_on = threading.Event(), threading.Event()
+
+    def blocked() -> None:
+        inside.set()
+        assert go_on.wait(_PATIENCE_S)
+
+    _during(monkeypatch, blocked)
+    _serve(house, SOME)
+    assert inside.wait(_PATIENCE_S)
+    house.execute()
+    closing = threading.Thread(target=house.database.close, name="meanwhile")
+    closing.start()
+    go_on.set()
+    closing.join(_PATIENCE_S)
+    assert not closing.is_alive()
+    worker = house.ledger.clerk._worker
+    assert worker is not None
+    assert not worker.is_alive()
+    assert (_filed(house), _frames(house)) == (SOME + 1, 0)
+    again = House.open(house.home)
+    _require_sound(again, SOME + 1)
+    again.database.close()
+
+
+def test_nothing_is_begun_when_it_is_closed(house: House) -> None:
+    _execute(house, SOME)
+    house.ledger.clerk.stop()
+    house.ledger.clerk.arrive()
+    house.ledger.clerk.leave()
+    assert house.ledger.clerk._worker is None
+    assert _filed(house) == 0
+
+
+def test_a_fork_waits_for_its_transaction(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of one, and its locks, would be in the fork for good: not even closing would end."""
+    inside, forked = threading.Event(), threading.Event()
+
+    def until_forked() -> None:
+        inside.set()
+        forked.wait(0.5)  # it is not: so this passes
+
+    _during(monkeypatch, until_forked)
+    _serve(house, SOME)
+    assert inside.wait(_PATIENCE_S)
+    child = os.fork()
+    if child == 0:
+        second = house.database._second
+        code = 0 if second is not None and not second.in_transaction else 1
+        house.database.close()
+        os._exit(code)
+    forked.set()
+    assert os.waitpid(child, 0)[1] == 0
+    house.ledger.clerk.stop()
+    _require_sound(house, SOME)
+
+
+# Killed while it files
+
+_MOMENTS = {
+    "before its commit": (log_module, "_insert_checkpoint"),
+    "between commit and emptying": (Log, "finish"),
+    "when it is emptied": (Log, "_ends_at"),
+}
+
+
+def _killed_at(home: Path, owner: Any, name: str, more: int) -> None:
+    house, other = House.open(home), House.open(home)
+    _execute(house, SOME)
+    done = getattr(owner, name)
+
+    def kill(*given: Any) -> None:
+        if name == "_insert_checkpoint":
+            done(*given)
+        _execute(other, more)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    setattr(owner, name, kill)
+    house.ledger.clerk.work()
+
+
+@pytest.mark.parametrize(
+    ("moment", "more"),
+    [
+        ("before its commit", 0),
+        ("before its commit", 2),
+        ("between commit and emptying", 0),
+        ("between commit and emptying", 2),
+        ("when it is emptied", 0),  # nobody else can be writing then
+    ],
+)
+def test_killed_while_it_files_loses_nothing_and_repeats_nothing(
+    tmp_path: Path, moment: str, more: int
+) -> None:
+    home = tmp_path / ".actum"
+    House.open(home).database.close()
+    owner, name = _MOMENTS[moment]
+    process = get_context("fork").Process(target=_killed_at, args=(home, owner, name, more))
+    process.start()
+    process.join(_PATIENCE_S)
+    assert process.exitcode == -signal.SIGKILL
+    house = House.open(home)
+    assert _filed(house) == (0 if moment == "before its commit" else SOME)
+    _require_sound(house, SOME + more)
+    _execute(house, SOME)
+    house.ledger.clerk.work()
+    _require_sound(house, 2 * SOME + more)
+    house.database.close()
