@@ -20,6 +20,7 @@ from actum.contract.model import Contract, Json
 from actum.contract.outcome import PROJECTIONS, Outcome
 from actum.contract.wire import digests, request_key
 from actum.engine import plan as planning
+from actum.engine import snippet
 from actum.engine.approvals import ApprovalRequired
 from actum.engine.determinism import Determination
 from actum.engine.golden import differences
@@ -340,7 +341,8 @@ class Account:
             outcome,
             verdict.reason_codes,
             violations=tuple(map(planning.output_problem, problems)),
-            output=output,
+            # A snippet's value: now, while the kernel still clears it away and nobody waits.
+            output=snippet.value_in(capture) if plan.tool.name == snippet.TOOL else output,
             determinism=self.determination.document() if self.determination else None,
             **told(adapter, capture, verdict, problems, plan.trace.trace_id, output),
         )

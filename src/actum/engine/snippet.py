@@ -7,13 +7,17 @@ import sys
 from binascii import b2a_base64
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from actum.capture.collect import ARTIFACT
 from actum.contract.model import SCRATCH, Json
 from actum.engine.result import Result
 from actum.errors import Refused
 from actum.store.blobs import BlobStore
 from actum.value import replace
+
+if TYPE_CHECKING:
+    from actum.capture.model import Capture
 
 TOOL = "snippet"
 _VALUE = "value.json"
@@ -58,16 +62,29 @@ def site_packages(venv: Path) -> Path:
     return packages
 
 
+def value_in(capture: Capture) -> Json:
+    """What a snippet that has just ended left as its value."""
+    for found in capture.collected:
+        if found.path == _VALUE and found.kind == ARTIFACT:
+            return _value(found.content)
+    return None
+
+
 def with_value(result: Result, blobs: BlobStore) -> Result:
-    """The result with the snippet's value as `output`; an exception is in its stderr as well."""
-    if result.result is None or not result.result.artifacts:
+    """A result that was found on record, with the snippet's value as `output`; an exception is in
+    its stderr as well."""
+    if result.output is not None or result.result is None or not result.result.artifacts:
         return result
     found = next((item for item in result.result.artifacts if item.path == _VALUE), None)
     if found is None:
         return result
+    content = (result.small_files or {}).get(found.blake3)
+    return replace(result, output=_value(blobs.read(found.blake3) if content is None else content))
+
+
+def _value(content: bytes) -> Json:
     try:
-        content = (result.small_files or {}).get(found.blake3)
-        answer = json.loads(blobs.read(found.blake3) if content is None else content)
+        answer = json.loads(content)
     except (ValueError, RecursionError):
-        return result  # the snippet wrote it itself: it is data, and not even JSON
-    return replace(result, output=answer.get("value") if isinstance(answer, dict) else None)
+        return None  # the snippet wrote it itself: it is data, and not even JSON
+    return answer.get("value") if isinstance(answer, dict) else None

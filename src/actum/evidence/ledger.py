@@ -130,20 +130,20 @@ class Ledger:
             events=events,
             result_sha256=None if answer is None else sha256_bytes(answer),
         )
-        if facts.clearing is None:
-            made = describe(facts, facts.leftovers)
-        else:
-            # The kernel may take longer to clear a tool away than we take to describe it. So it is
-            # described as cleared away, which it nearly always is, and looked at before anything of
-            # it is written down.
-            made = describe(facts, ())
-            if left := facts.clearing():
-                made = describe(facts, left)
+        lay_out = partial(sealed_part, facts, begun, result=answer, events=events)
+        # The kernel may take longer to clear a tool away than we take to describe it. So it is
+        # described as cleared away, which it nearly always is, and looked at before anything of it
+        # is written down.
+        clearing = facts.clearing
+        made = describe(facts, facts.leftovers if clearing is None else ())
+        part = None if facts.opened is None else lay_out(made)
+        if clearing is not None and (left := clearing()):
+            made = describe(facts, left)
+            part = None if facts.opened is None else lay_out(made)
         receipt = Receipt(facts.receipt_id, made.statement, self.log.signer)
         room = len(made.record) + len(made.statement) + len(events) + len(answer or b"")
         room += sum(map(len, small.values()))
-        if facts.opened is not None and self.log.takes(room):
-            part = sealed_part(facts, begun, made, result=answer, events=events)
+        if part is not None and self.log.takes(room):
             with self.log.entry() as entry:
                 if entry.outcome_of(execution_id) != (None,):
                     raise not_open(execution_id)
