@@ -38,6 +38,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from actum.errors import EvidenceUnavailable
+from actum.kernel import NamedFile, place
 from actum.value import value
 
 FILE_NAME = "actum.journal"
@@ -57,6 +58,9 @@ _FRAME = struct.Struct("<4sIII")
 _CRC = struct.Struct("<I")
 MAC_BYTES = 32
 FRAME_HEAD_BYTES = _FRAME.size + MAC_BYTES + _CRC.size
+#: The kernel keeps a file in pieces as long as the writes that made it, up to 2 MiB, and goes
+#: through all of a piece for each write and each sync that concerns a part of it.
+_PIECE = 16_384
 _CHUNK = 262_144
 _ZEROS = bytes(_CHUNK)
 _LONGEST_PAUSE_S = 0.01
@@ -99,7 +103,7 @@ class Journal:
 
     def __init__(self, path: Path, descriptor: int) -> None:
         self.path = path
-        self._name = str(path)
+        self._named = NamedFile(str(path))
         self._descriptor = descriptor
         self._process = os.getpid()
         status = os.fstat(descriptor)
@@ -107,7 +111,7 @@ class Journal:
             raise EvidenceUnavailable(
                 f"{path} is not a regular file.", remedy="Move it aside; a new one is made."
             )
-        self._identity = (status.st_dev, status.st_ino)
+        self._place = place(status)
         self._size = status.st_size
         self._depth = 0
         self._header: bytes | None = None
@@ -169,7 +173,9 @@ class Journal:
                 raise _unusable(self.path, error) from error
             try:
                 # Whose file it is, and which state of the database it is of.
-                self._size = self._require_ours()
+                size = self._require_ours()
+                if size != self._size:
+                    self._lengthened(size)
                 header = os.pread(self._descriptor, START, 0)
                 if header != self._header:
                     self._read_header(header)
@@ -203,14 +209,20 @@ class Journal:
         """The file's length, if it is still the one that was opened."""
         # By name: a file that was moved or replaced still answers to its descriptor.
         try:
-            status = os.stat(self._name, follow_symlinks=False)
+            found = self._named.look()
         except OSError as error:
             raise JournalChanged(self.path, "it is not there any more") from error
-        if (status.st_dev, status.st_ino) != self._identity:
+        if found == self._place:
+            return self._size
+        if found[:-1] != self._place[:-1]:
             raise JournalChanged(self.path, "another file lies in its place")
-        if status.st_size < self._size:
+        if found[-1] < self._size:
             raise JournalChanged(self.path, "it is shorter than it was")
-        return status.st_size
+        return found[-1]
+
+    def _lengthened(self, size: int) -> None:
+        self._size = size
+        self._place = (*self._place[:-1], size)
 
     def _read_header(self, header: bytes) -> None:
         if header == bytes(len(header)):
@@ -242,14 +254,14 @@ class Journal:
 
     def _make(self) -> None:
         """Fill a new file. The header is written last: whoever finds it finds the rest durable."""
-        _write_all(self._descriptor, bytes(FIRST_ROOM), 0)
+        _fill(self._descriptor, 0, FIRST_ROOM)
         os.fsync(self._descriptor)
         directory = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(directory)
         finally:
             os.close(directory)
-        self._size = FIRST_ROOM
+        self._lengthened(FIRST_ROOM)
         self._begin(Turn(1, 0), START)
 
     def _begin(self, turn: Turn, cleared_to: int) -> None:
@@ -403,11 +415,11 @@ class Journal:
         if disk.f_bavail * disk.f_frsize < _ROOM_TO_SPARE * LARGE_ROOM:
             return
         try:
-            _write_all(self._descriptor, bytes(LARGE_ROOM - before), before)
+            _fill(self._descriptor, before, LARGE_ROOM)
         except OSError:  # a quota
             os.ftruncate(self._descriptor, before)
         else:
-            self._size = LARGE_ROOM
+            self._lengthened(LARGE_ROOM)
 
     def append(self, payload: bytes, mac: Mac) -> int:
         """Write a frame that `fits` at the end; returns what to `sync`."""
@@ -415,7 +427,7 @@ class Journal:
         known = durable[2] if durable[1] == generation else 0
         head = _FRAME.pack(self._mark, self.frames, known, len(payload))
         head += mac(head, payload)
-        frame = b"%s%s%s" % (head, _CRC.pack(self._checksum(head, payload)), payload)
+        frame = head + _CRC.pack(self._checksum(head, payload)) + payload
         try:
             if os.pwrite(self._descriptor, frame, self._end) != len(frame):
                 _write_all(self._descriptor, frame, self._end)
@@ -516,6 +528,11 @@ def _padded_header(generation: int, turns: int, salt: bytes) -> bytes:
 def _length(head: bytes) -> int:
     """Of the payload, as a frame's head says; 0 if there is no head."""
     return int(_FRAME.unpack_from(head)[3]) if len(head) == FRAME_HEAD_BYTES else 0
+
+
+def _fill(descriptor: int, start: int, end: int) -> None:
+    for at in range(start, end, _PIECE):
+        _write_all(descriptor, _ZEROS[: min(_PIECE, end - at)], at)
 
 
 def _write_all(descriptor: int, data: bytes, at: int) -> None:

@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 
+from actum import kernel
 from actum.errors import EvidenceUnavailable
 from actum.store import journal as module
 from actum.store.journal import FIRST_ROOM, LARGE_ROOM, MANY_FRAMES, Journal, JournalChanged
@@ -553,3 +554,61 @@ def test_marks_of_two_generations_differ(home: Path, journal: Journal) -> None:
         journal.empty()
         journal.release()
     assert len(marks) == 4
+
+
+_TWO_FRAMES = """
+import hmac, sys
+from pathlib import Path
+from actum.store.journal import MANY_FRAMES, Journal
+
+mac = lambda head, payload: hmac.digest(b"key", head + payload, "sha256")
+journal = Journal.open(Path(sys.argv[1]), 5.0)
+for number in range(MANY_FRAMES + 2):
+    journal.acquire(5.0)
+    journal.read(mac)
+    assert journal.fits(5)
+    ticket = journal.append(b"frame", mac)
+    journal.release()
+    journal.sync(ticket)
+"""
+
+
+def test_what_would_make_each_sync_dearer_is_not_done(home: Path, tmp_path: Path) -> None:
+    log = tmp_path / "strace"
+    calls = "%stat,%lstat,%fstat,pwrite64,fdatasync"
+    ended = subprocess.run(
+        [
+            *("strace", "-y", "-s", "0", "-o", str(log), "-e", f"trace={calls}"),
+            *(sys.executable, "-c", _TWO_FRAMES, str(home)),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr[-2000:]
+    _, *lines = [line for line in log.read_text().splitlines() if "actum.journal" in line]
+    looks = [line for line in lines if "stat" in line.split("(")[0]]
+    assert len(looks) == MANY_FRAMES + 3
+    for line in looks:  # by name, and nobody asks when it was changed
+        assert line.startswith("statx(AT_FDCWD")
+        assert "AT_SYMLINK_NOFOLLOW, STATX_INO|STATX_SIZE," in line
+    written = [int(line.rsplit("= ", 1)[1]) for line in lines if line.startswith("pwrite")]
+    assert sum(written) >= LARGE_ROOM  # it grew, too
+    assert max(written) <= 16_384
+    assert sum(line.startswith("fdatasync") for line in lines) == MANY_FRAMES + 2
+
+
+def test_who_may_not_ask_without_the_times_asks_for_them(home: Path, journal: Journal) -> None:
+    asked = journal._named
+    path = home / "actum.journal"
+    expected = kernel.place(path.stat())
+    assert expected[1:] == (path.stat().st_ino, FIRST_ROOM)
+    assert asked.look() == expected
+    asked._statx = lambda *_: -1  # as a filter of system calls would answer
+    assert asked.look() == expected
+    path.rename(home / "away")
+    path.symlink_to(home / "away")
+    assert asked.look() != expected
+    path.unlink()
+    with pytest.raises(FileNotFoundError):
+        asked.look()
