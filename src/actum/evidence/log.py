@@ -274,8 +274,9 @@ class Log:
             self._end = None
         if not (self._journal.lies() or self._journal.unfinished):
             return False
+        known = self._end is not None
         end = self._load(cursor)
-        self._journal.rewind()
+        self._journal.rewind(looked_through=known)
         lying = [
             ready(signed(each, self.signer))
             for each in self._read(end.edge.size)

@@ -282,10 +282,15 @@ class Journal:
             return True
         return self._pread(_MARK_BYTES, START).strip(b"\0") != b""
 
-    def rewind(self) -> None:
-        """Read from the beginning again, and what lies behind the end too."""
+    def rewind(self, *, looked_through: bool = False) -> None:
+        """Read from the beginning again, and what lies behind the end too.
+
+        `looked_through`: whoever asks knows the end, since he has looked there in this generation.
+        Whatever has come there since begins at the end: whoever holds the lock writes nowhere else,
+        and a write that is cut short by a kill has its first bytes.
+        """
         self._most = max(self._most, self.frames)
-        self._looked_through = False
+        self._looked_through = self._looked_through and looked_through
         self.frames, self._end = 0, START
 
     @property
