@@ -438,7 +438,12 @@ class Runtime:
         self, request: ActionRequest | Mapping[str, Any], *, profile: str = "default"
     ) -> ActionResult:
         """Carry out one action of the pure plane. The result holds digests, never a value."""
-        return self.executors.act(request, profile=profile)
+        clerk = self.rooms.ledger.clerk
+        clerk.arrive()
+        try:
+            return self.executors.act(request, profile=profile)
+        finally:
+            clerk.leave()
 
     def act_value(self, result: ActionResult) -> Json:
         """The output behind a result of `act`, for as long as this runtime is open."""

@@ -94,3 +94,19 @@ def test_nobody_counts_as_served_who_was_answered(
         refused = rt.exec("shell", stdin="echo hi", cwd=rt.settings.root, set={"tool_id": "TL-999"})
         assert refused.outcome == "REJECTED"
     assert rt.rooms.ledger.clerk._served == []
+
+
+def test_nor_does_one_whose_action_was_carried_out(runtime: Callable[[Any], Runtime]) -> None:
+    rt = runtime(captured())
+    clerk = rt.rooms.ledger.clerk
+    seen: list[int] = []
+    act = rt.executors.act
+
+    def watched(*given: Any, **words: Any) -> Any:
+        seen.append(len(clerk._served))
+        return act(*given, **words)
+
+    rt.executors.act = watched  # type: ignore[method-assign]
+    assert rt.act({"action": "no such action", "payload": {}}).status != "SUCCESS"
+    assert seen == [1]
+    assert clerk._served == []

@@ -1,9 +1,10 @@
 """Files what lies in the journal while nobody is being served, so that nobody waits for it.
 
 A thread of the ledger's. It begins when `SOME` executions lie there and the last one who was served
-has left, goes in steps of a tenth of a millisecond, and stops between two of them when somebody
-comes. When nobody pauses and `MANY` lie there, it no longer gives way, but still goes in steps. If
-it cannot keep up even so, whoever comes when `TOO_MANY` lie there files for himself.
+has left, be it an execution or a call of the pure plane; goes in steps of a tenth of a millisecond,
+and stops between two of them when somebody comes. When nobody pauses and `MANY` lie there, it no
+longer gives way, but still goes in steps. If it cannot keep up even so, whoever comes when
+`TOO_MANY` lie there files for himself.
 
 It never decides whether anything is on record: that it is before it lies there. What it cannot file
 stays where it is, and the next who has to file finds out why. Proved by
@@ -22,7 +23,8 @@ from actum.evidence.log import Log
 from actum.evidence.portion import Portion
 from actum.store.database import Database
 
-#: So many executions are worth a commit; fewer may lie there for as long as nobody asks for them.
+#: So many executions, or as many bytes (`Log.weight`), are worth a commit; fewer may lie there for
+#: as long as nobody asks for them.
 SOME = 16
 #: So many, and it goes on while others are served.
 MANY = 64
@@ -31,8 +33,12 @@ TOO_MANY = 128
 
 #: So long after the last one left: he is about to answer.
 _PAUSE_S = 0.0005
+#: If somebody else came within that each time, the next pauses are not tried: at most so many.
+_PATIENCE = 7
 #: So few frames are filed with everybody waiting, when the journal is begun anew.
 _FEW = 8
+#: So many are filed at once: readers and other transactions wait for that.
+_MOST = 128
 #: Between two steps. A thread that computes keeps others out for 5 ms (`sys.getswitchinterval`) if
 #: it never lets go, and has its turn back before they are awake if it lets go for an instant only.
 _LET_GO_S = 0.00005
@@ -53,7 +59,9 @@ class Clerk:
         self._worker: threading.Thread | None = None
         self._stopped = False
         self._portion: Portion | None = None
-        self._vain = False  # it could not be filed, and lies there still
+        self._in_vain = 0  # called, when somebody else was served already
+        self._passing = 0  # so many may leave before it is called again
+        self._given_up = False  # it could not be filed, and lies there still
         database.before_closing(self.stop)
 
     def arrive(self) -> None:
@@ -63,14 +71,17 @@ class Clerk:
     def leave(self) -> None:
         """And was."""
         self._served.pop()
-        if self._log.laid() < SOME:
-            self._vain = False
+        if self._log.weight() < SOME:
+            self._given_up = False
         elif self._waits and self._is_due():
-            self._call()
+            if self._passing and self._log.weight() < MANY:
+                self._passing -= 1
+            else:
+                self._call()
 
     def _is_due(self) -> bool:
-        laid = self._log.laid()
-        return laid >= SOME and (laid >= MANY or not self._served) and not self._vain
+        weight = self._log.weight()
+        return weight >= SOME and (weight >= MANY or not self._served) and not self._given_up
 
     def _call(self) -> None:
         self._waits = False  # two who call at once do no harm
@@ -86,27 +97,32 @@ class Clerk:
     def _work(self) -> None:
         while self._calls.get():
             self._pause(_PAUSE_S)
-            self.work()
+            self._in_vain = 0 if self.work() else min(2 * self._in_vain + 1, _PATIENCE)
+            self._passing = self._in_vain
             self._waits = True
             # Somebody may have left between the last look and that.
             if self._is_due():
                 self._call()
 
-    def work(self) -> None:
-        """File what lies there, as long as it is due."""
+    def work(self) -> bool:
+        """File what lies there, as long as it is due; whether it was."""
+        begun = False
         try:
             while self._is_due() and not self._stopped:
+                begun = True
                 self._go_on()
         except Exception:  # noqa: BLE001  whoever has to file next meets it, and is told
-            self._vain, self._portion = True, None
+            self._given_up, self._portion = True, None
+        return begun
 
     def _go_on(self) -> None:
         portion = self._portion
-        if portion is not None and portion.is_current and portion.step():
+        current = portion is not None and portion.is_current
+        if portion is not None and current and len(portion.ready) < _MOST and portion.step():
             self._pause(_LET_GO_S)
             return
         with _filing:
-            if portion is None or not portion.is_current:
+            if portion is None or not current:
                 # Which finds out whether somebody else has filed it meanwhile.
                 self._portion = self._log.portion()
             elif len(portion.ready) > _FEW:

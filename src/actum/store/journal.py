@@ -378,6 +378,11 @@ class Journal:
         except OSError as error:
             raise _unusable(self.path, error) from error
 
+    @property
+    def used(self) -> int:
+        """How many bytes of frames lie there, as far as this process knows."""
+        return self._end - START
+
     # Beside whoever writes, without the lock
 
     start = START  #: where the first frame lies

@@ -16,7 +16,7 @@ import pytest
 from actum.errors import EvidenceUnavailable
 from actum.evidence import log as log_module
 from actum.evidence.clerk import MANY, SOME, TOO_MANY, Clerk
-from actum.evidence.log import Log
+from actum.evidence.log import COMMON_BYTES, Log
 from actum.store import note
 from actum.store.journal import Journal
 from common.journals import lying, rewrite
@@ -64,6 +64,34 @@ def test_some_are_filed_and_fewer_are_left_alone(house: House) -> None:
     assert checkpoints == [(3 * SOME,)]
     house.execute()
     _require_sound(house, SOME + 1)
+
+
+def test_what_is_no_execution_counts_by_its_bytes(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Calls of the pure plane are records and nothing else, thousands of them."""
+    log, portions = house.ledger.log, []
+    file_away = log_module.file_away
+
+    def counted(cursor: Any, end: Any, lying: Any) -> Any:
+        portions.append(len(lying))
+        return file_away(cursor, end, lying)
+
+    monkeypatch.setattr(log_module, "file_away", counted)
+    written = 0
+    while log.weight() < SOME:
+        house.ledger.clerk.work()
+        with log.entry() as entry:
+            entry.append({"kind": "ACTION", "about": "x" * 3_000})
+        written += 1
+    assert portions == []
+    assert SOME * COMMON_BYTES // 4_000 < written < SOME * COMMON_BYTES // 3_000
+    house.ledger.clerk.work()
+    assert _frames(house) == 0
+    assert sum(portions) == written
+    assert max(portions) == 128  # never so many that readers would wait for long
+    assert len(house.audit()) == written
+    assert bad(house.verifier.verify_all()) == []
 
 
 def test_one_that_runs_is_filed_and_sealed_all_the_same(house: House) -> None:
@@ -326,6 +354,43 @@ def test_its_thread_files_when_the_last_one_has_left(
     assert clerk._worker is worker
     house.database.close()
     assert not worker.is_alive()
+
+
+def test_pauses_that_are_too_short_are_tried_less_and_less(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever calls one after the other would wake it each time, for nothing."""
+    clerk = house.ledger.clerk
+    called: list[bool] = []
+    _execute(house, SOME)
+
+    def leaves_until_called() -> int:
+        count = 0
+        while not called:
+            count += 1
+            clerk.arrive()
+            clerk.leave()
+        called.clear()
+        return count
+
+    def too_late() -> None:
+        clerk.arrive()
+        clerk._calls.put(True)
+        clerk._calls.put(False)  # its thread, as far as this one call goes
+        clerk._work()
+        clerk._served.pop()
+
+    monkeypatch.setattr(clerk, "_call", lambda: called.append(True))
+    found = [leaves_until_called()]
+    for _ in range(4):
+        too_late()
+        found.append(leaves_until_called())
+    assert found == [1, 2, 4, 8, 8]
+    too_late()
+    _execute(house, MANY - SOME)  # now it does not give way any more
+    assert leaves_until_called() == 1
+    assert clerk.work()
+    assert _filed(house) == MANY
 
 
 def test_closing_waits_for_it_and_files_the_rest(
