@@ -1,10 +1,10 @@
 """Files what lies in the journal while nobody is being served, so that nobody waits for it.
 
 A thread of the ledger's. It begins when `SOME` executions lie there and the last one who was served
-has left, be it an execution or a call of the pure plane; goes in steps of a tenth of a millisecond,
-and stops between two of them when somebody comes. When nobody pauses and `MANY` lie there, it no
-longer gives way, but still goes in steps. If it cannot keep up even so, whoever comes when
-`TOO_MANY` lie there files for himself.
+has left, goes in steps of a tenth of a millisecond, and stops between two of them when somebody
+comes. When nobody pauses and `MANY` lie there, or the journal is almost full (of calls of the pure
+plane, or of files), it no longer gives way, but still goes in steps. If it cannot keep up even so,
+whoever comes when `TOO_MANY` lie there files for himself.
 
 It never decides whether anything is on record: that it is before it lies there. What it cannot file
 stays where it is, and the next who has to file finds out why. Proved by
@@ -23,10 +23,9 @@ from actum.evidence.log import Log
 from actum.evidence.portion import Portion
 from actum.store.database import Database
 
-#: So many executions, or as many bytes (`Log.weight`), are worth a commit; fewer may lie there for
-#: as long as nobody asks for them.
+#: So many executions are worth a commit; fewer may lie there for as long as nobody asks for them.
 SOME = 16
-#: So many, and it goes on while others are served.
+#: So many, or the journal almost full, and it goes on while others are served.
 MANY = 64
 #: So many, and the next execution files them first: what lies there does not grow without end.
 TOO_MANY = 128
@@ -71,17 +70,21 @@ class Clerk:
     def leave(self) -> None:
         """And was."""
         self._served.pop()
-        if self._log.weight() < SOME:
+        if self._log.laid() < SOME and not self._log.almost_full:
             self._given_up = False
         elif self._waits and self._is_due():
-            if self._passing and self._log.weight() < MANY:
+            if self._passing and not self._presses():
                 self._passing -= 1
             else:
                 self._call()
 
     def _is_due(self) -> bool:
-        weight = self._log.weight()
-        return weight >= SOME and (weight >= MANY or not self._served) and not self._given_up
+        if self._given_up:
+            return False
+        return self._presses() or (self._log.laid() >= SOME and not self._served)
+
+    def _presses(self) -> bool:
+        return self._log.laid() >= MANY or self._log.almost_full
 
     def _call(self) -> None:
         self._waits = False  # two who call at once do no harm

@@ -41,9 +41,6 @@ from actum.store.merkle import HASH_BYTES, Edge, ReadNode, leaf_hash, read_edge
 #: Number and note of the checkpoint that a migration leaves; those that were signed count from 1.
 _UNSIGNED = (0, "")
 
-#: Of the two frames of an execution that leaves no files: about 19 KB, or less than this.
-COMMON_BYTES = 32_768
-
 _BESIDE = 16_384  #: more bytes than a frame's audit records have
 
 
@@ -201,9 +198,10 @@ class Log:
         """How many executions lie in the journal, as far as this process knows."""
         return len(self._laid)
 
-    def weight(self) -> int:
-        """How many executions of a common size lie there, whatever it is that does."""
-        return max(len(self._laid), self._journal.used // COMMON_BYTES)
+    @property
+    def almost_full(self) -> bool:
+        """Whether there will soon be no place in the journal, whatever it is that lies there."""
+        return self._journal.almost_full
 
     # What an `Entry` is made of
 

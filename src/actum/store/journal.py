@@ -379,9 +379,9 @@ class Journal:
             raise _unusable(self.path, error) from error
 
     @property
-    def used(self) -> int:
-        """How many bytes of frames lie there, as far as this process knows."""
-        return self._end - START
+    def almost_full(self) -> bool:
+        """Whether three quarters of a large one are used, as far as this process knows."""
+        return self._end > LARGE_ROOM * 3 // 4
 
     # Beside whoever writes, without the lock
 
