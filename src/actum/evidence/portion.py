@@ -13,8 +13,8 @@ from actum.store.frames import unpacked
 from actum.store.journal import Journal, Mac
 from actum.store.keys import Signer
 
-#: Frames of the pure plane hold a few hundred bytes and nothing to sign.
-_LIGHT_ONES = 4
+#: So many at once, if there is nothing to sign.
+_FEW = 4
 
 
 class Portion:
@@ -29,9 +29,9 @@ class Portion:
         self._at = journal.start
 
     def step(self) -> bool:
-        """Make one more frame ready, or a few of those that take no time; whether there was one."""
+        """Make a few more frames ready, one with a signature at most; whether there were any."""
         before = self._number
-        while self._number < before + _LIGHT_ONES:
+        while self._number < before + _FEW:
             found = self._journal.look(self._number, self._at, self._mac)
             if found is None:
                 break
@@ -39,7 +39,7 @@ class Portion:
             self._number += 1
             frame = unpacked(payload)
             self.ready.append(ready(signed(frame, self.signer)))
-            if frame.started or frame.sealed:
+            if frame.sealed:  # signing took long enough
                 break
         return self._number > before
 
