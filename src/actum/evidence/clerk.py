@@ -34,6 +34,8 @@ TOO_MANY = 128
 _PAUSE_S = 0.0005
 #: If somebody else came within that each time, the next pauses are not tried: at most so many.
 _PATIENCE = 7
+#: After that one of them may have been the last for some time.
+_LATER_S = 0.05
 #: So few frames are filed with everybody waiting, when the journal is begun anew.
 _FEW = 8
 #: So many are filed at once: readers and other transactions wait for that.
@@ -98,7 +100,7 @@ class Clerk:
         self._calls.put(True)
 
     def _work(self) -> None:
-        while self._calls.get():
+        while self._called():
             self._pause(_PAUSE_S)
             self._in_vain = 0 if self.work() else min(2 * self._in_vain + 1, _PATIENCE)
             self._passing = self._in_vain
@@ -106,6 +108,17 @@ class Clerk:
             # Somebody may have left between the last look and that.
             if self._is_due():
                 self._call()
+
+    def _called(self) -> bool:
+        """Wait until it is, or is to end; or until some have left for whom it was not."""
+        while True:
+            try:
+                return self._calls.get(timeout=_LATER_S if self._in_vain else None)
+            except queue.Empty:
+                passed, self._passing = self._passing < self._in_vain, 0
+                if passed:
+                    return True
+                self._in_vain = 0  # whoever is served is served for long: the next to leave calls
 
     def work(self) -> bool:
         """File what lies there, as long as it is due; whether it was."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import queue
 import signal
 import sqlite3
 import threading
@@ -392,6 +393,41 @@ def test_pauses_that_are_too_short_are_tried_less_and_less(
     assert leaves_until_called() == 1
     assert clerk.work()
     assert _filed(house) == MANY
+
+
+class _Silence:
+    """Nobody calls, and time passes; whoever would wait for ever is told to end."""
+
+    def get(self, *, timeout: float | None) -> bool:
+        if timeout is None:
+            return False
+        raise queue.Empty
+
+
+def test_the_last_of_many_is_not_passed_over(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    clerk = house.ledger.clerk
+    _execute(house, SOME)
+    monkeypatch.setattr(clerk, "_calls", _Silence())
+    clerk._in_vain = clerk._passing = 3
+    _serve(house, 1)  # for whom it is not called
+    clerk._work()
+    assert _filed(house) == SOME + 1
+
+
+def test_while_nobody_leaves_it_does_not_look_again_and_again(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clerk = house.ledger.clerk
+    clerk.arrive()  # with a tool that runs for an hour
+    _execute(house, SOME)
+    monkeypatch.setattr(clerk, "_calls", _Silence())
+    clerk._in_vain = clerk._passing = 3
+    clerk._work()
+    assert _filed(house) == 0
+    called: list[bool] = []
+    monkeypatch.setattr(clerk, "_call", lambda: called.append(True))
+    clerk.leave()
+    assert called == [True]
 
 
 def test_closing_waits_for_it_and_files_the_rest(
