@@ -94,7 +94,7 @@ class Ledger:
             entry.append_encoded(decision)
             seq = entry.append_encoded(start)
             entry.start(execution_id, started_part(intent, opening, seq))
-        return Opened(pending_seq=seq, draft=begun)
+            return Opened(pending_seq=seq, draft=begun)
 
     def another_attempt(
         self, intent: Intent, also: Callable[[sqlite3.Cursor], None] | None = None

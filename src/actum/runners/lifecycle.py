@@ -37,7 +37,7 @@ class Lifecycle:
         self._runner_type = str(runner)
         self._emit = emit
         self._passed = 0  #: how many of the steps
-        self.began = time.monotonic()
+        self.began = time.monotonic()  #: until the first step, which is the beginning
         self.container_id: str | None = None
 
     def elapsed_ms(self) -> int:
@@ -103,7 +103,10 @@ class Lifecycle:
 
     def _send(self, data: Mapping[str, Json], outcome: TraceOutcome | None) -> None:
         step = LIFECYCLE[self._passed]
-        elapsed_ms = self.elapsed_ms() if self._passed else 0
+        if self._passed:
+            elapsed_ms = self.elapsed_ms()
+        else:
+            elapsed_ms, self.began = 0, time.monotonic()
         self._passed += 1
         self._emit(self._event(step, data, outcome, elapsed_ms))
 

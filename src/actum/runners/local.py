@@ -302,6 +302,7 @@ class LocalRunner:
         else:
             sandbox, cgroup = self._launch(request, order.owner, duplex.stdin)
             release = sandbox.go
+        lifecycle = Lifecycle(plan, self.kind, emit)
         # The sandbox is being built while the start is put on record; it waits for our word.
         try:
             if permit is not None:
@@ -310,7 +311,6 @@ class LocalRunner:
             sandbox.discard()
             cgroup.remove()
             raise
-        lifecycle = Lifecycle(plan, self.kind, emit)
 
         def ready() -> None:
             lifecycle.reached(EventType.TOOL_RUN_RESOURCE_APPLIED, known.applied)

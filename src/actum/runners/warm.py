@@ -12,7 +12,6 @@ after a while is ended by the same thread.
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import marshal
 import os
@@ -66,8 +65,10 @@ class Warm:
 
     def give(self, order: bytes) -> None:
         """The one thing it waits for. The pipe holds all of it; a dead reader is found later."""
-        with contextlib.suppress(BrokenPipeError):
+        try:  # noqa: SIM105 -- `suppress` is another call before the start
             os.write(self.order, order)
+        except BrokenPipeError:
+            pass
         os.close(self.order)
 
     def discard(self) -> None:
