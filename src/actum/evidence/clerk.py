@@ -146,6 +146,8 @@ class Clerk:
             else:
                 self._portion = None
                 self._log.finish(portion)
+                if not self._served:
+                    self._log.settle()  # what it is emptied with: or the next one waits for that
 
     def stop(self) -> None:
         """Return when it has ended."""

@@ -257,6 +257,9 @@ class Log:
     def sync(self, ticket: int) -> None:
         self._journal.sync(ticket)
 
+    def settle(self) -> None:
+        self._journal.settle()
+
     def adopt(self) -> None:
         """Sign what a migration from before checkpoints has left unsigned, on record."""
         with self._database.as_it_is():  # there can be no journal to such a home

@@ -125,6 +125,26 @@ def test_it_does_not_wait_for_ever(house: House) -> None:
     assert (_filed(house), _frames(house)) == (MANY, 0)
 
 
+@pytest.mark.parametrize("served", [False, True])
+def test_nobody_who_comes_later_waits_for_an_emptied_journal_to_reach_the_disk(
+    house: House, monkeypatch: pytest.MonkeyPatch, served: bool
+) -> None:
+    clerk, journal, fdatasync = house.ledger.clerk, house.database.journal, os.fdatasync
+    _execute(house, MANY)
+    synced: list[bytes] = []
+
+    def watched(descriptor: int) -> None:
+        synced.append(journal.path.read_bytes()[64:].strip(b"\0"))
+        fdatasync(descriptor)
+
+    monkeypatch.setattr(os, "fdatasync", watched)
+    if served:  # he has to sync for himself, and would wait for two
+        clerk.arrive()
+    assert clerk.work()
+    assert _frames(house) == 0
+    assert synced == ([] if served else [b""])
+
+
 def test_it_stops_between_two_frames_and_goes_on_where_it_was(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
