@@ -70,6 +70,17 @@ static const struct {
     {&artifacts_space, ARTIFACTS},
 };
 
+/* Whatever we say to the host, one thing at a time. One place for all: the kernel gives memory when it
+ * is touched first, and at the tool's end somebody waits. */
+static struct text said;
+
+static struct text *say(const char *beginning)
+{
+    said.length = 0;
+    put(&said, beginning);
+    return &said;
+}
+
 /* We run for microseconds at a time, and when we are woken by a tool's end the processor we are woken
  * on is often still busy with taking that tool apart. Since Linux 6.12 whoever asks for less at a time
  * is let in between; older ones take no notice. */
@@ -259,23 +270,21 @@ static void settle(void)
 
 static void open_more_doors(const char *address, const uint16_t *ports, int count)
 {
-    static struct text text;
+    struct text *text = say("{\"kind\": \"listening\", \"address\": ");
     int bound[MAX_PASSED], passed = 0;
-    text.length = 0;
-    put(&text, "{\"kind\": \"listening\", \"address\": ");
-    put_words(&text, address);
-    put(&text, ", \"ports\": [");
+    put_words(text, address);
+    put(text, ", \"ports\": [");
     for (int each = 0; each < count; each++) {
         int made = listener_at(address, ports[each]);
         if (made < 0)
             /* The tool listens there itself. That is its own affair, and no end of the sandbox. */
             continue;
-        put(&text, passed ? ", " : "");
-        put_number(&text, ports[each]);
+        put(text, passed ? ", " : "");
+        put_number(text, ports[each]);
         bound[passed++] = made;
     }
-    put(&text, "]}");
-    report(&text, bound, passed);
+    put(text, "]}");
+    report(text, bound, passed);
     for (int each = 0; each < passed; each++)
         close(bound[each]);
 }
@@ -348,34 +357,32 @@ static void put_field(struct text *text, const char *name, int64_t value)
 
 static void report_end(void)
 {
-    static struct text text;
+    struct text *text = say("{\"kind\": \"ended\"");
     measure();
-    put(&text, "{\"kind\": \"ended\"");
-    put_field(&text, "wait_status", wait_status);
-    put(&text, ", \"violation\": ");
-    put_words(&text, violation);
-    put(&text, ", \"denials\": ");
-    put_denials(&text);
-    put_field(&text, "denials_total", denials_total);
-    put_field(&text, "scratch_bytes", (int64_t)scratch_space.used);
-    put_field(&text, "artifacts_bytes", (int64_t)artifacts_space.used);
-    put(&text, ", \"full\": [");
-    put(&text, artifacts_space.full ? "\"artifacts_bytes\"" : "");
-    put(&text, artifacts_space.full && scratch_space.full ? ", " : "");
-    put(&text, scratch_space.full ? "\"scratch_bytes\"" : "");
-    put(&text, "], \"usage\": ");
-    put_usage(&text);
-    put(&text, leaving ? ", \"leaving\": true}" : ", \"leaving\": false}");
-    report(&text, NULL, 0);
+    put_field(text, "wait_status", wait_status);
+    put(text, ", \"violation\": ");
+    put_words(text, violation);
+    put(text, ", \"denials\": ");
+    put_denials(text);
+    put_field(text, "denials_total", denials_total);
+    put_field(text, "scratch_bytes", (int64_t)scratch_space.used);
+    put_field(text, "artifacts_bytes", (int64_t)artifacts_space.used);
+    put(text, ", \"full\": [");
+    put(text, artifacts_space.full ? "\"artifacts_bytes\"" : "");
+    put(text, artifacts_space.full && scratch_space.full ? ", " : "");
+    put(text, scratch_space.full ? "\"scratch_bytes\"" : "");
+    put(text, "], \"usage\": ");
+    put_usage(text);
+    put(text, leaving ? ", \"leaving\": true}" : ", \"leaving\": false}");
+    report(text, NULL, 0);
 }
 
 /* Nobody is left, and what the groups counted is told: they go, while the host does other things. */
 static void clear_away(void)
 {
-    static struct text gone;
-    put(&gone, "{\"kind\": \"gone\", \"removed\": ");
-    put(&gone, remove_group() ? "true}" : "false}");
-    report(&gone, NULL, 0);
+    struct text *text = say("{\"kind\": \"gone\", \"removed\": ");
+    put(text, remove_group() ? "true}" : "false}");
+    report(text, NULL, 0);
 }
 
 static void await_hanging_up(void)
@@ -404,7 +411,6 @@ static _Noreturn void end(void)
 /* From the moment that the tool's process waits for its start. */
 _Noreturn void supervise(const struct request *request)
 {
-    static struct text ready;
     struct pollfd watched[] = {
         {.fd = member.control, .events = POLLIN},
         {.fd = children, .events = POLLIN},
@@ -412,8 +418,7 @@ _Noreturn void supervise(const struct request *request)
     };
     keep_back(0); /* from here on somebody may wait for our answer */
     tasks_begin(request->max_children, member.task_limit);
-    put(&ready, "{\"kind\": \"ready\"}");
-    report(&ready, &artifacts, 1);
+    report(say("{\"kind\": \"ready\"}"), &artifacts, 1);
     close(artifacts);
     reap(); /* it may have ended before it was looked at */
     while (wait_status == STILL_RUNNING) {
