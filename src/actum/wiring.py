@@ -94,7 +94,11 @@ class Runtime:
         self.database = Database.open(home)
         self.blobs = BlobStore(home, self.database)
         ledger = Ledger(
-            database=self.database, blobs=self.blobs, signer=self.keyring.signer, redact=bytes
+            database=self.database,
+            blobs=self.blobs,
+            signer=self.keyring.signer,
+            redact=bytes,
+            behind=pool,
         )
         secrets = Secrets(settings.secrets, project=str(settings.root))
         self.approvals = Approvals(self.database, ledger.log, clock)
@@ -134,6 +138,7 @@ class Runtime:
         )
         if pool:
             hasten()
+            self.database.stand_by()
         self._drafts = Drafts()
         self._asked = Asked(self.rooms.registry, self._parsed)
         self._asker = f"user:{settings.login}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
@@ -14,7 +15,7 @@ from actum.capture.model import Capture
 from actum.contract.call import Plan
 from actum.contract.model import RunnerKind
 from actum.errors import SandboxUnavailable
-from actum.evidence.clerk import SOME
+from actum.evidence.clerk import MANY, SOME
 from actum.evidence.log import Log
 from actum.testing import FakeRunner, captured
 
@@ -79,6 +80,33 @@ def test_it_is_filed_without_anybody_asking(
     rt.exec("shell", stdin="echo hi", cwd=rt.settings.root).check()
     assert all(finding.passed for finding in rt.verifier.verify_all())
     assert _receipts(rt) == SOME + 1
+
+
+def test_without_a_pool_there_is_no_thread_and_no_connection_for_it() -> None:
+    runners = {RunnerKind.LOCAL: FakeRunner(captured())}
+    with (
+        Runtime.temporary(pool=False) as temporary,
+        Runtime(temporary.settings, runners=runners, pool=False) as rt,
+    ):
+        for _ in range(MANY):
+            rt.exec("shell", stdin="echo hi", cwd=rt.settings.root).check()
+        assert _receipts(rt) == 0
+        rt.exec("shell", stdin="echo hi", cwd=rt.settings.root).check()
+        assert _receipts(rt) == MANY  # by whoever came then
+        assert rt.rooms.ledger.clerk._worker is None
+        assert rt.database._second is None
+
+
+def test_what_it_holds_it_holds_from_the_start(
+    runtime: Callable[[Any], Runtime], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rt, done = runtime(captured()), _noticed(monkeypatch)
+    rt.exec("shell", stdin="echo hi", cwd=rt.settings.root).check()
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(SOME):
+        rt.exec("shell", stdin="echo hi", cwd=rt.settings.root).check()
+    assert done.wait(_PATIENCE_S)
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 @pytest.mark.parametrize("answer", [_fails, _breaks, captured()], ids=["fault", "bug", "fine"])

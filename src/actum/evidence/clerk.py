@@ -49,10 +49,16 @@ class Clerk:
     """Shared by threads; the thread of its own is started when there is something to do."""
 
     def __init__(
-        self, database: Database, log: Log, pause: Callable[[float], None] = time.sleep
+        self,
+        database: Database,
+        log: Log,
+        pause: Callable[[float], None] = time.sleep,
+        *,
+        works: bool = True,
     ) -> None:
         self._log = log
         self._pause = pause
+        self._works = works
         self._served: list[None] = []  # one for each: adding and taking away are never half done
         self._calls: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._waits = True
@@ -81,7 +87,7 @@ class Clerk:
                 self._call()
 
     def _is_due(self) -> bool:
-        if self._given_up:
+        if self._given_up or not self._works:
             return False
         return self._presses() or (self._log.laid() >= SOME and not self._served)
 

@@ -20,7 +20,7 @@ from actum.contract.canonical import sha256_bytes
 from actum.contract.model import Json
 from actum.evidence import recovery
 from actum.evidence.audit import allowed, denied, final, malformed, pending
-from actum.evidence.clerk import TOO_MANY, Clerk
+from actum.evidence.clerk import MANY, TOO_MANY, Clerk
 from actum.evidence.draft import Draft, draft
 from actum.evidence.encoding import encoded
 from actum.evidence.executions import (
@@ -48,14 +48,23 @@ from actum.value import fields
 
 class Ledger:
     def __init__(
-        self, *, database: Database, blobs: BlobStore, signer: Signer, redact: Redact
+        self,
+        *,
+        database: Database,
+        blobs: BlobStore,
+        signer: Signer,
+        redact: Redact,
+        behind: bool = True,
     ) -> None:
+        """`behind`: what is laid down is filed by a thread; without one, by who comes when it is
+        much."""
         self._database = database
         self._blobs = blobs
         self._redact = redact
         self.log = Log(database, signer)
         self.log.adopt()
-        self.clerk = Clerk(database, self.log)
+        self.clerk = Clerk(database, self.log, works=behind)
+        self._most = TOO_MANY if behind else MANY
 
     def content(self, blake3: str) -> bytes:
         """A file that an execution left, exact or not at all."""
@@ -83,7 +92,7 @@ class Ledger:
                 if also is not None:
                     also(page.cursor)
                 return _opened(page, begun, opening)
-        if self.log.laid() >= TOO_MANY:
+        if self.log.laid() >= self._most:
             self._database.file()
         decision = encoded(allowed(begun.audit))
         start = encoded(pending(begun.audit, opening.sha256))

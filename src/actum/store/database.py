@@ -187,18 +187,24 @@ class Database:
         """A transaction for one thread, by a connection of its own: nobody waits for it who only
         adds to the journal. It adds nothing to the log that does not lie there."""
         with self._mapped():
-            if self._second is None:
-                self._second = _connected(self.path)
-                _set_up(self._second)
-            with closing(self._second.cursor()) as cursor:
+            second = self.stand_by()
+            with closing(second.cursor()) as cursor:
                 cursor.execute("BEGIN IMMEDIATE")
                 try:
                     yield cursor
                     cursor.execute("COMMIT")
                 except BaseException:
-                    if self._second.in_transaction:
+                    if second.in_transaction:
                         cursor.execute("ROLLBACK")
                     raise
+
+    def stand_by(self) -> sqlite3.Connection:
+        """The connection for `beside`, for which there is a good time."""
+        if self._second is None:
+            with self._mapped():
+                self._second = _connected(self.path)
+                _set_up(self._second)
+        return self._second
 
     @contextmanager
     def as_it_is(self) -> Iterator[None]:
