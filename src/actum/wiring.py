@@ -139,6 +139,7 @@ class Runtime:
         if pool:
             hasten()
             self.database.stand_by()
+            ledger.clerk.start()
         self._drafts = Drafts()
         self._asked = Asked(self.rooms.registry, self._parsed)
         self._asker = f"user:{settings.login}"

@@ -46,7 +46,7 @@ _LET_GO_S = 0.00005
 
 
 class Clerk:
-    """Shared by threads; the thread of its own is started when there is something to do."""
+    """Shared by threads."""
 
     def __init__(
         self,
@@ -70,6 +70,13 @@ class Clerk:
         self._passing = 0  # so many may leave before it is called again
         self._given_up = False  # it could not be filed, and lies there still
         database.before_closing(self.stop)
+
+    def start(self) -> None:
+        """Have its thread, now and not when it is called."""
+        with self._guard:
+            if self._worker is None and not self._stopped:
+                self._worker = threading.Thread(target=self._work, name="actum-clerk", daemon=True)
+                self._worker.start()
 
     def arrive(self) -> None:
         """Somebody is to be served."""
@@ -97,12 +104,7 @@ class Clerk:
     def _call(self) -> None:
         self._waits = False  # two who call at once do no harm
         if self._worker is None:
-            with self._guard:
-                if self._worker is None and not self._stopped:
-                    self._worker = threading.Thread(
-                        target=self._work, name="actum-clerk", daemon=True
-                    )
-                    self._worker.start()
+            self.start()
         self._calls.put(True)
 
     def _work(self) -> None:
