@@ -329,6 +329,10 @@ class Account:
             known = self._interpreted = adapter, capture, found
         return known[2]
 
+    def _value(self, plan: Plan, capture: Capture) -> Json:
+        # Of a snippet. Now, while the kernel still clears it away, and not when somebody waits.
+        return snippet.value_in(capture) if plan.tool.name == snippet.TOOL else None
+
     def seal(self, plan: Plan, adapter: Adapter, capture: Capture) -> Result:
         """Interpret what came back and close the record; only then is there a result."""
         contract = self.contract
@@ -341,8 +345,7 @@ class Account:
             outcome,
             verdict.reason_codes,
             violations=tuple(map(planning.output_problem, problems)),
-            # A snippet's value: now, while the kernel still clears it away and nobody waits.
-            output=snippet.value_in(capture) if plan.tool.name == snippet.TOOL else output,
+            output=self._value(plan, capture) if output is None else output,
             determinism=self.determination.document() if self.determination else None,
             **told(adapter, capture, verdict, problems, plan.trace.trace_id, output),
         )
