@@ -24,7 +24,7 @@ class Portion:
         self.end: End | None = None  #: of the log, when this was filed last
         self._journal = journal
         self._mac = mac
-        self._generation = journal.turn.generation
+        self._turn = journal.turn
         self._number = 0
         self._at = journal.start
 
@@ -45,8 +45,9 @@ class Portion:
 
     @property
     def is_current(self) -> bool:
-        """Whether the journal is still the one whose frames these are."""
-        return self._journal.turn.generation == self._generation
+        """Whether the journal is still the one whose frames these are, and nothing else was added
+        to the log. Both: whoever added it may have been stopped before he emptied the journal."""
+        return self._journal.turn is self._turn
 
     @property
     def is_all(self) -> bool:

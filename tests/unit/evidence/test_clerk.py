@@ -8,6 +8,7 @@ import signal
 import sqlite3
 import threading
 from collections.abc import Callable
+from datetime import UTC, datetime
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from actum.errors import EvidenceUnavailable
 from actum.evidence import log as log_module
 from actum.evidence.clerk import MANY, SOME, TOO_MANY, Clerk
 from actum.evidence.log import Log
+from actum.evidence.portion import Portion
 from actum.store import note
 from actum.store.journal import Journal
 from common.journals import lying, rewrite
@@ -279,6 +281,34 @@ def test_another_key_that_comes_meanwhile_signs_what_is_its_own(house: House) ->
     assert note.verify(newest, again.keyring.trusted.values()) == (heir,)
     for each in (other, again):
         each.database.close()
+
+
+def test_what_others_added_before_they_could_empty_the_journal_is_not_forgotten(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other, finish = House.open(house.home), Log.finish
+
+    def stopped(_journal: Journal) -> None:
+        raise KeyboardInterrupt
+
+    def too_late(log: Log, portion: Portion) -> None:
+        assert portion.ready == []  # all of it is filed, and the journal is to be emptied
+        with monkeypatch.context() as interrupted, pytest.raises(KeyboardInterrupt):
+            interrupted.setattr(Journal, "empty", stopped)
+            interrupted.setattr(Log, "finish", finish)
+            other.ledger.malformed(b"{", datetime.now(UTC))
+        finish(log, portion)
+
+    _execute(house, SOME)
+    monkeypatch.setattr(Log, "finish", too_late)
+    house.ledger.clerk._go_on()  # which only begins
+    while house.ledger.clerk._portion is not None:
+        house.ledger.clerk._go_on()
+    house.execute()
+    assert len(house.audit()) == 3 * SOME + 1 + 3
+    assert len(house.receipts.latest(99)) == SOME + 1
+    assert bad(house.verifier.verify_all()) == []
+    other.database.close()
 
 
 def _full(*_given: object) -> Any:
