@@ -18,6 +18,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from actum.evidence.log import Log
 from actum.evidence.portion import Portion
@@ -72,11 +73,14 @@ class Clerk:
         database.before_closing(self.stop)
 
     def start(self) -> None:
-        """Have its thread, now and not when it is called."""
+        """Have its thread, now and not when it is called, if one is to be had."""
         with self._guard:
             if self._worker is None and not self._stopped:
-                self._worker = threading.Thread(target=self._work, name="actum-clerk", daemon=True)
-                self._worker.start()
+                worker = threading.Thread(target=self._work, name="actum-clerk", daemon=True)
+                # Too many run. Whoever leaves has his answer all the same; the next tries again.
+                with suppress(RuntimeError):
+                    worker.start()
+                    self._worker = worker
 
     def arrive(self) -> None:
         """Somebody is to be served."""
@@ -105,7 +109,10 @@ class Clerk:
         self._waits = False  # two who call at once do no harm
         if self._worker is None:
             self.start()
-        self._calls.put(True)
+        if self._worker is None:
+            self._waits = True
+        else:
+            self._calls.put(True)
 
     def _work(self) -> None:
         while self._called():

@@ -13,6 +13,7 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
+import stat
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -73,10 +74,7 @@ class Database:
         try:
             if create:
                 path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                # Made by us and not by SQLite, so that it is private from its first byte on; the
-                # -wal and -shm files take its mode over.
-                flags = os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
-                os.close(os.open(path, flags, 0o600))
+                _make(path)
             connection = _connected(path)
         except OSError as error:
             raise EvidenceUnavailable(
@@ -167,8 +165,8 @@ class Database:
             return found
 
     def close(self) -> None:
-        while self._first:
-            self._first.pop()()
+        for stop in self._first:
+            stop()
         with self._lock:
             if self._closed:
                 return
@@ -202,8 +200,9 @@ class Database:
         """The connection for `beside`, for which there is a good time."""
         if self._second is None:
             with self._mapped():
-                self._second = _connected(self.path)
-                _set_up(self._second)
+                second = _connected(self.path)
+                _set_up(second)
+                self._second = second
         return self._second
 
     @contextmanager
@@ -314,6 +313,19 @@ class Database:
             yield
         except sqlite3.Error as error:
             raise _fault(error, self.path) from error
+
+
+def _make(path: Path) -> None:
+    """Put an empty file there, if there is none."""
+    # Made by us and not by SQLite, so that it is private from its first byte on; the -wal and -shm
+    # files take its mode over. And never opened by us: closing it would give up all locks that this
+    # process has on it (POSIX), those of another `Database` too. Whoever closed it next elsewhere
+    # would be the last, and throw the -wal file away that the other one goes on writing into.
+    try:
+        os.mknod(path, stat.S_IFREG | 0o600)
+    except FileExistsError:
+        if path.is_symlink():
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP)) from None
 
 
 def _connected(path: Path) -> sqlite3.Connection:

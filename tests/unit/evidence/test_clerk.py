@@ -408,6 +408,24 @@ def test_its_thread_files_when_the_last_one_has_left(
     assert not worker.is_alive()
 
 
+def test_where_no_thread_is_to_be_had_everybody_is_served_all_the_same(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clerk, done = house.ledger.clerk, _emptied(monkeypatch)
+
+    def refused(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as crowded:
+        crowded.setattr(threading.Thread, "start", refused)
+        _serve(house, SOME + 1)
+    assert (clerk._worker, _filed(house)) == (None, 0)
+    _serve(house, 1)  # now there is one
+    assert done.wait(_PATIENCE_S)
+    house.database.close()
+    assert _filed(house) == SOME + 2
+
+
 def test_pauses_that_are_too_short_are_tried_less_and_less(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -493,11 +511,18 @@ def test_closing_waits_for_it_and_files_the_rest(
     _serve(house, SOME)
     assert inside.wait(_PATIENCE_S)
     house.execute()
-    closing = threading.Thread(target=house.database.close, name="meanwhile")
-    closing.start()
+    closing = [
+        threading.Thread(target=house.database.close, name="meanwhile", daemon=True)
+        for _ in range(2)  # of whom the second waits, too
+    ]
+    for thread in closing:
+        thread.start()
+    closing[1].join(0.2)
+    assert closing[1].is_alive()
     go_on.set()
-    closing.join(_PATIENCE_S)
-    assert not closing.is_alive()
+    for thread in closing:
+        thread.join(_PATIENCE_S)
+        assert not thread.is_alive()
     worker = house.ledger.clerk._worker
     assert worker is not None
     assert not worker.is_alive()

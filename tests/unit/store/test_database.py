@@ -8,6 +8,8 @@ import resource
 import signal
 import sqlite3
 import stat
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -51,6 +53,25 @@ def test_opening_again_keeps_what_is_there(home: Path) -> None:
     second = Database.open(home, create=False)
     assert _count(second) == 1
     second.close()
+
+
+def test_two_in_one_process_keep_their_file_from_being_folded_away_by_others(home: Path) -> None:
+    """Of a file's locks a process loses all, when it closes any descriptor of that file."""
+    code = (
+        "import sys; from actum.store.database import Database; Database.open(sys.argv[1]).close()"
+    )
+    first = Database.open(home)
+    second = Database.open(home)
+    subprocess.run([sys.executable, "-c", code, home], check=True)
+    with first.transaction() as cursor:
+        cursor.execute(AUDIT, (b"one",))
+    fresh = sqlite3.connect(f"{(home / 'actum.db').as_uri()}?mode=ro", uri=True)
+    assert fresh.execute("SELECT count(*) FROM audit").fetchone() == (1,)
+    for each in (first, second, fresh):
+        each.close()
+    again = Database.open(home)
+    assert _count(again) == 1
+    again.close()
 
 
 def test_a_block_that_raises_leaves_nothing(home: Path) -> None:
