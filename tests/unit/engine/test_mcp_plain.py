@@ -24,7 +24,11 @@ from actum.engine.mcp.talk import Answer, Talk
 
 Json = Any
 SCHEMA = {"type": "object"}
-PROMISE = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+PROMISE = {
+    "type": "object",
+    "properties": {"n": {"type": "integer"}, "share": {"multipleOf": 0.5}},
+    "required": ["n"],
+}
 TOOLS = [
     {"name": "free", "inputSchema": SCHEMA},
     {"name": "promising", "inputSchema": SCHEMA, "outputSchema": PROMISE},
@@ -252,6 +256,15 @@ def test_a_tool_that_promises_structure_is_held_to_it() -> None:
         served.result = broken
         with pytest.raises(Broken):
             talk.call(plan("promising"))
+
+
+def test_a_number_that_its_schema_cannot_be_applied_to_is_the_servers_fault() -> None:
+    talk, served = warm()
+    served.result = text("x", structuredContent={"n": 1, "share": 0.5})
+    assert not talk.call(plan("promising")).error
+    served.result = text("x", structuredContent={"n": 1, "share": 10**400})
+    with pytest.raises(Broken):
+        talk.call(plan("promising"))
 
 
 NOTE = json.dumps({"jsonrpc": "2.0", "method": "notifications/progress"}).encode()

@@ -190,7 +190,8 @@ class Talk:
             if not errors:
                 raise
             raise Broken(f"it answered with error {error.error.code}") from error
-        except (ValidationError, RuntimeError) as error:
+        except (ValidationError, RuntimeError, ArithmeticError) as error:
+            # Arithmetic: a number of hundreds of digits, a multiple of a fraction by its schema.
             # Not its text: that holds what the server sent.
             raise Broken("its answer is not what the protocol or its own schema says") from error
 
