@@ -65,6 +65,7 @@ class Database:
         self._second: sqlite3.Connection | None = None
         self._as_it_is = False
         self._closed = False
+        self._process = os.getpid()
         self._lock = threading.RLock()
 
     @classmethod
@@ -165,6 +166,10 @@ class Database:
             return found
 
     def close(self) -> None:
+        if os.getpid() != self._process:
+            # A fork's: threads that it does not have may hold what it inherited, our lock and
+            # SQLite's own, for good. It ends with the process; nothing there is the fork's to file.
+            return
         for stop in self._first:
             stop()
         with self._lock:

@@ -10,6 +10,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -261,3 +262,29 @@ def test_a_lock_that_is_never_released_is_named(
         pass
     first.close()
     second.close()
+
+
+def test_a_fork_closes_what_another_thread_holds_without_waiting_for_it(home: Path) -> None:
+    database = Database.open(home)
+    inside, forked = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with database.transaction() as cursor:
+            cursor.execute(AUDIT, (b"{}",))
+            inside.set()
+            forked.wait()
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    inside.wait()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)  # or it would wait for ever, and not only until this kills it
+        database.close()
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    forked.set()
+    holder.join()
+    assert status == 0
+    assert _count(database) == 1
+    database.close()
