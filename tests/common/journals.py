@@ -5,11 +5,16 @@ from __future__ import annotations
 import os
 import resource
 import struct
+import threading
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from actum.evidence.log import Log
 from actum.store.database import Database
 from actum.store.frames import Frame, unpacked
 from actum.store.journal import FILE_NAME, Journal
@@ -79,3 +84,15 @@ def rewrite(home: Path, number: int, change: Callable[[bytes], bytes], *, tidy: 
     whole = content[:begin] + head + mac + crc + payload + content[end:]
     with path.open("r+b") as file:  # the same file, as an attacker would
         file.write(whole[: len(content)].ljust(len(content), b"\0"))
+
+
+def emptied(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Set when a clerk has filed all that lay there, and begun the journal anew."""
+    done, finish = threading.Event(), Log.finish
+
+    def finished(*given: Any) -> None:
+        finish(*given)
+        done.set()
+
+    monkeypatch.setattr(Log, "finish", finished)
+    return done

@@ -16,8 +16,8 @@ from actum.contract.call import Plan
 from actum.contract.model import RunnerKind
 from actum.errors import SandboxUnavailable
 from actum.evidence.clerk import MANY, SOME
-from actum.evidence.log import Log
 from actum.testing import FakeRunner, captured
+from common.journals import emptied
 
 _PATIENCE_S = 60  #: only a test that fails waits for it
 
@@ -54,21 +54,10 @@ def _receipts(runtime: Runtime) -> int:
         connection.close()
 
 
-def _noticed(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
-    done, finish = threading.Event(), Log.finish
-
-    def finished(*given: Any) -> None:
-        finish(*given)
-        done.set()
-
-    monkeypatch.setattr(Log, "finish", finished)
-    return done
-
-
 def test_it_is_filed_without_anybody_asking(
     runtime: Callable[[Any], Runtime], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rt, done = runtime(captured(b"hi")), _noticed(monkeypatch)
+    rt, done = runtime(captured(b"hi")), emptied(monkeypatch)
     for _ in range(SOME - 1):
         rt.exec("shell", stdin="echo hi", cwd=rt.settings.root).check()
     assert _receipts(rt) == 0
@@ -98,7 +87,7 @@ def test_without_a_pool_there_is_no_thread_and_no_connection_for_it() -> None:
 def test_what_it_holds_it_holds_from_the_start(
     runtime: Callable[[Any], Runtime], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rt, done = runtime(captured()), _noticed(monkeypatch)
+    rt, done = runtime(captured()), emptied(monkeypatch)
     rt.exec("shell", stdin="echo hi", cwd=rt.settings.root).check()
     before = len(os.listdir("/proc/self/fd")), threading.active_count()
     for _ in range(SOME):

@@ -22,7 +22,7 @@ from actum.evidence.log import Log
 from actum.evidence.portion import Portion
 from actum.store import note
 from actum.store.journal import Journal
-from common.journals import lying, rewrite
+from common.journals import emptied, lying, rewrite
 
 from .factories import RESULT, House, bad, make_facts, make_intent
 
@@ -374,21 +374,10 @@ def _serve(house: House, count: int) -> None:
         house.ledger.clerk.leave()
 
 
-def _emptied(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
-    done, finish = threading.Event(), Log.finish
-
-    def finished(*given: Any) -> None:
-        finish(*given)
-        done.set()
-
-    monkeypatch.setattr(Log, "finish", finished)
-    return done
-
-
 def test_its_thread_files_when_the_last_one_has_left(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clerk, done = house.ledger.clerk, _emptied(monkeypatch)
+    clerk, done = house.ledger.clerk, emptied(monkeypatch)
     _serve(house, SOME - 1)
     assert clerk._worker is None
     clerk.arrive()  # somebody else is still there
@@ -411,7 +400,7 @@ def test_its_thread_files_when_the_last_one_has_left(
 def test_where_no_thread_is_to_be_had_everybody_is_served_all_the_same(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clerk, done = house.ledger.clerk, _emptied(monkeypatch)
+    clerk, done = house.ledger.clerk, emptied(monkeypatch)
 
     def refused(_thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
