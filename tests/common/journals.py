@@ -10,15 +10,16 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
-
-import pytest
+from typing import TYPE_CHECKING, Any
 
 from actum.evidence.log import Log
 from actum.store.database import Database
 from actum.store.frames import Frame, unpacked
 from actum.store.journal import FILE_NAME, Journal
 from actum.store.keys import Signer
+
+if TYPE_CHECKING:
+    import pytest
 
 START, HEAD = 64, 52
 
