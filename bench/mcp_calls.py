@@ -33,6 +33,7 @@ from actum.wiring import Runtime
 
 HERE = Path(__file__).parent
 EXAMPLE = HERE.parent / "examples" / "mcp" / "notes"
+ADP_003 = HERE.parent / "tests" / "unit" / "registry" / "data" / "ADP-003.yaml"
 NOTE = {"title": "milk", "text": "two bottles"}
 NPM = Path(sys.prefix) / "npm" / "node_modules"
 FILESYSTEM = "node_modules/@modelcontextprotocol/server-filesystem/dist/index.js"
@@ -62,6 +63,9 @@ def measure() -> dict[str, object]:
             found["left_out"] = "server_of_files: scripts/npm-servers could not install it"
             return found
         shutil.copytree(NPM, root / "node_modules", copy_function=_place)
+        adapters = root / "tools" / "mcp-filesystem" / "adapters"
+        adapters.mkdir(parents=True)
+        shutil.copy(ADP_003, adapters)
         note = root / "note.txt"
         note.write_text("two bottles of milk\n")
         files = _Server(
@@ -85,7 +89,7 @@ def _place(source: str, target: str) -> None:
 
 def _called(root: Path, server: _Server) -> dict[str, object]:
     name = server.tool.name
-    shutil.copytree(server.tool, root / "tools" / name)
+    shutil.copytree(server.tool, root / "tools" / name, dirs_exist_ok=True)
     approve(
         root, Keyring.open(root / ".actum"), name, by="user:b", evidence="bench", date="2026-11-15"
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -17,7 +16,7 @@ from actum.contract.model import RunnerKind
 from actum.errors import SandboxUnavailable
 from actum.evidence.clerk import MANY, SOME
 from actum.testing import FakeRunner, captured
-from common.journals import emptied
+from common.journals import emptied, filed
 
 _PATIENCE_S = 60  #: only a test that fails waits for it
 
@@ -45,28 +44,19 @@ def runtime() -> Iterator[Callable[[Any], Runtime]]:
             each.close()
 
 
-def _receipts(runtime: Runtime) -> int:
-    """In their table, read past the runtime, which would file first."""
-    connection = sqlite3.connect(runtime.database.path)
-    try:
-        return int(connection.execute("SELECT count(*) FROM receipts").fetchone()[0])
-    finally:
-        connection.close()
-
-
 def test_it_is_filed_without_anybody_asking(
     runtime: Callable[[Any], Runtime], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rt, done = runtime(captured(b"hi")), emptied(monkeypatch)
     for _ in range(SOME - 1):
         rt.exec("shell", stdin="echo hi", cwd=rt.settings.root).check()
-    assert _receipts(rt) == 0
+    assert filed(rt.database) == 0
     rt.exec("shell", stdin="echo hi", cwd=rt.settings.root).check()
     assert done.wait(_PATIENCE_S)
-    assert _receipts(rt) == SOME
+    assert filed(rt.database) == SOME
     rt.exec("shell", stdin="echo hi", cwd=rt.settings.root).check()
     assert all(finding.passed for finding in rt.verifier.verify_all())
-    assert _receipts(rt) == SOME + 1
+    assert filed(rt.database) == SOME + 1
 
 
 def test_without_a_pool_there_is_no_thread_and_no_connection_for_it() -> None:
@@ -77,9 +67,9 @@ def test_without_a_pool_there_is_no_thread_and_no_connection_for_it() -> None:
     ):
         for _ in range(MANY):
             rt.exec("shell", stdin="echo hi", cwd=rt.settings.root).check()
-        assert _receipts(rt) == 0
+        assert filed(rt.database) == 0
         rt.exec("shell", stdin="echo hi", cwd=rt.settings.root).check()
-        assert _receipts(rt) == MANY  # by whoever came then
+        assert filed(rt.database) == MANY  # by whoever came then
         assert rt.rooms.ledger.clerk._worker is None
         assert rt.database._second is None
 

@@ -17,7 +17,7 @@ from actum.engine.result import ArtifactRef, ToolRunResult, encoded
 from actum.registry.model import Adapter
 
 #: A file that a result keeps at hand; it lives as long as whoever asked keeps the result.
-_SMALL_BYTES = 16_384
+SMALL_BYTES = 16_384
 
 
 def interpreted(
@@ -87,7 +87,7 @@ def _transformed(adapter: Adapter, capture: Capture, verdict: Verdict) -> tuple[
 
 
 def _small(capture: Capture) -> dict[str, bytes]:
-    return {item.blake3: item.content for item in capture.collected if item.size <= _SMALL_BYTES}
+    return {item.blake3: item.content for item in capture.collected if item.size <= SMALL_BYTES}
 
 
 def _artifacts(capture: Capture, trace_id: str) -> tuple[ArtifactRef, ...]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from actum.capture.collect import ARTIFACT
 from actum.contract.model import SCRATCH, Json
+from actum.engine.interpretation import SMALL_BYTES
 from actum.engine.result import Result
 from actum.errors import Refused
 from actum.store.blobs import BlobStore
@@ -63,16 +64,17 @@ def site_packages(venv: Path) -> Path:
 
 
 def value_in(capture: Capture) -> Json:
-    """What a snippet that has just ended left as its value."""
+    """What a snippet that has just ended left as its value, if that is small. What could take much
+    memory is read when its record is closed: it is the snippet's word, and JSON swells."""
     for found in capture.collected:
-        if found.path == _VALUE and found.kind == ARTIFACT:
+        if found.path == _VALUE and found.kind == ARTIFACT and found.size <= SMALL_BYTES:
             return _value(found.content)
     return None
 
 
 def with_value(result: Result, blobs: BlobStore) -> Result:
-    """A result that was found on record, with the snippet's value as `output`; an exception is in
-    its stderr as well."""
+    """The result with the snippet's value as `output`, if it has none yet: the value is large, or
+    the result was found on record. An exception is in its stderr as well."""
     if result.output is not None or result.result is None or not result.result.artifacts:
         return result
     found = next((item for item in result.result.artifacts if item.path == _VALUE), None)

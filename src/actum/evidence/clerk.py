@@ -142,7 +142,7 @@ class Clerk:
             while self._is_due() and not self._stopped:
                 begun = True
                 self._go_on()
-        except Exception:  # noqa: BLE001  whoever has to file next meets it, and is told
+        except Exception:  # noqa: BLE001 -- whoever has to file next meets it, and is told
             self._given_up, self._portion = True, None
         return begun
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from functools import partial
 from operator import attrgetter, is_
 
 from actum.contract.canonical import sha256_bytes
@@ -38,10 +37,11 @@ from actum.evidence.log import Log, Page
 from actum.evidence.receipt import Receipt
 from actum.evidence.receipts import insert_receipt
 from actum.evidence.record import Redact, insert_record
-from actum.evidence.sealing import told
+from actum.evidence.sealing import Told, told
 from actum.evidence.traces import insert_events, require_fileable
 from actum.store.blobs import BlobStore, insert_small
 from actum.store.database import Database
+from actum.store.frames import Part
 from actum.store.keys import Signer
 from actum.value import fields
 
@@ -131,24 +131,29 @@ class Ledger:
         begun = _begun(facts)
         events = encoded([kept.document() for kept in facts.events])
         answer = None if result is None else encoded(result)
-        describe = partial(
-            told,
-            begun=begun,
-            stored=stored,
-            redact=self._redact,
-            events=events,
-            result_sha256=None if answer is None else sha256_bytes(answer),
-        )
-        lay_out = partial(sealed_part, facts, begun, result=answer, events=events)
+        result_sha256 = None if answer is None else sha256_bytes(answer)
+
+        def described(left: tuple[str, ...] | None) -> tuple[Told, Part | None]:
+            made = told(
+                facts,
+                left,
+                begun=begun,
+                stored=stored,
+                redact=self._redact,
+                events=events,
+                result_sha256=result_sha256,
+            )
+            if facts.opened is None:
+                return made, None
+            return made, sealed_part(facts, begun, made, result=answer, events=events)
+
         # The kernel may take longer to clear a tool away than we take to describe it. So it is
         # described as cleared away, which it nearly always is, and looked at before anything of it
         # is written down.
         clearing = facts.clearing
-        made = describe(facts, facts.leftovers if clearing is None else ())
-        part = None if facts.opened is None else lay_out(made)
+        made, part = described(facts.leftovers if clearing is None else ())
         if clearing is not None and (left := clearing()):
-            made = describe(facts, left)
-            part = None if facts.opened is None else lay_out(made)
+            made, part = described(left)
         receipt = Receipt(facts.receipt_id, made.statement, self.log.signer)
         room = len(made.record) + len(made.statement) + len(events) + len(answer or b"")
         room += sum(map(len, small.values()))

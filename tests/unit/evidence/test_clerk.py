@@ -22,7 +22,7 @@ from actum.evidence.log import Log
 from actum.evidence.portion import Portion
 from actum.store import note
 from actum.store.journal import Journal
-from common.journals import emptied, lying, rewrite
+from common.journals import emptied, filed, lying, rewrite
 
 from .factories import RESULT, House, bad, make_facts, make_intent
 
@@ -35,12 +35,7 @@ def _frames(house: House) -> int:
 
 
 def _filed(house: House) -> int:
-    """Receipts in their table, read past the house: every other way of reading files first."""
-    connection = sqlite3.connect(house.database.path)
-    try:
-        return int(connection.execute("SELECT count(*) FROM receipts").fetchone()[0])
-    finally:
-        connection.close()
+    return filed(house.database)
 
 
 def _execute(house: House, count: int) -> None:
