@@ -5,29 +5,33 @@ They are written down before the start, as the opening from which an execution w
 can still be closed. If it ends as it should, its records are these bytes and what came after.
 
 The larger part follows from the judgement alone (tool, adapter, policy, proof) and is the same for
-every execution that rests on it: that is put together once per judgement.
+every execution that rests on it: that is put together once per judgement. Of a request that comes
+again the rest is a form to be filled in (`evidence.forms`).
 """
 
 from __future__ import annotations
 
+from functools import cached_property
+
 from actum.contract.model import Json
-from actum.evidence.audit import record, record_of_judgement
+from actum.evidence.audit import allowed, pending, record, record_of_judgement
 from actum.evidence.checklists import Line, before_the_start
 from actum.evidence.encoding import encoded
+from actum.evidence.executions import started_columns
 from actum.evidence.facts import Intent
+from actum.evidence.forms import (
+    Form,
+    Words,
+    mark,
+    marked_moment,
+    marked_number,
+    plain,
+    shape,
+)
 from actum.evidence.receipt import asked, asked_by_judgement, joined
 from actum.evidence.record import begun
-from actum.value import value
-
-
-@value
-class Draft:
-    intent: Intent
-    record: bytes  #: the part of the evidence record that is known, a JSON object
-    predicate: bytes  #: the same of the receipt's predicate
-    audit: dict[str, Json]  #: what every audit record about it says; never changed
-    pre: tuple[Line, ...]  #: the pre-execution checklist, but for its last line
-    pre_encoded: bytes
+from actum.evidence.trace import rfc3339
+from actum.value import replace, value
 
 
 @value
@@ -78,14 +82,176 @@ def _shared(intent: Intent) -> _Shared:
     )
 
 
-def draft(intent: Intent) -> Draft:
-    """Holds no value of the environment and no stdin."""
-    shared = _judgements.shared(intent)
-    return Draft(
-        intent=intent,
-        record=encoded(begun(intent)),
-        predicate=joined(encoded(asked(intent)), shared.predicate),
-        audit=record(intent, shared.audit),
-        pre=shared.pre,
-        pre_encoded=shared.pre_encoded,
+class Draft:
+    """One execution that is about to start. Holds no value of the environment and no stdin."""
+
+    def __init__(self, intent: Intent, shared: _Shared) -> None:
+        self.intent = intent
+        self.shared = shared
+
+    @property
+    def pre(self) -> tuple[Line, ...]:
+        """The pre-execution checklist, but for its last line."""
+        return self.shared.pre
+
+    @cached_property
+    def record(self) -> bytes:
+        """The part of the evidence record that is known, a JSON object."""
+        return encoded(begun(self.intent))
+
+    @cached_property
+    def predicate(self) -> bytes:
+        """The same of the receipt's predicate."""
+        return joined(encoded(asked(self.intent)), self.shared.predicate)
+
+    @cached_property
+    def audit(self) -> dict[str, Json]:
+        """What every audit record about it says; never changed."""
+        return record(self.intent, self.shared.audit)
+
+    def opening(self) -> bytes:
+        """All of it in one document, from which it can be closed if its process dies."""
+        parts = (self.record, self.predicate, self.shared.pre_encoded)
+        return b'{"record":%s,"predicate":%s,"pre":%s}' % parts
+
+    def decision(self) -> bytes:
+        """The audit record that it is allowed."""
+        return encoded(allowed(self.audit))
+
+    def pending(self, opening_sha256: str) -> bytes:
+        """The audit record that it is about to start."""
+        return encoded(pending(self.audit, opening_sha256))
+
+    def row(self, owner: str, pending_seq: int) -> bytes:
+        """The short columns of its row, as a frame has them."""
+        return encoded([*started_columns(self.intent).values(), owner, pending_seq])
+
+
+class _Filled(Draft):
+    """The same of a request that came before."""
+
+    def __init__(self, intent: Intent, shared: _Shared, forms: _Forms, words: Words) -> None:
+        self.intent = intent
+        self.shared = shared
+        self._forms = forms
+        self._words = words
+
+    def opening(self) -> bytes:
+        return self._forms.opening.filled(self._words)
+
+    def decision(self) -> bytes:
+        return self._forms.decision.filled(self._words)
+
+    def pending(self, opening_sha256: str) -> bytes:
+        return self._forms.pending.filled([*self._words, opening_sha256.encode()])
+
+    def row(self, owner: str, pending_seq: int) -> bytes:
+        return self._forms.row.filled([*self._words, owner.encode(), b"%d" % pending_seq])
+
+
+#: Of what `_words` finds.
+_WORDS = shape(ids=4, digests=3, moments=1)
+
+
+def _words(intent: Intent) -> Words | None:
+    """In what equal requests that rest on one judgement differ. Nothing is judged by these words;
+    each is only said."""
+    return plain(
+        (
+            intent.contract.execution_id,
+            intent.trace_id,
+            intent.receipt_id,
+            intent.evidence_id,
+            intent.contract_sha256,
+            intent.identity_sha256,
+            intent.input_digest,
+            rfc3339(intent.started_at),
+        ),
+        _WORDS,
     )
+
+
+class _Forms:
+    """Of what is written down of equal requests before their start."""
+
+    def __init__(self, intent: Intent, shared: _Shared) -> None:
+        moment, number = marked_moment(), marked_number()
+        marks = [*map(mark, range(7)), rfc3339(moment), mark(8), str(number)]
+        marked = Draft(
+            replace(
+                intent,
+                contract=replace(intent.contract, execution_id=marks[0]),
+                trace_id=marks[1],
+                receipt_id=marks[2],
+                evidence_id=marks[3],
+                contract_sha256=marks[4],
+                identity_sha256=marks[5],
+                input_digest=marks[6],
+                started_at=moment,
+            ),
+            shared,
+        )
+        self.opening = Form(marked.opening(), marks)
+        self.decision = Form(marked.decision(), marks)
+        self.pending = Form(marked.pending(marks[8]), marks)
+        self.row = Form(marked.row(marks[8], number), marks)
+
+    def give_back(self, written: Draft, words: Words) -> bool:
+        """Whether they say exactly what was written without them."""
+        filled = _Filled(written.intent, written.shared, self, words)
+        return (
+            filled.opening() == written.opening()
+            and filled.decision() == written.decision()
+            and filled.pending("0") == written.pending("0")
+            and filled.row("1", 2) == written.row("1", 2)
+        )
+
+
+class _Requests:
+    """The newest ones, and the forms of those that came again."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[object, ...], tuple[_Shared, _Forms | None]] = {}
+
+    def draft(self, intent: Intent) -> Draft:
+        shared = _judgements.shared(intent)
+        plan = intent.plan
+        if plan is None or plan.proof is not intent.proof or plan.secrets:
+            return Draft(intent, shared)
+        metadata = intent.contract.metadata
+        # All that the documents say beside `_words`. What follows from the judgement is known by
+        # identity, as there; the rest are texts and numbers.
+        key = (
+            id(shared),
+            plan.argv,
+            plan.working_directory,
+            len(plan.stdin),
+            intent.attempt,
+            intent.session,
+            intent.parent_receipt,
+            metadata.requested_by,
+            metadata.purpose,
+            metadata.evidence_ref,
+            *plan.environment,
+        )
+        found = self._kept.get(key)
+        if found is None:
+            if len(self._kept) >= _REQUESTS:
+                self._kept = {}
+            self._kept[key] = shared, None
+            return Draft(intent, shared)
+        words = _words(intent)
+        if words is None:
+            return Draft(intent, shared)
+        forms = found[1]
+        if forms is None:
+            forms = _Forms(intent, shared)
+            if not forms.give_back(Draft(intent, shared), words):
+                return Draft(intent, shared)
+            self._kept[key] = shared, forms
+        return _Filled(intent, shared, forms, words)
+
+
+_REQUESTS = 256
+_requests = _Requests()
+draft = _requests.draft

@@ -7,8 +7,8 @@ import json
 from actum.evidence.audit import final
 from actum.evidence.draft import Draft
 from actum.evidence.encoding import encoded
-from actum.evidence.executions import Opening, started_columns
-from actum.evidence.facts import ExecutionFacts, Intent
+from actum.evidence.executions import Opening
+from actum.evidence.facts import ExecutionFacts
 from actum.evidence.receipt import Receipt
 from actum.evidence.sealing import Told
 from actum.evidence.trace import rfc3339
@@ -17,10 +17,9 @@ from actum.store.keys import Signer
 from actum.value import replace
 
 
-def started_part(intent: Intent, opening: Opening, pending_seq: int) -> Part:
+def started_part(begun: Draft, opening: Opening, pending_seq: int) -> Part:
     """Makes an id PENDING."""
-    short = encoded([*started_columns(intent).values(), opening.owner, pending_seq])
-    return START, columns(short, opening.document)
+    return START, columns(begun.row(opening.owner, pending_seq), opening.document)
 
 
 def sealed_part(

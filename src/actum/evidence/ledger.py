@@ -94,15 +94,15 @@ class Ledger:
                 return _opened(page, begun, opening)
         if self.log.laid() >= self._most:
             self._database.file()
-        decision = encoded(allowed(begun.audit))
-        start = encoded(pending(begun.audit, opening.sha256))
+        decision = begun.decision()
+        start = begun.pending(opening.sha256)
         execution_id = intent.contract.execution_id
         with self.log.entry() as entry:
             if not is_new:
                 require_unstarted(entry.outcome_of(execution_id), intent)
             entry.append_encoded(decision)
             seq = entry.append_encoded(start)
-            entry.start(execution_id, started_part(intent, opening, seq))
+            entry.start(execution_id, started_part(begun, opening, seq))
             return Opened(pending_seq=seq, draft=begun)
 
     def another_attempt(

@@ -33,9 +33,7 @@ _OUTCOME = Outcome.EXCEPTION
 
 def opening(draft: Draft) -> Opening:
     """What `close_interrupted` will need."""
-    parts = (draft.record, draft.predicate, draft.pre_encoded)
-    document = b'{"record":%s,"predicate":%s,"pre":%s}' % parts
-    return Opening(owner=current_owner(), document=document)
+    return Opening(owner=current_owner(), document=draft.opening())
 
 
 def close_interrupted(log: Log, execution_id: str) -> Receipt:
