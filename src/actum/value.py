@@ -101,7 +101,8 @@ class _Shape:
         self.contents: Callable[[Any], tuple[Any, ...]] = _tuple_of(fields)
         self.seen = 0
         self.opened: type | None = None
-        self.copy: Callable[[Any], Any] | None = None
+        #: The names that `replace` was given -> how it is done, once it is done often.
+        self.copy: dict[tuple[str, ...], Callable[..., Any]] | None = None
         self.setters: list[tuple[str, Any, Any, Any]] = []
 
 
@@ -382,35 +383,44 @@ def replace(of: T, /, **changes: Any) -> T:
     """Another value that differs in these fields."""
     kind: Any = type(of)
     shape: _Shape = kind.__value__
-    if shape.copy is None or kind is not shape.owner:
-        shape.seen += 1
-        if shape.seen > WARM and kind is shape.owner:
-            shape.copy = _copying(shape)
-        made: T = kind(**{**dict(zip(shape.fields, shape.contents(of), strict=True)), **changes})
-        return made
-    new: T = shape.copy(of)
-    if not changes.keys() <= shape.fields.keys():
-        name = next(name for name in changes if name not in shape.fields)
-        raise TypeError(f"replace({kind.__qualname__}) got an unexpected field {name!r}")
-    for name, content in changes.items():
-        setattr(new, name, content)
-    _become(new, kind)
-    if hasattr(kind, "__post_init__"):
-        new.__post_init__()  # type: ignore[attr-defined]
-    return new
+    names = tuple(changes)
+    known = shape.copy
+    copy = None if known is None else known.get(names)
+    if copy is not None and kind is shape.owner:
+        new: T = copy(of, *changes.values())
+        return new
+    made: T = kind(**{**dict(zip(shape.fields, shape.contents(of), strict=True)), **changes})
+    shape.seen += 1
+    if shape.seen > WARM and kind is shape.owner:
+        _learn_to_copy(shape, names)
+    return made
 
 
-def _copying(shape: _Shape) -> Callable[[Any], Any] | None:
-    """Compiled for a class, too: a copy whose fields can be written still."""
+_MOST_COPIES = 16  #: ways to replace that are compiled for one class
+
+
+def _learn_to_copy(shape: _Shape, names: tuple[str, ...]) -> None:
+    """Compiled for a class and these of its fields, all of which it has: a copy that is filled
+    while it can be written still."""
     opened = _opened(shape)
-    if opened is None:
-        return None
-    lines = (f"new.{name} = of.{name}" for name in shape.fields)
-    source = "def copy(of):\n new = blank(opened)\n " + "\n ".join(lines) + "\n return new"
-    names: dict[str, Any] = {"opened": opened, "blank": opened.__new__}
-    exec(compile(source, f"<{shape.owner.__qualname__}>", "exec"), names)  # noqa: S102  our own names
-    copy: Callable[[Any], Any] = names["copy"]
-    return copy
+    known = shape.copy = {} if shape.copy is None else shape.copy
+    if opened is None or len(known) >= _MOST_COPIES:
+        return
+    given = {name: f"content_{at}" for at, name in enumerate(names)}
+    lines = [f"new.{name} = {given.get(name, f'of.{name}')}" for name in shape.fields]
+    lines.append("become(new, owner)")
+    if hasattr(shape.owner, "__post_init__"):
+        lines.append("new.__post_init__()")
+    source = f"def copy({', '.join(['of', *given.values()])}):\n new = blank(opened)\n "
+    source += "\n ".join(lines) + "\n return new"
+    spaces: dict[str, Any] = {
+        "opened": opened,
+        "blank": opened.__new__,
+        "become": _become,
+        "owner": shape.owner,
+    }
+    exec(compile(source, f"<{shape.owner.__qualname__}>", "exec"), spaces)  # noqa: S102  our own names
+    known[names] = spaces["copy"]
 
 
 def plain(of: Any) -> dict[str, Any]:

@@ -51,6 +51,7 @@ from actum.store.session_memory import ProcessSessions
 if TYPE_CHECKING:
     from actum.agents.workshop import Workshop
     from actum.aio import AsyncRuntime
+    from actum.contract.forms import Form
     from actum.engine.discovery import Discovery
     from actum.engine.reenact import Replay
     from actum.engine.session import PythonSession
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from actum.evidence.verify import Verifier
     from actum.executors.model import ActionRequest, ActionResult
     from actum.executors.plane import Executors
+    from actum.registry.lock import Lock
     from actum.runners.early import Spawner
     from actum.store.golden import Golden
 
@@ -201,24 +203,25 @@ class Runtime:
         """One execution, asked for by keywords: the same words as `actum exec`."""
         self._look_after()
         rooms = self.rooms
-        asked = self._completed(
-            self._asked.sections(
-                tool,
-                parameters or {},
-                arguments,
-                stdin,
-                files,
-                env or {},
-                secrets,
-                None if cwd is None else os.fspath(cwd),
-                timeout,
-                memory,
-                allow_hosts,
-                purpose,
-                requested_by,
-                adapter_id,
-                set or {},
-            )
+        asked, form, pins = self._asked.contract(
+            self._completed,
+            rooms.clock,
+            self._base(),
+            tool,
+            parameters or {},
+            arguments,
+            stdin,
+            files,
+            env or {},
+            secrets,
+            None if cwd is None else os.fspath(cwd),
+            timeout,
+            memory,
+            allow_hosts,
+            purpose,
+            requested_by,
+            adapter_id,
+            set or {},
         )
         return self._carried_out(
             asked,
@@ -227,6 +230,8 @@ class Runtime:
             on_output,
             cancel,
             wait_s,
+            form=form,
+            pins=pins,
         )
 
     def python(
@@ -345,13 +350,23 @@ class Runtime:
         cancel: Cancel | None,
         wait_s: float | None,
         on_waiting: Callable[[Result], None] | None = None,
+        *,
+        form: Form | None = None,
+        pins: Lock | None = None,
     ) -> Result:
         until = None if wait_s is None else time.monotonic() + wait_s
         while True:
             result = execute(
-                asked, self.rooms, on_output=on_output, cancel=cancel, turn=turn, is_new=is_new
+                asked,
+                self.rooms,
+                on_output=on_output,
+                cancel=cancel,
+                turn=turn,
+                is_new=is_new,
+                form=form,
+                pins=pins,
             )
-            is_new = False
+            is_new, pins = False, None
             if until is None or "APPROVAL_REQUIRED" not in result.reason_codes:
                 return result
             if on_waiting is not None:
@@ -410,15 +425,19 @@ class Runtime:
             self.rooms.ledger.malformed(_bytes_of(source), self.rooms.clock())
             raise
 
-    def _completed(self, known: Sections) -> Contract:
+    def _completed(self, known: Sections, base: str | None = None) -> Contract:
         return completed(
             known,
             execution_id=new_id(),
             requested_at=self.rooms.clock(),
             requested_by=self._asker,
             purpose=f"actum exec {known.tool_id}",
-            working_directory=os.getcwd() if self._temporary is None else str(self.settings.root),
+            working_directory=self._base() if base is None else base,
         )
+
+    def _base(self) -> str:
+        """Where relative paths begin."""
+        return os.getcwd() if self._temporary is None else str(self.settings.root)
 
     @cached_property
     def discovery(self) -> Discovery:

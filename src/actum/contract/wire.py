@@ -85,9 +85,42 @@ def digests(contract: Contract, request: Hashable | None) -> tuple[str, str, str
         told = canonical(_metadata(metadata))
     before, between, after = body.whole
     whole = sha256(b"".join((before, named, between, told, after))).hexdigest()
-    if metadata.evidence_ref is None and contract.filled >= _USUALLY_FILLED:
+    if _is_usual(contract):
         return whole, body.identity, body.asked
     return whole, _identity(contract, body, named), body.asked
+
+
+def _is_usual(contract: Contract) -> bool:
+    return contract.metadata.evidence_ref is None and contract.filled >= _USUALLY_FILLED
+
+
+@value
+class Around:
+    """The canonical bytes of a contract but for an id that needs no escape and the time of the
+    request; and its digests that depend on neither."""
+
+    before: bytes  #: up to the id, with its quotation mark
+    between: bytes
+    after: bytes
+    identity: str
+    asked: str
+
+
+def around(contract: Contract, request: Hashable | None) -> Around:
+    """Of a contract whose id and time were filled in; `request` as for `digests`."""
+    body = _bodies.get((request, contract.inputs.stdin)) or _body(contract, request)
+    before, between, after = body.whole
+    told = _metadata(contract.metadata)
+    texts = {name: canonical(text) for name, text in told.items()}
+    # No canonical text has this byte.
+    first, last = _object({**texts, "requested_at": b'"\0"'}).split(b"\0")
+    return Around(
+        before=before + b'"',
+        between=b'"' + between + first,
+        after=last + after,
+        identity=body.identity if _is_usual(contract) else _identity(contract, body, b""),
+        asked=body.asked,
+    )
 
 
 def _identity(contract: Contract, body: _Body, named: bytes) -> str:

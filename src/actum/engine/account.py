@@ -15,6 +15,7 @@ from typing import Any
 from actum.capture.interpret import conclude
 from actum.capture.model import Capture
 from actum.contract.call import Plan, TraceContext
+from actum.contract.forms import Form
 from actum.contract.ids import new_id
 from actum.contract.model import Contract, Json
 from actum.contract.outcome import PROJECTIONS, Outcome
@@ -34,6 +35,7 @@ from actum.evidence.receipt import Receipt
 from actum.evidence.receipts import Receipts
 from actum.evidence.trace import EventType, Trace, TraceEvent
 from actum.policy.gates import Granted
+from actum.registry.lock import Lock
 from actum.registry.model import Adapter
 from actum.runners.base import OnOutput, Runner
 from actum.store.golden import Golden
@@ -66,6 +68,7 @@ class Account:
 
     stage = Stage.GATE
     is_new = False  #: its id was drawn for it, so that nothing can be on record of it
+    pins: Lock | None = None  #: in force when this was asked for, until they are used
     opened: Opened | None = None
     runner: Runner | None = None  #: that was asked to carry it out
     granted: tuple[Granted, ...] = ()
@@ -85,6 +88,7 @@ class Account:
         rooms: Rooms,
         trace_id: str | None = None,
         parent_receipt: str | None = None,
+        form: Form | None = None,
     ) -> None:
         self.rooms = rooms
         self.contract = contract
@@ -92,8 +96,12 @@ class Account:
         self.began = time.monotonic()
         self.trace = Trace()
         #: What equal requests have in common, for whoever remembers something of this one.
-        self.request = request_key(contract)
-        whole, identity, asked = digests(contract, self.request)
+        if form is None:
+            self.request = request_key(contract)
+            whole, identity, asked = digests(contract, self.request)
+        else:
+            self.request = form.request
+            whole, identity, asked = form.digests(contract)
         #: The fields of an `Intent`; it is made when somebody needs all of them together.
         self._known: dict[str, Any] = {
             "contract": contract,

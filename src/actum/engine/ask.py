@@ -10,14 +10,19 @@ import base64
 import marshal
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from actum.contract.complete import Sections
 from actum.contract.drafts import is_shareable
-from actum.contract.model import Json
+from actum.contract.forms import Form
+from actum.contract.ids import new_id
+from actum.contract.model import Contract, Json
+from actum.engine.rooms import Clock
 from actum.errors import ContractInvalid, Problem, Refused
+from actum.registry.lock import Lock
 from actum.registry.model import AdapterStatus
-from actum.registry.registry import Recalled, Registry
+from actum.registry.registry import Recalled, Recollection, Registry
 from actum.value import field, fields, replace, value
 
 _DURATION = re.compile(r"(\d+)(ms|s|m)?")
@@ -45,6 +50,19 @@ class Ask:
     set: Mapping[str, Json] = field(default_factory=dict)
 
 
+class _Known:
+    """What words mean, by what was recalled of their tool. Its form, once they come again, is that
+    of the last folder they were asked in."""
+
+    __slots__ = ("form", "has_form", "recollection", "sections")
+
+    def __init__(self, recollection: Recollection | None, sections: Sections) -> None:
+        self.recollection = recollection
+        self.sections = sections
+        self.has_form = Form.fits(sections)
+        self.form: tuple[str, Form] | None = None  #: replaced as a whole, so it needs no guard
+
+
 class Asked:
     """What was asked in the same words lately, and what they meant. Shared by threads.
 
@@ -60,29 +78,51 @@ class Asked:
         self._registry = registry
         self._parse = parse
         self._most = most
-        self._kept: dict[bytes, tuple[Recalled, Sections]] = {}
+        self._kept: dict[bytes, _Known] = {}
 
     def sections(self, *words: Any) -> Sections:
         """What an `Ask` of these contents means; raises as the parser does."""
+        known, stdin, _is_again = self._known(words)
+        return _with(stdin, known.sections)
+
+    def contract(
+        self, complete: Callable[[Sections, str], Contract], clock: Clock, base: str, *words: Any
+    ) -> tuple[Contract, Form | None, Lock | None]:
+        """The contract that an `Ask` of these contents means if relative paths begin at `base`;
+        its form, if the words came before; and the pins that are in force."""
+        known, stdin, is_again = self._known(words)
+        pins = None if known.recollection is None else known.recollection.lock
+        if not is_again or not known.has_form:
+            return complete(_with(stdin, known.sections), base), None, pins
+        standing = known.form
+        if standing is None or standing[0] != base:
+            standing = known.form = base, Form(complete(known.sections, base))
+        form = standing[1]
+        return form.contract(new_id(), clock(), stdin), form, pins
+
+    def _known(self, words: tuple[Any, ...]) -> tuple[_Known, bytes | None, bool]:
+        """What is known of these words, the stdin that stands apart, and whether they were known
+        before."""
         stdin = words[_STDIN]
-        apart = type(stdin) is bytes and not _sets_stdin(words[_SET])
+        if type(stdin) is not bytes or _sets_stdin(tuple(words[_SET])):
+            stdin = None
+        told = words if stdin is None else (*words[:_STDIN], b"", *words[_STDIN + 1 :])
         try:
-            key = marshal.dumps((*words[:_STDIN], b"", *words[_STDIN + 1 :]) if apart else words, 2)
+            key = marshal.dumps(told, 2)
         except ValueError:
-            return self._meant(words)
+            return _Known(None, self._meant(words)), None, False
         name, _, operation = words[_TOOL].partition(":")
-        recalled = self._registry.recall(name, words[_ADAPTER], operation)
+        recollection = self._registry.recollect((name, words[_ADAPTER], operation))
         known = self._kept.get(key)
-        if known is not None and known[0] is recalled:
-            found = known[1]
-            return replace(found, stdin=stdin) if apart and found.stdin != stdin else found
-        found = self._meant(words)
-        size = len(key) + (len(stdin) if apart else 0)
-        if recalled is not None and size <= _MOST_BYTES and is_shareable(found):
+        if known is not None and known.recollection is recollection:
+            return known, stdin, True
+        known = _Known(recollection, self._meant(words))
+        size = len(key) + len(stdin or b"")
+        if recollection is not None and size <= _MOST_BYTES and is_shareable(known.sections):
             if len(self._kept) >= self._most:
                 self._kept.clear()
-            self._kept[key] = recalled, found
-        return found
+            self._kept[key] = known
+        return known, stdin, False
 
     def _meant(self, words: tuple[Any, ...]) -> Sections:
         ask = Ask(**dict(zip(_WORDS, words, strict=True)))
@@ -95,7 +135,12 @@ _STDIN, _SET = _WORDS.index("stdin"), _WORDS.index("set")
 _MOST_BYTES = 16_384
 
 
-def _sets_stdin(fields: Mapping[str, Json]) -> bool:
+def _with(stdin: bytes | None, found: Sections) -> Sections:
+    return found if stdin is None or found.stdin == stdin else replace(found, stdin=stdin)
+
+
+@lru_cache(maxsize=256)
+def _sets_stdin(fields: tuple[str, ...]) -> bool:
     """Whether `set` says what stdin is, whatever the other words say."""
     return any(name == "inputs" or name.startswith("inputs.stdin") for name in fields)
 

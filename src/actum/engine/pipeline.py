@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from actum.adapters.kinds import build_call
 from actum.capture.model import Capture, Enforced
 from actum.contract.call import Call, Check, EffectivePolicy
+from actum.contract.forms import Form
 from actum.contract.model import Contract, Determinism
 from actum.contract.wire import request_key
 from actum.engine import plan as planning
@@ -34,6 +35,7 @@ from actum.engine.rooms import Rooms
 from actum.errors import Refused, Violation
 from actum.evidence.facts import Stage
 from actum.policy.gates import Granted
+from actum.registry.lock import Lock
 from actum.registry.looks import Looks
 from actum.registry.model import AdapterKind, Entry
 from actum.registry.selection import Task
@@ -56,14 +58,17 @@ def execute(
     turn: Turn | None = None,
     parent_receipt: str | None = None,
     is_new: bool = False,
+    form: Form | None = None,
+    pins: Lock | None = None,
 ) -> Result:
     """Carry out one contract, or say why not. Returns a Result for every outcome.
 
-    `is_new`: its id was drawn for it a moment ago, so that nobody can have asked for it before.
+    `is_new`: its id was drawn for it a moment ago, so that nobody can have asked for it before;
+    `form` is the one it was made of, and `pins` those that were found in force meanwhile.
     """
     turn = turn or Queueing(rooms.places, cancel, rooms.wait_s)
-    account = Account(contract, rooms, trace_id, parent_receipt)
-    account.is_new = is_new
+    account = Account(contract, rooms, trace_id, parent_receipt, form)
+    account.is_new, account.pins = is_new, pins
     clerk = rooms.ledger.clerk
 
     def compiled(made: Contract) -> Result:
@@ -158,7 +163,9 @@ def prepare(
     account.stage = Stage.REGISTRY
     inputs = contract.inputs
     task = _task(inputs.command, tuple(inputs.parameters))
-    entry = rooms.registry.entry(contract.tool_id, contract.adapter_id, task=task)
+    # Looked at once for this request; whatever is prepared later looks again.
+    pins, account.pins = account.pins, None
+    entry = rooms.registry.entry(contract.tool_id, contract.adapter_id, task=task, pins=pins)
     tool, adapter = entry.tool_ref, entry.adapter_ref
     account.know(tool=tool, adapter=adapter)
     entry = with_program(contract, entry, rooms, carry)

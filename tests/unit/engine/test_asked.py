@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
-from actum import Runtime
+from actum import Result, Runtime, wiring
 from actum.contract import drafts
+from actum.contract.model import Contract
 from actum.engine import ask as module
+from actum.engine.pipeline import execute
 from actum.errors import ContractInvalid
-from actum.registry.change import approve
+from actum.registry.change import approve, block
+from actum.runners.places import Got
 from actum.store.keys import Keyring
 
-from .project import Project
+from .project import Project, elevated
 
 
 @pytest.fixture
@@ -125,6 +130,77 @@ def test_another_lock_means_the_words_anew(
     approve(project.root, keyring, "shell", by="user:maker", evidence="test", date="2026-11-15")
     assert runtime.exec("shell", cwd=project.work).ok
     assert len(meant) == count + 1
+
+
+def test_the_same_words_elsewhere_later_and_with_an_id_of_their_own(
+    runtime: Runtime, project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a form must notice: where we are, what time it is, that no id was left out."""
+    asked: list[Any] = []
+
+    def noted(contract: Contract, *rooms: Any, **more: Any) -> Result:
+        asked.append((contract, more["form"]))
+        return execute(contract, *rooms, **more)
+
+    monkeypatch.setattr(wiring, "execute", noted)
+    (project.work / "deeper").mkdir()
+    places = [project.work, project.work, project.work / "deeper", project.work]
+    for place in places:
+        monkeypatch.chdir(place)
+        project.clock.pass_by(seconds=1)
+        result = runtime.exec("shell")
+        assert result.ok
+        plan = project.runner.plans[-1]
+        assert plan.working_directory == str(place)
+        assert plan.trace.execution_id == result.execution_id
+        contract, _form = asked[-1]
+        assert contract.execution_id == result.execution_id
+        assert contract.metadata.requested_at == project.clock.now
+        assert contract.inputs.working_directory == str(place)
+    assert asked[-1][1] is not None
+    mine = {"set": {"execution_id": "mine"}}
+    first, second = (runtime.exec("shell", **mine) for _ in range(2))
+    assert [form for _contract, form in asked[-2:]] == [None, None]
+    assert first.execution_id == second.execution_id == "mine"
+    assert first.receipt_id == second.receipt_id
+    assert len(project.runner.plans) == len(places) + 1
+
+
+def test_a_tool_that_was_blocked_while_a_request_waited_is_refused(
+    runtime: Runtime, project: Project
+) -> None:
+    """The pins that a request found in force when it came are those of that moment only."""
+    keyring = Keyring.open(project.root / ".actum")
+
+    class Slow:
+        holds = False
+
+        @contextmanager
+        def place(self, contract: Contract) -> Iterator[Got]:
+            block(project.root, keyring, "shell", by="user:maker", evidence="t", date="2026-11-15")
+            yield Got.AFTER_A_WAIT
+
+    for _ in range(3):
+        assert runtime.exec("shell", cwd=project.work).ok
+    refused = runtime.exec("shell", cwd=project.work, turn=Slow())
+    assert refused.reason_codes == ("TOOL_NOT_ACTIVE",)
+    assert len(project.runner.plans) == 3
+
+
+def test_a_tool_that_was_blocked_while_people_decided_is_refused(
+    runtime: Runtime, project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keyring = Keyring.open(project.root / ".actum")
+
+    def decided(*_: Any) -> bool:
+        block(project.root, keyring, "shell", by="user:maker", evidence="t", date="2026-11-15")
+        return True
+
+    words = {"cwd": project.work, "set": elevated("/etc/hostname")}
+    for _ in range(2):
+        assert runtime.exec("shell", **words).reason_codes == ("APPROVAL_REQUIRED",)
+    monkeypatch.setattr(runtime.approvals, "wait", decided)
+    assert runtime.exec("shell", **words, wait_s=5).reason_codes == ("TOOL_NOT_ACTIVE",)
 
 
 def test_malformed_words_are_put_on_record_each_time(runtime: Runtime) -> None:
