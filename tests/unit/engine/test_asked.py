@@ -191,10 +191,11 @@ def test_a_tool_that_was_blocked_while_people_decided_is_refused(
     runtime: Runtime, project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keyring = Keyring.open(project.root / ".actum")
+    answers = [True, False]
 
     def decided(*_: Any) -> bool:
         block(project.root, keyring, "shell", by="user:maker", evidence="t", date="2026-11-15")
-        return True
+        return answers.pop(0)
 
     words = {"cwd": project.work, "set": elevated("/etc/hostname")}
     for _ in range(2):
