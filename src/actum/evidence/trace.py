@@ -45,6 +45,7 @@ class TraceEvent:
     duration_ms: int  #: since the attempt began; 0 for the first event
     outcome: TraceOutcome | None = None
     data: Mapping[str, Json] = field(default_factory=dict)
+    at_ns: int | None = None  #: when it was, by the wall clock, if it could only be told later
 
 
 #: Where a runner sends its events. Raises if the event cannot be kept.
@@ -62,7 +63,7 @@ LIFECYCLE = (
 
 @value
 class Recorded:
-    """An event, and when it reached the trace."""
+    """An event, and when it was, or when it reached the trace."""
 
     event: TraceEvent
     ts: str  #: RFC 3339, UTC
@@ -108,7 +109,7 @@ class Trace:
                         remedy="The runner is at fault; report it with `actum trace`.",
                     )
                 self._reached[event.attempt] = reached + 1
-            self._recorded.append(Recorded(event=event, ts=_now()))
+            self._recorded.append(Recorded(event=event, ts=_text(event.at_ns or time.time_ns())))
 
     @property
     def events(self) -> tuple[Recorded, ...]:
@@ -140,10 +141,10 @@ def rfc3339(moment: datetime) -> str:
 _second = (0, "")
 
 
-def _now() -> str:
+def _text(at_ns: int) -> str:
     """As `rfc3339` writes it."""
     global _second  # noqa: PLW0603 -- one assignment: threads may disagree about which it is
-    second, left = divmod(time.time_ns(), 1_000_000_000)
+    second, left = divmod(at_ns, 1_000_000_000)
     known, text = _second
     if second != known:
         text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))

@@ -1,4 +1,8 @@
-"""Attend one sandbox from launch to its last byte: streams, deadline, memory proof, cancel."""
+"""Attend one sandbox from its start to its last byte: streams, deadline, memory proof, cancel.
+
+The attendant is made before the start. A tool that we wake may be given our processor, to run when
+we sleep: so from the start to the first wait there is nothing to do.
+"""
 
 from __future__ import annotations
 
@@ -30,6 +34,7 @@ _OOM_POLL_S = 0.005
 #: sleep, so it wakes the reader on the writer's processor: there we would wait until a tool that
 #: prints and leaves has been taken apart. What does not fit into the pipe waits so long.
 _UNREAD_S = 0.002
+_FIRST_WAIT_MS = 1
 _REFUSALS = {
     "PATH_CHANGED": "Run again once nothing moves the paths of the sandbox.",
     "IDMAP_UNSUPPORTED": "That file system has no idmapped mounts, so files would come out owned"
@@ -84,24 +89,27 @@ SO_FAR = Attended(
 )
 
 
-class _Attendant:
+class Attendant:
     def __init__(
         self,
         sandbox: Sandbox,
         cgroup: Cgroup,
+        *,
         on_output: OnOutput | None,
         on_ready: Callable[[], None],
         on_doors: OnDoors,
-        duplex: Duplex | None,
-        redaction: Redaction | None,
+        cancel: Cancel | None = None,
+        duplex: Duplex | None = None,
+        redaction: Redaction | None = None,
     ) -> None:
         self.on_doors = on_doors
+        self.cancel = cancel
         self.duplex = duplex
         self.sandbox = sandbox
         self.cgroup = cgroup
         self.on_output = on_output
         self.on_ready = on_ready
-        self.began = time.monotonic()
+        self.began = 0.0
         self.keepers = {sandbox.stderr: ("stderr", keeper(STDERR_BYTES, redaction))}
         if duplex is None:  # else whoever speaks with the tool reads it
             self.keepers[sandbox.stdout] = ("stdout", keeper(STDOUT_BYTES, redaction))
@@ -197,69 +205,64 @@ class _Attendant:
             until = min(until, self.began + _UNREAD_S)
         return max(0.0, until - now)
 
-
-def attend(
-    sandbox: Sandbox,
-    cgroup: Cgroup,
-    *,
-    deadline: float,
-    on_output: OnOutput | None,
-    cancel: Cancel | None,
-    on_ready: Callable[[], None],
-    on_doors: OnDoors,
-    duplex: Duplex | None = None,
-    redaction: Redaction | None = None,
-) -> Attended:
-    """Until the tree is gone. Returns soon after `deadline` plus grace, whatever the tool does."""
-    attendant = _Attendant(sandbox, cgroup, on_output, on_ready, on_doors, duplex, redaction)
-    control, oom = sandbox.control.fileno(), cgroup.oom_event
-    cancelled = -1
-    if cancel is not None:
-        cancelled = cancel.fileno()
-        attendant.poll.register(cancelled, select.POLLIN)
-    asked = -1
-    if duplex is not None:
-        asked = duplex.begin(sandbox.stdout)
-        attendant.poll.register(asked, select.POLLIN)
-    try:
-        while sandbox.early:  # of a sandbox that was started before it was needed
-            attendant.hear()
-        while attendant.ended is None and not attendant.gone:
-            now = time.monotonic()
-            until = deadline if duplex is None else min(deadline, duplex.idle_at())
-            for descriptor, _event in attendant.poll.poll(attendant.wait_s(until, now) * 1000):
-                if descriptor in attendant.open:
-                    attendant.take(descriptor)
-                elif descriptor == control:
-                    attendant.hear()
-                elif descriptor == oom:
-                    attendant.hear_of_memory()
-                elif descriptor == cancelled:
-                    attendant.poll.unregister(cancelled)
-                    attendant.begin_stop(Stop.CANCEL, time.monotonic())
-                elif duplex is not None and descriptor == asked:
-                    attendant.poll.unregister(asked)
-                    attendant.begin_stop(duplex.why, time.monotonic())
-            now = time.monotonic()
-            if not attendant.listens and now >= attendant.began + _UNREAD_S:
-                attendant.listen()
-            if attendant.oom_suspected:
-                attendant.check_memory()
-            if now >= deadline:
-                attendant.begin_stop(Stop.DEADLINE, now)
-            elif duplex is not None and now >= duplex.idle_at():
-                attendant.begin_stop(Stop.IDLE, now)
-            if attendant.kill_at is not None and now >= attendant.kill_at:
-                attendant.kill(now)
-            if attendant.killed_at is not None and now >= attendant.killed_at + _DEATH_S:
-                attendant.give_up()
-    except BaseException:
-        sandbox.kill()
-        raise
-    return _conclude(attendant)
+    def attend(self, start: Callable[[], float], on_started: Callable[[], None]) -> Attended:
+        """Start, and stay until the tree is gone. `start` returns until when the tool may run;
+        `on_started` is called as soon as there is time for it. Returns soon after the deadline plus
+        grace, whatever the tool does."""
+        sandbox, duplex = self.sandbox, self.duplex
+        control, oom = sandbox.control.fileno(), self.cgroup.oom_event
+        cancelled = asked = -1
+        if self.cancel is not None:
+            cancelled = self.cancel.fileno()
+            self.poll.register(cancelled, select.POLLIN)
+        if duplex is not None:
+            asked = duplex.begin(sandbox.stdout)
+            self.poll.register(asked, select.POLLIN)
+        try:
+            deadline = start()
+            self.began = now = time.monotonic()
+            heard = self.poll.poll(_FIRST_WAIT_MS)
+            on_started()
+            while sandbox.early:  # of a sandbox that was started before it was needed
+                self.hear()
+            while True:
+                for descriptor, _event in heard:
+                    if descriptor in self.open:
+                        self.take(descriptor)
+                    elif descriptor == control:
+                        self.hear()
+                    elif descriptor == oom:
+                        self.hear_of_memory()
+                    elif descriptor == cancelled:
+                        self.poll.unregister(cancelled)
+                        self.begin_stop(Stop.CANCEL, time.monotonic())
+                    elif duplex is not None and descriptor == asked:
+                        self.poll.unregister(asked)
+                        self.begin_stop(duplex.why, time.monotonic())
+                now = time.monotonic()
+                if not self.listens and now >= self.began + _UNREAD_S:
+                    self.listen()
+                if self.oom_suspected:
+                    self.check_memory()
+                if now >= deadline:
+                    self.begin_stop(Stop.DEADLINE, now)
+                elif duplex is not None and now >= duplex.idle_at():
+                    self.begin_stop(Stop.IDLE, now)
+                if self.kill_at is not None and now >= self.kill_at:
+                    self.kill(now)
+                if self.killed_at is not None and now >= self.killed_at + _DEATH_S:
+                    self.give_up()
+                if self.ended is not None or self.gone:
+                    break
+                until = deadline if duplex is None else min(deadline, duplex.idle_at())
+                heard = self.poll.poll(self.wait_s(until, now) * 1000)
+        except BaseException:
+            sandbox.kill()
+            raise
+        return _conclude(self)
 
 
-def _conclude(attendant: _Attendant) -> Attended:
+def _conclude(attendant: Attendant) -> Attended:
     sandbox = attendant.sandbox
     if attendant.ended is None and attendant.stop is None:
         sandbox.kill()

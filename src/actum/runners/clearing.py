@@ -19,6 +19,7 @@ class Clearing:
         self._sandbox = sandbox
         self._cgroup = cgroup
         self.by_init = False  #: it lives, and has told what the groups counted
+        self._gone = False
         self._found: tuple[str, ...] | None = None
         self._lock = threading.Lock()
 
@@ -26,13 +27,15 @@ class Clearing:
         """What is left behind, once everything is gone that goes."""
         with self._lock:
             if self._found is None:
-                gone = self.by_init and self._sandbox.await_gone()
-                self._found = () if gone else remove(self._cgroup)
+                self._gone = self.by_init and self._sandbox.await_gone()
+                self._found = () if self._gone else remove(self._cgroup)
             return self._found
 
     def end(self) -> None:
         """Let the init go, and forget the groups that it has removed."""
         self.found()
+        if self._gone and not self._sandbox.await_cleared():
+            remove(self._cgroup)  # empty, as one of them was; if it stays, the next sweep finds it
         self._sandbox.close()
         self._cgroup.close()
 

@@ -38,7 +38,18 @@ class Lifecycle:
         self._emit = emit
         self._passed = 0  #: how many of the steps
         self.began = time.monotonic()  #: until the first step, which is the beginning
+        self._began_ns: int | None = None  #: by the wall clock, if that is told later
         self.container_id: str | None = None
+
+    def begin(self) -> float:
+        """This is the beginning: when it was, by the monotonic clock. `tell_beginning` comes when
+        there is time for it."""
+        self._began_ns = time.time_ns()
+        self.began = time.monotonic()
+        return self.began
+
+    def tell_beginning(self) -> None:
+        self.reached(EventType.TOOL_RUN_START, {"attempt": self._trace.attempt})
 
     def elapsed_ms(self) -> int:
         return int((time.monotonic() - self.began) * 1000)
@@ -59,6 +70,8 @@ class Lifecycle:
 
     def abort(self) -> None:
         """Something failed on our side: the rest of the steps is on record as not reached."""
+        if self._began_ns is not None and not self._passed:
+            self.tell_beginning()
         while self._passed < len(LIFECYCLE):
             last = LIFECYCLE[self._passed] is EventType.TOOL_RUN_END
             self._send({"aborted": True}, TraceOutcome.ERROR if last else None)
@@ -102,13 +115,15 @@ class Lifecycle:
         )
 
     def _send(self, data: Mapping[str, Json], outcome: TraceOutcome | None) -> None:
-        step = LIFECYCLE[self._passed]
+        step, at_ns = LIFECYCLE[self._passed], None
         if self._passed:
             elapsed_ms = self.elapsed_ms()
         else:
-            elapsed_ms, self.began = 0, time.monotonic()
+            elapsed_ms, at_ns = 0, self._began_ns
+            if at_ns is None:
+                self.began = time.monotonic()
         self._passed += 1
-        self._emit(self._event(step, data, outcome, elapsed_ms))
+        self._emit(self._event(step, data, outcome, elapsed_ms, at_ns))
 
     def _event(
         self,
@@ -116,6 +131,7 @@ class Lifecycle:
         data: Mapping[str, Json],
         outcome: TraceOutcome | None,
         duration_ms: int,
+        at_ns: int | None = None,
     ) -> TraceEvent:
         trace = self._trace
         return TraceEvent(
@@ -129,6 +145,7 @@ class Lifecycle:
             duration_ms=duration_ms,
             outcome=outcome,
             data=data,
+            at_ns=at_ns,
         )
 
 

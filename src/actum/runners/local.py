@@ -23,7 +23,7 @@ from actum.errors import Refused
 from actum.evidence.trace import Emit, EventType
 from actum.runners import manifest, passable
 from actum.runners.afterwards import collect_outputs, denials_of, ending_of, without_token
-from actum.runners.attend import SO_FAR, attend
+from actum.runners.attend import SO_FAR, Attendant
 from actum.runners.base import Cancel, Capability, Channel, OnOutput, Permit, require_proof
 from actum.runners.clearing import Clearing, remove
 from actum.runners.hangup import Hangups
@@ -303,14 +303,6 @@ class LocalRunner:
             sandbox, cgroup = self._launch(request, order.owner, duplex.stdin)
             release = sandbox.go
         lifecycle = Lifecycle(plan, self.kind, emit)
-        # The sandbox is being built while the start is put on record; it waits for our word.
-        try:
-            if permit is not None:
-                permit()
-        except BaseException:
-            sandbox.discard()
-            cgroup.remove()
-            raise
 
         def ready() -> None:
             lifecycle.reached(EventType.TOOL_RUN_RESOURCE_APPLIED, known.applied)
@@ -328,26 +320,36 @@ class LocalRunner:
                 )
                 duplex.started.set()
 
+        def start() -> float:
+            release()
+            return lifecycle.begin() + limits.timeout_ms / 1000
+
+        # All that can be is made before the start, and the start is put on record last, while the
+        # sandbox is being built: it waits for our word.
+        attendant = Attendant(
+            sandbox,
+            cgroup,
+            on_output=on_output,
+            on_ready=ready,
+            on_doors=outside.on_doors,
+            cancel=cancel,
+            duplex=duplex,
+            redaction=order.redaction,
+        )
+        clearing = Clearing(sandbox, cgroup)
+        try:
+            if permit is not None:
+                permit()
+        except BaseException:
+            sandbox.discard()
+            cgroup.remove()
+            raise
         try:
             try:
                 if outside.doors is not None:
                     outside.begin(self._open_relay(), sandbox)
-                release()
-                # From here on the tool runs, and what we do costs nobody time.
-                clearing = Clearing(sandbox, cgroup)
                 try:
-                    lifecycle.reached(EventType.TOOL_RUN_START, {"attempt": plan.trace.attempt})
-                    attended = attend(
-                        sandbox,
-                        cgroup,
-                        deadline=lifecycle.began + limits.timeout_ms / 1000,
-                        on_output=on_output,
-                        cancel=cancel,
-                        on_ready=ready,
-                        on_doors=outside.on_doors,
-                        duplex=duplex,
-                        redaction=order.redaction,
-                    )
+                    attended = attendant.attend(start, lifecycle.tell_beginning)
                 finally:
                     passable.reopen(order.modes)
                     if duplex is not None:

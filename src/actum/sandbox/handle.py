@@ -111,7 +111,16 @@ class Sandbox:
 
     def await_gone(self) -> bool:
         """Until nothing is left of what ended but the init, which leaves when it is let go. Whether
-        the control groups are gone, too."""
+        a control group is gone, too, which the kernel keeps as long as it holds a process."""
+        return self._await_removal("gone")
+
+    def await_cleared(self) -> bool:
+        """After that, the other control groups: whether they are gone."""
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it is gone itself
+            self.control.send(wire.CLEAR)
+        return self._await_removal("cleared")
+
+    def _await_removal(self, kind: str) -> bool:
         poll = select.poll()
         poll.register(self.control, select.POLLIN)
         while poll.poll(_DEATH_MS):
@@ -119,7 +128,7 @@ class Sandbox:
             if received is None:
                 self.await_end()  # killed meanwhile: its end is the end of everything
                 return False
-            if received[0]["kind"] == "gone":
+            if received[0]["kind"] == kind:
                 return received[0]["removed"]
         return False
 

@@ -103,9 +103,9 @@ if TYPE_CHECKING:
 
     class Report(TypedDict, total=False):
         """ready: confined and limited, the tool waits for its start. ended: nothing of the tree
-        runs any more; gone, when the host has asked for it: if it was leaving, it has left, and the
-        control groups are removed. failed: nothing was started. listening: sockets of the sandbox's
-        network namespace, for the host to accept on.
+        runs any more; gone: if it was leaving, it has left, and the first of its control groups is
+        removed; cleared, when the host has time: so are the others. failed: nothing was started.
+        listening: sockets of the sandbox's network namespace, for the host to accept on.
         """
 
         kind: str
@@ -120,7 +120,7 @@ if TYPE_CHECKING:
         full: list[str]  #: which of the two was seen without room
         usage: list[str]  #: texts of the files that the recipe names
         leaving: bool  #: the kernel still clears away what has ended
-        removed: bool  #: every control group, by the init
+        removed: bool  #: the control groups, by the init
         reason: str
         message: str
 
@@ -146,6 +146,8 @@ RING = (1).to_bytes(8, sys.byteorder)
 GO = b"G"
 #: Host -> init: SIGTERM to everything inside. Closing the socket means: you may go.
 TERMINATE = b"T"
+#: Host -> init: there is time now for the rest of the control groups.
+CLEAR = b"C"
 #: Host -> init: bind these as well, and pass them on.
 LISTEN = b"L"
 

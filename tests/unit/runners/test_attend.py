@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from actum.runners.attend import Attended, attend
+from actum.runners.attend import Attendant, Attended
 from actum.sandbox.handle import Sandbox
 
 _ENDED = {
@@ -75,15 +75,14 @@ def test_a_group_that_is_gone_is_no_proof_and_no_fault(hears: bool) -> None:
     init = threading.Thread(target=tell)
     init.start()
     try:
-        found = attend(
+        attendant = Attendant(
             sandbox,
             group,  # type: ignore[arg-type]
-            deadline=time.monotonic() + 30,
             on_output=None,
-            cancel=None,
             on_ready=lambda: None,
             on_doors=lambda _report, _sockets: None,
         )
+        found = attendant.attend(lambda: time.monotonic() + 30, lambda: None)
     finally:
         init.join()
         sandbox.close()

@@ -63,14 +63,28 @@ def test_an_init_removes_its_groups_when_they_are_empty_and_stays_until_it_is_le
     before = own_cgroups()
     with spawner() as started:
         sandbox, cgroup = started.launch(asked("exit 3"), (os.getuid(), os.getgid()), b"")
-        assert own_cgroups() - before
+        made = own_cgroups() - before
+        assert made
         sandbox.go()
-        until(lambda: own_cgroups() == before, "the removal")
-        sandbox.terminate()  # too late, and no reason to leave
         assert sandbox.await_gone()
+        assert len(made - own_cgroups()) == 1  # which proves that nobody is in the others
+        sandbox.terminate()  # too late, and no reason to leave
+        assert sandbox.await_cleared()
+        assert own_cgroups() == before
         assert sandbox.is_alive()
         sandbox.discard()
         cgroup.remove()  # there is nothing left to do, and nothing to complain of
+
+
+def test_an_init_that_nobody_asks_any_more_removes_its_groups_all_the_same() -> None:
+    before = own_cgroups()
+    with spawner() as started:
+        sandbox, cgroup = started.launch(asked("exit 3"), (os.getuid(), os.getgid()), b"")
+        sandbox.go()
+        assert sandbox.await_gone()
+        sandbox.close()
+        until(lambda: own_cgroups() == before, "the removal")
+        cgroup.close()
 
 
 def test_a_tool_is_scheduled_like_everybody_though_who_prepares_it_keeps_back() -> None:

@@ -47,15 +47,15 @@ void put_usage(struct text *text)
     put(text, "]");
 }
 
-/* Nobody is left in them, so they go; here, while the host has other things to do. Whether all of them
- * went; what did not, the host finds, and removes or reports: so no error is of interest. */
-int remove_group(void)
+/* Nobody is left in them, so they go: those from `at` down to `last`. Whether all of them went. What did
+ * not, the host finds, and removes or reports: so no error is of interest. */
+int remove_groups(int at, int last)
 {
     char path[NAME_ROOM];
-    int removed = 0;
+    int all = 1;
     if (snprintf(path, sizeof path, "../%s", member.group) >= (int)sizeof path)
         return 0;
-    for (int at = member.folder_count; at-- > 0;)
-        removed += unlinkat(member.folders[at], path, AT_REMOVEDIR) == 0;
-    return removed == member.folder_count;
+    for (; at >= last; at--)
+        all &= unlinkat(member.folders[at], path, AT_REMOVEDIR) == 0;
+    return all;
 }

@@ -179,7 +179,7 @@ int restrict_self(int rules);                          /* 0, or -1 with errno */
 
 void limit_group(const char *const *texts, uint32_t count); /* unless they stand there already */
 void put_usage(struct text *);                              /* the texts of the files, as a JSON list */
-int remove_group(void);                                    /* as far as it can be */
+int remove_groups(int at, int last);                        /* downwards; whether all went */
 
 /* -- the root (root.c) ---------------------------------------------------------------------------- */
 

@@ -56,6 +56,7 @@ struct denial {
 static int artifacts = -1, children = -1;
 static int wait_status = STILL_RUNNING; /* of the tool; what waitpid tells is never negative */
 static int leaving; /* it runs no more, but the kernel still takes its memory apart */
+static int may_trace; /* whatever belongs to other users */
 static char violation[48];
 static struct denial denials[MAX_DENIALS];
 static int64_t denials_total;
@@ -99,6 +100,15 @@ static void ask_for_short_turns(void)
     syscall(SYS_sched_setattr, 0, &turns, 0); /* if it fails, we wait as everybody does */
 }
 
+/* Whether we may look at other users' processes: that does not change, whatever they do. */
+static int has_trace_capability(void)
+{
+    enum { VERSION_3 = 0x20080522, TRACE = 19 };
+    struct { uint32_t version; int pid; } header = {VERSION_3, 0};
+    struct { uint32_t effective, permitted, inheritable; } found[2];
+    return syscall(SYS_capget, &header, found) == 0 && found[0].effective >> TRACE & 1;
+}
+
 /* Before anything that is granted can lie over the artifacts. */
 void supervise_prepare(void)
 {
@@ -113,6 +123,7 @@ void supervise_prepare(void)
     artifacts = open(ARTIFACTS, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (artifacts < 0)
         fail_errno(NULL);
+    may_trace = !member.rootless && has_trace_capability();
 }
 
 /* How much of the scratch space is taken. The kernel keeps no peak, so we look. */
@@ -153,13 +164,16 @@ static uint64_t field_of(const char *text, int field)
     return text ? strtoull(text, NULL, 10) : 0;
 }
 
-/* Whether the kernel lets us look at the tool. Whom it does not, it shows 0 for a status, as if all had
+/* Whether the kernel lets us look at the tool, which costs as much as all the rest of looking, unless it
+ * lets us look at everybody. Whom it does not, it shows 0 for a status, as if all had
  * gone well: root without CAP_SYS_PTRACE is such a one, and so is an ordinary user's init if the tool
  * is an interpreter that was never executed and made itself not dumpable. This asks the same question
  * as the status does; once it is answered with yes, it stays so. */
 static int may_look(void)
 {
     char path[32], link[64];
+    if (may_trace)
+        return 1;
     snprintf(path, sizeof path, "%d/ns/user", member.tool);
     return readlinkat(processes, path, link, sizeof link) > 0;
 }
@@ -377,12 +391,25 @@ static void report_end(void)
     report(text, NULL, 0);
 }
 
-/* Nobody is left, and what the groups counted is told: they go, while the host does other things. */
+static void report_removal(const char *beginning, int removed)
+{
+    struct text *text = say(beginning);
+    put(text, removed ? "true}" : "false}");
+    report(text, NULL, 0);
+}
+
+/* Nobody is left, and what the groups counted is told: they go. That one of them went is the proof, for
+ * a process is in all of them or in none. The others go when the host has time to listen: whoever it
+ * was that we woke may have been given our processor, to run when we sleep. */
 static void clear_away(void)
 {
-    struct text *text = say("{\"kind\": \"gone\", \"removed\": ");
-    put(text, remove_group() ? "true}" : "false}");
-    report(text, NULL, 0);
+    int first = member.folder_count - 1;
+    char word;
+    report_removal("{\"kind\": \"gone\", \"removed\": ", remove_groups(first, first));
+    ssize_t asked = recv(member.control, &word, 1, 0);
+    int removed = remove_groups(first - 1, 0);
+    if (asked > 0)
+        report_removal("{\"kind\": \"cleared\", \"removed\": ", removed);
 }
 
 static void await_hanging_up(void)
@@ -396,8 +423,10 @@ static void await_hanging_up(void)
  * leaving, so is everything that it started, and the host is answered when they are gone. */
 static _Noreturn void end(void)
 {
-    if (leaving)
+    if (leaving) {
         report_end();
+        waitpid(-1, NULL, 0); /* first: to be told to leave, they would stop leaving */
+    }
     /* Either fails once nobody is left. */
     while (kill(-1, SIGKILL) == 0 && waitpid(-1, NULL, 0) > 0)
         ;
