@@ -54,6 +54,7 @@ struct denial {
 };
 
 static int artifacts = -1, children = -1;
+static int tools_status = -1; /* the kernel's file about the tool: who may read it is asked each time */
 static int wait_status = STILL_RUNNING; /* of the tool; what waitpid tells is never negative */
 static int leaving; /* it runs no more, but the kernel still takes its memory apart */
 static int may_trace; /* whatever belongs to other users */
@@ -178,22 +179,26 @@ static int may_look(void)
     return readlinkat(processes, path, link, sizeof link) > 0;
 }
 
+static void open_tools_status(void)
+{
+    char path[32];
+    snprintf(path, sizeof path, "%d/stat", member.tool);
+    tools_status = openat(processes, path, O_RDONLY | O_CLOEXEC);
+    if (tools_status < 0)
+        fail_errno(NULL); /* it is there until we have reaped it */
+}
+
 /* Nobody is under the filter any more. Since Linux 6.11 the kernel says so before it takes a process's
  * memory apart, which is most of the time that an end takes: then the tool and all that it started
  * have run their last instruction, what they wrote is there, and the status stands: the kernel sets it
  * when the last thread begins to leave. Older ones say it when we have reaped them. */
 static void look_for_the_end(void)
 {
-    char path[32], text[1024];
+    char text[1024];
     reap();
     if (wait_status != STILL_RUNNING || !may_look())
         return;
-    snprintf(path, sizeof path, "%d/stat", member.tool);
-    int file = openat(processes, path, O_RDONLY | O_CLOEXEC);
-    if (file < 0)
-        return;
-    ssize_t size = read(file, text, sizeof text - 1);
-    close(file);
+    ssize_t size = pread(tools_status, text, sizeof text - 1, 0);
     if (size <= 0)
         return;
     text[size] = '\0';
@@ -419,17 +424,24 @@ static void await_hanging_up(void)
         ; /* any word comes too late */
 }
 
+/* Orphans become our children: who has none is alone. */
+static int are_alone(void)
+{
+    return waitpid(-1, NULL, WNOHANG) < 0;
+}
+
 /* The tool runs no more. If it is gone, so is everything before anything is collected; if it is
  * leaving, so is everything that it started, and the host is answered when they are gone. */
 static _Noreturn void end(void)
 {
     if (leaving) {
         report_end();
-        waitpid(-1, NULL, 0); /* first: to be told to leave, they would stop leaving */
+        waitpid(-1, NULL, 0);
     }
-    /* Either fails once nobody is left. */
-    while (kill(-1, SIGKILL) == 0 && waitpid(-1, NULL, 0) > 0)
-        ;
+    while (!are_alone()) {
+        kill(-1, SIGKILL); /* if it fails, they are dead already */
+        waitpid(-1, NULL, 0);
+    }
     if (!leaving)
         report_end();
     clear_away();
@@ -445,6 +457,7 @@ _Noreturn void supervise(const struct request *request)
         {.fd = children, .events = POLLIN},
         {.fd = member.listener, .events = POLLIN},
     };
+    open_tools_status();
     keep_back(0); /* from here on somebody may wait for our answer */
     tasks_begin(request->max_children, member.task_limit);
     report(say("{\"kind\": \"ready\"}"), &artifacts, 1);
