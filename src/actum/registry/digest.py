@@ -138,12 +138,18 @@ def _stamps(folder: Path) -> tuple[Stamp, ...]:
 
 def hold(stamps: tuple[Stamp, ...]) -> bool:
     """Whether nothing of what was stamped has changed."""
+    lstat = os.lstat
     try:
         for path, device, inode, mode, size, mtime_ns, ctime_ns in stamps:
-            s = os.lstat(path)
-            if s.st_ctime_ns != ctime_ns or s.st_ino != inode or s.st_mode != mode:
-                return False
-            if s.st_mtime_ns != mtime_ns or s.st_size != size or s.st_dev != device:
+            s = lstat(path)
+            if (
+                s.st_ctime_ns != ctime_ns
+                or s.st_ino != inode
+                or s.st_mode != mode
+                or s.st_mtime_ns != mtime_ns
+                or s.st_size != size
+                or s.st_dev != device
+            ):
                 return False
     except OSError:
         return False

@@ -21,6 +21,7 @@ import stat
 
 from actum.folders import Names
 from actum.registry.digest import file_clock_ns
+from actum.value import value
 
 #: How many links the kernel follows for one path.
 _MOST_LINKS = 40
@@ -53,7 +54,7 @@ class Looks:
         self._absent: set[str] = set()
         self._files: dict[str, Known] = {}
         self._may: dict[tuple[str, int, bool], bool] = {}
-        self._again: tuple[tuple[_Again, ...], tuple[str, ...]] | None = None
+        self._again: _Again | None = None
         self.lasting = True  #: whether `hold` can tell
 
     def real(self, path: str) -> str:
@@ -139,25 +140,37 @@ class Looks:
         again = self._again
         if again is None:
             again = self._again = self._to_ask()
+        lstat = os.lstat
         try:
-            for each in again[0]:
-                status = os.lstat(each.path)
-                if each.mode is not None and status.st_mode != each.mode:
+            for path, mode, folder, file, inside in again.plain:
+                s = lstat(path)
+                if mode is not None and s.st_mode != mode:
                     return False
-                if each.file is not None and _file(status) != each.file:
+                if folder is not None and (s.st_mode, s.st_dev, s.st_ino) != folder:
                     return False
-                if each.inside is not None and not each.inside.hold(status):
+                if file is not None and file != (
+                    s.st_mode,
+                    s.st_dev,
+                    s.st_ino,
+                    s.st_size,
+                    s.st_ctime_ns,
+                ):
                     return False
-            for path, (link, target) in self._links.items():
+                if inside is not None and not inside.hold(s):
+                    return False
+            for path, link, target in again.links:
+                s = lstat(path)
+                if (s.st_mode, s.st_dev, s.st_ino, s.st_ctime_ns) != link:
+                    return False
                 # Those of /proc lead elsewhere and stay the same link: `/proc/self/cwd`.
-                if _link(os.lstat(path)) != link or os.readlink(path) != target:
+                if os.readlink(path) != target:
                     return False
-            for path, file in self._files.items():
-                if path not in self._plain and _file(os.stat(path)) != file:
+            for path, known in again.others:
+                if _file(os.stat(path)) != known:
                     return False
         except OSError:
             return False
-        for path in again[1]:
+        for path in again.absent:
             if os.access(path, os.F_OK, follow_symlinks=False):
                 return False
         for (path, mode, effective_ids), found in self._may.items():
@@ -165,8 +178,8 @@ class Looks:
                 return False
         return True
 
-    def _to_ask(self) -> tuple[tuple[_Again, ...], tuple[str, ...]]:
-        """One look for each path that has to be looked at; and what must not be there."""
+    def _to_ask(self) -> _Again:
+        """One look for each path that has to be looked at."""
         folders: dict[str, Names] = {}
         alone, absent = dict(self._plain), set(self._absent)
         for path in (*self._plain, *self._absent):
@@ -179,25 +192,33 @@ class Looks:
                 del alone[path]
             absent.difference_update(inside.absent)
         files = {path: file for path, file in self._files.items() if path in self._plain}
-        looks = tuple(
-            _Again(path, alone.get(path), files.get(path), worth.get(path))
-            for path in {**alone, **files, **worth}
+        return _Again(
+            plain=tuple(
+                (path, alone.get(path), *_kinds(files.get(path)), worth.get(path))
+                for path in {**alone, **files, **worth}
+            ),
+            links=tuple((path, link, target) for path, (link, target) in self._links.items()),
+            others=tuple(each for each in self._files.items() if each[0] not in self._plain),
+            absent=tuple(absent),
         )
-        return looks, tuple(absent)
 
 
+@value
 class _Again:
-    """What one look at a path is to confirm."""
+    """What is to be confirmed, laid out for a loop without calls."""
 
-    __slots__ = ("file", "inside", "mode", "path")
+    #: path -> its mode, what it is if it is a folder, or if it is none, and what lies in it
+    plain: tuple[tuple[str, int | None, Known | None, Known | None, Names | None], ...]
+    links: tuple[tuple[str, Known, str], ...]
+    others: tuple[
+        tuple[str, Known], ...
+    ]  #: files that were asked for by a path of which no step was
+    absent: tuple[str, ...]
 
-    def __init__(
-        self, path: str, mode: int | None, file: Known | None, inside: Names | None
-    ) -> None:
-        self.path = path
-        self.mode = mode
-        self.file = file
-        self.inside = inside
+
+def _kinds(file: Known | None) -> tuple[Known | None, Known | None]:
+    """(of a folder, of anything else), as `_file` tells them."""
+    return (file, None) if file is not None and stat.S_ISDIR(file[0]) else (None, file)
 
 
 def _link(status: os.stat_result) -> Known:

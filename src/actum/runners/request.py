@@ -6,6 +6,7 @@ are, whose, that a name is no link) is a fact of this moment, asked for every ti
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from typing import TYPE_CHECKING
@@ -77,7 +78,7 @@ class Description:
     def as_found(self) -> Found:
         last = self._last
         if last is None or not last.holds():
-            looks = {path: _look(path)[0] for path in self._looked_at}
+            looks = {path: _look(path) for path in self._looked_at}
             last = self._last = _Last(looks, self._named, self._as(looks))
         return last.found
 
@@ -151,34 +152,40 @@ class _Last:
         self.found = found
         self._who = os.geteuid(), os.getegid()
         inside: dict[str, Names] = {}
-        for path in named:
-            folder = inside.setdefault(os.path.dirname(path), Names())
-            folder.add(path, _mode(looks[path]) or None)
-        self._looks = [
-            (path, look, inside.get(path)) for path, look in looks.items() if path not in named
-        ]
+        there: dict[str, tuple[int, ...]] = {}
+        self._absent: list[str] = []
+        for path, look in looks.items():
+            folder = os.path.dirname(path)
+            # Of what is not there it only matters that it does not come.
+            if path in named or (look == errno.ENOENT and _mode(looks.get(folder, 0))):
+                inside.setdefault(folder, Names()).add(path, _mode(look) or None)
+            elif isinstance(look, int):
+                self._absent.append(path)
+            else:
+                there[path] = look
+        self._there = [(path, look, inside.get(path)) for path, look in there.items()]
 
     def holds(self) -> bool:
         if (os.geteuid(), os.getegid()) != self._who:
             return False
-        for path, before, names in self._looks:
-            look, status = _look(path)
-            if look != before:
-                return False
-            try:
-                if names is not None and status is not None and not names.hold(status):
+        lstat = os.lstat
+        try:
+            for path, before, names in self._there:
+                status = lstat(path)
+                if status[:6] != before:
                     return False
-            except OSError:  # one of them is gone
-                return False
-        return True
+                if names is not None and not names.hold(status):
+                    return False
+        except OSError:  # one of them is gone
+            return False
+        return not (self._absent and any(_mode(_look(path)) for path in self._absent))
 
 
-def _look(path: str) -> tuple[_Look, os.stat_result | None]:
+def _look(path: str) -> _Look:
     try:
-        status = os.lstat(path)
+        return os.lstat(path)[:6]
     except OSError as error:
-        return error.errno or 0, None
-    return status[:6], status
+        return error.errno or 0
 
 
 def _mode(look: _Look) -> int:
