@@ -170,9 +170,6 @@ class Queueing:
         return self
 
     def __enter__(self) -> Got:
-        if self._cancel is None and self._places.try_take():
-            self.holds = True
-            return Got.AT_ONCE
         got = self._take(self._caller)
         self.holds = got is not Got.CANCELLED
         return got
