@@ -8,10 +8,13 @@ from typing import Any
 
 from actum.capture.model import Connection, Denial, Enforced, Stream
 from actum.capture.streams import SILENCE
+from actum.contract.encoder import encode
 from actum.contract.model import Json
 from actum.contract.outcome import Outcome, ToolRunStatus
 from actum.errors import ActumError, Violation
-from actum.value import by_identity, field, plain, value
+from actum.evidence.forms import Form, mark, shape
+from actum.evidence.forms import plain as plain_words
+from actum.value import by_identity, field, plain, replace, value
 
 
 class NotSucceeded(ActumError):
@@ -166,6 +169,54 @@ class Result:
             receipt_path=self.receipt_at,
         )
 
+    def kept(self) -> bytes:
+        """The same, encoded. Of a tool that said nothing it is a form (`evidence.forms`): most
+        executions repeat another."""
+        run, streams = self.result, self.streams
+        if (
+            run is None
+            or not streams
+            or len(streams) != 2
+            or streams["stdout"] is not _SILENT[1]
+            or streams["stderr"] is not _SILENT[1]
+            or run.artifacts
+            or run.error_reason is not None
+            or self.violations
+            or self.denials
+            or self.egress
+            or self.history
+            or self.fallback is not None
+            or self.replayed
+            or self.cached is not None
+            or self.determinism is not None
+        ):
+            return encode(self.without_output())
+        words = plain_words((self.execution_id, self.trace_id, self.receipt_id), _WORDS)
+        at = self.receipt_at.rpartition(f"/{self.receipt_id}.json")
+        if words is None or not at[1] or at[2]:
+            return encode(self.without_output())
+        # All else that the document says. The rows never change and are known by identity: an
+        # entry holds them, so that no other can get their place in memory while it is here.
+        key = (
+            *(id(self.enforcement), self.session, self.tool_id, self.adapter_id),
+            *(self.runner_type, self.attempts, self.outcome, self.reason_codes),
+            *(run.status, run.exit_code, run.duration_ms, at[0]),
+        )
+        known = _kept.get(key)
+        if known is None:
+            if len(_kept) >= _MOST_KEPT:
+                _kept.clear()
+            _kept[key] = self.enforcement, None
+            return encode(self.without_output())
+        form = known[1]
+        if form is None:
+            written = encode(self.without_output())
+            form = _form(self, at[0])
+            if form.filled(words) == written:
+                _kept[key] = self.enforcement, form
+            return written
+        return form.filled(words)
+
     def _document(
         self,
         *,
@@ -200,6 +251,26 @@ class Result:
             "receipt_id": self.receipt_id,
             "receipt_path": receipt_path,
         }
+
+
+#: Ids of the execution, the trace and the receipt.
+_WORDS = shape(ids=3, digests=0, moments=0)
+#: By all that a kept document says beside them; the form once it was said again.
+_kept: dict[tuple[object, ...], tuple[tuple[Enforced, ...], Form | None]] = {}
+_MOST_KEPT = 128
+
+
+def _form(result: Result, receipts: str) -> Form:
+    marks = [*map(mark, range(3))]
+    execution_id, trace_id, receipt_id = marks
+    marked = replace(
+        result,
+        execution_id=execution_id,
+        trace_id=trace_id,
+        receipt_id=receipt_id,
+        receipt_at=f"{receipts}/{receipt_id}.json",
+    )
+    return Form(encode(marked.without_output()), marks)
 
 
 def _plain(values: tuple[Any, ...]) -> list[Json]:

@@ -12,6 +12,7 @@ again the rest is a form to be filled in (`evidence.forms`).
 from __future__ import annotations
 
 from functools import cached_property
+from typing import TypeVar
 
 from actum.contract.model import Json
 from actum.evidence.audit import allowed, pending, record, record_of_judgement
@@ -85,6 +86,9 @@ def _shared(intent: Intent) -> _Shared:
 class Draft:
     """One execution that is about to start. Holds no value of the environment and no stdin."""
 
+    forms: Forms | None = None  #: that it was filled into, and with what
+    words: Words
+
     def __init__(self, intent: Intent, shared: _Shared) -> None:
         self.intent = intent
         self.shared = shared
@@ -130,23 +134,25 @@ class Draft:
 class _Filled(Draft):
     """The same of a request that came before."""
 
-    def __init__(self, intent: Intent, shared: _Shared, forms: _Forms, words: Words) -> None:
+    forms: Forms
+
+    def __init__(self, intent: Intent, shared: _Shared, forms: Forms, words: Words) -> None:
         self.intent = intent
         self.shared = shared
-        self._forms = forms
-        self._words = words
+        self.forms = forms
+        self.words = words
 
     def opening(self) -> bytes:
-        return self._forms.opening.filled(self._words)
+        return self.forms.opening.filled(self.words)
 
     def decision(self) -> bytes:
-        return self._forms.decision.filled(self._words)
+        return self.forms.decision.filled(self.words)
 
     def pending(self, opening_sha256: str) -> bytes:
-        return self._forms.pending.filled([*self._words, opening_sha256.encode()])
+        return self.forms.pending.filled([*self.words, opening_sha256.encode()])
 
     def row(self, owner: str, pending_seq: int) -> bytes:
-        return self._forms.row.filled([*self._words, owner.encode(), b"%d" % pending_seq])
+        return self.forms.row.filled([*self.words, owner.encode(), b"%d" % pending_seq])
 
 
 #: Of what `_words` finds.
@@ -171,30 +177,37 @@ def _words(intent: Intent) -> Words | None:
     )
 
 
-class _Forms:
+AnIntent = TypeVar("AnIntent", bound=Intent)
+_MARKED = marked_moment()
+#: What `marked` puts in the place of each of `_words`.
+MARKS = [*map(mark, range(7)), rfc3339(_MARKED)]
+
+
+def marked(intent: AnIntent) -> AnIntent:
+    return replace(
+        intent,
+        contract=replace(intent.contract, execution_id=MARKS[0]),
+        trace_id=MARKS[1],
+        receipt_id=MARKS[2],
+        evidence_id=MARKS[3],
+        contract_sha256=MARKS[4],
+        identity_sha256=MARKS[5],
+        input_digest=MARKS[6],
+        started_at=_MARKED,
+    )
+
+
+class Forms:
     """Of what is written down of equal requests before their start."""
 
     def __init__(self, intent: Intent, shared: _Shared) -> None:
-        moment, number = marked_moment(), marked_number()
-        marks = [*map(mark, range(7)), rfc3339(moment), mark(8), str(number)]
-        marked = Draft(
-            replace(
-                intent,
-                contract=replace(intent.contract, execution_id=marks[0]),
-                trace_id=marks[1],
-                receipt_id=marks[2],
-                evidence_id=marks[3],
-                contract_sha256=marks[4],
-                identity_sha256=marks[5],
-                input_digest=marks[6],
-                started_at=moment,
-            ),
-            shared,
-        )
-        self.opening = Form(marked.opening(), marks)
-        self.decision = Form(marked.decision(), marks)
-        self.pending = Form(marked.pending(marks[8]), marks)
-        self.row = Form(marked.row(marks[8], number), marks)
+        sha256_or_owner, seq = mark(8), marked_number()
+        draft = Draft(marked(intent), shared)
+        marks = [*MARKS, sha256_or_owner, str(seq)]
+        self.opening = Form(draft.opening(), marks)
+        self.decision = Form(draft.decision(), marks)
+        self.pending = Form(draft.pending(sha256_or_owner), marks)
+        self.row = Form(draft.row(sha256_or_owner, seq), marks)
 
     def give_back(self, written: Draft, words: Words) -> bool:
         """Whether they say exactly what was written without them."""
@@ -211,12 +224,17 @@ class _Requests:
     """The newest ones, and the forms of those that came again."""
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[object, ...], tuple[_Shared, _Forms | None]] = {}
+        self._kept: dict[tuple[object, ...], tuple[_Shared, Forms | None]] = {}
 
     def draft(self, intent: Intent) -> Draft:
         shared = _judgements.shared(intent)
         plan = intent.plan
-        if plan is None or plan.proof is not intent.proof or plan.secrets:
+        if (
+            type(intent) is not Intent
+            or plan is None
+            or plan.proof is not intent.proof
+            or plan.secrets
+        ):
             return Draft(intent, shared)
         metadata = intent.contract.metadata
         # All that the documents say beside `_words`. What follows from the judgement is known by
@@ -245,7 +263,7 @@ class _Requests:
             return Draft(intent, shared)
         forms = found[1]
         if forms is None:
-            forms = _Forms(intent, shared)
+            forms = Forms(intent, shared)
             if not forms.give_back(Draft(intent, shared), words):
                 return Draft(intent, shared)
             self._kept[key] = shared, forms

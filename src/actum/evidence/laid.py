@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 
-from actum.evidence.audit import final
 from actum.evidence.draft import Draft
 from actum.evidence.encoding import encoded
 from actum.evidence.executions import Opening
-from actum.evidence.facts import ExecutionFacts
 from actum.evidence.receipt import Receipt
 from actum.evidence.sealing import Told
-from actum.evidence.trace import rfc3339
 from actum.store.frames import ACTION, ACTION_END, FILE, SEALED, START, Frame, Part, columns
 from actum.store.keys import Signer
 from actum.value import replace
@@ -22,18 +19,11 @@ def started_part(begun: Draft, opening: Opening, pending_seq: int) -> Part:
     return START, columns(begun.row(opening.owner, pending_seq), opening.document)
 
 
-def sealed_part(
-    facts: ExecutionFacts, begun: Draft, made: Told, *, result: bytes | None, events: bytes
-) -> Part:
+def sealed_part(made: Told, result: bytes | None) -> Part:
     """Makes it FINAL, with all that is kept of it but a signature: see `signed`."""
-    short = encoded(
-        [
-            *(facts.contract.execution_id, facts.outcome, facts.receipt_id),
-            *(rfc3339(facts.ended_at), facts.evidence_id, facts.evidence_ref),
-        ]
+    return SEALED, columns(
+        made.row, result or b"", made.record, made.statement, made.events, made.audit
     )
-    audit = encoded(final(begun.audit, facts, ""))
-    return SEALED, columns(short, result or b"", made.record, made.statement, events, audit)
 
 
 def signed(frame: Frame, signer: Signer) -> Frame:

@@ -17,7 +17,7 @@ from operator import attrgetter, is_
 
 from actum.contract.canonical import sha256_bytes
 from actum.contract.model import Json
-from actum.evidence import recovery
+from actum.evidence import quiet, recovery
 from actum.evidence.audit import allowed, denied, final, malformed, pending
 from actum.evidence.clerk import MANY, TOO_MANY, Clerk
 from actum.evidence.draft import Draft, draft
@@ -41,7 +41,6 @@ from actum.evidence.sealing import Told, told
 from actum.evidence.traces import insert_events, require_fileable
 from actum.store.blobs import BlobStore, insert_small
 from actum.store.database import Database
-from actum.store.frames import Part
 from actum.store.keys import Signer
 from actum.value import fields
 
@@ -117,8 +116,9 @@ class Ledger:
                 also(page.cursor)
             return _opened(page, begun, opening)
 
-    def seal(self, facts: ExecutionFacts, result: Mapping[str, Json] | None) -> Receipt:
-        """Close an execution, or record a refusal. `result` must hold no raw output."""
+    def seal(self, facts: ExecutionFacts, result: Mapping[str, Json] | bytes | None) -> Receipt:
+        """Close an execution, or record a refusal. `result`, a document or its encoding, must hold
+        no raw output."""
         small: dict[str, bytes] = {}
         stored: set[str] = set()
         if facts.capture is not None and facts.capture.collected:
@@ -129,35 +129,36 @@ class Ledger:
         execution_id = facts.contract.execution_id
         require_fileable(facts.events, execution_id)
         begun = _begun(facts)
-        events = encoded([kept.document() for kept in facts.events])
-        answer = None if result is None else encoded(result)
+        answer = result if result is None or isinstance(result, bytes) else encoded(result)
         result_sha256 = None if answer is None else sha256_bytes(answer)
 
-        def described(left: tuple[str, ...] | None) -> tuple[Told, Part | None]:
-            made = told(
+        def described(left: tuple[str, ...] | None) -> Told:
+            return told(
                 facts,
                 left,
                 begun=begun,
                 stored=stored,
                 redact=self._redact,
-                events=events,
                 result_sha256=result_sha256,
             )
-            if facts.opened is None:
-                return made, None
-            return made, sealed_part(facts, begun, made, result=answer, events=events)
 
         # The kernel may take longer to clear a tool away than we take to describe it. So it is
         # described as cleared away, which it nearly always is, and looked at before anything of it
         # is written down.
         clearing = facts.clearing
-        made, part = described(facts.leftovers if clearing is None else ())
-        if clearing is not None and (left := clearing()):
-            made, part = described(left)
+        if clearing is None:
+            made = described(facts.leftovers)
+            part = sealed_part(made, answer)
+        else:
+            made = quiet.told(facts, begun, result_sha256) or described(())
+            part = sealed_part(made, answer)
+            if left := clearing():
+                made = described(left)
+                part = sealed_part(made, answer)
         receipt = Receipt(facts.receipt_id, made.statement, self.log.signer)
-        room = len(made.record) + len(made.statement) + len(events) + len(answer or b"")
+        room = len(made.record) + len(made.statement) + len(made.events) + len(answer or b"")
         room += sum(map(len, small.values()))
-        if part is not None and self.log.takes(room):
+        if facts.opened is not None and self.log.takes(room):
             with self.log.entry() as entry:
                 if entry.outcome_of(execution_id) != (None,):
                     raise not_open(execution_id)

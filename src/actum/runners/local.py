@@ -236,7 +236,7 @@ class LocalRunner:
         known = _Known(
             substance=_substance(plan),
             foreseen=foreseen,
-            applied={"limits": [row.limit for row in foreseen if row.enforced]},
+            applied={"limits": tuple(row.limit for row in foreseen if row.enforced)},
             description=Description(plan),
             likeness=Likeness(plan),
             reach=planned(plan.policy),

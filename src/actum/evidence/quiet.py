@@ -1,0 +1,183 @@
+"""What is said of a tool that ended as it did before: without a word, and leaving nothing.
+
+Where a request came before (`evidence.draft`), and this time its tool came as close to its limits
+as an earlier time, the records of its end differ from those in a few moments, durations and digests
+only. They are forms too (`evidence.forms`), made by `evidence.sealing` as all others. A tool that
+printed something, left a file or tried what it may not is described anew each time.
+"""
+
+from __future__ import annotations
+
+from actum.capture.model import Enforced, Exited
+from actum.capture.streams import SILENCE
+from actum.contract.canonical import sha256_bytes
+from actum.contract.model import NOTHING_EXPECTED, Json
+from actum.evidence import sealing
+from actum.evidence.draft import MARKS, Draft, marked
+from actum.evidence.draft import Forms as StartForms
+from actum.evidence.facts import ExecutionFacts, Opened
+from actum.evidence.forms import Form, Words, mark, marked_moment, marked_number, plain, shape
+from actum.evidence.sealing import Told
+from actum.evidence.trace import LIFECYCLE, Recorded, TraceEvent, rfc3339
+from actum.value import replace
+
+_STEPS = len(LIFECYCLE)
+#: The result's digest and the output's; when it ended, and when each of its events came.
+_SHAPE = shape(ids=0, digests=2, moments=1 + _STEPS)
+
+
+def told(facts: ExecutionFacts, begun: Draft, result_sha256: str | None) -> Told | None:
+    """As `sealing.told` does of what left nothing behind; ``None``: ask it."""
+    capture, opened, events = facts.capture, facts.opened, facts.events
+    if (
+        begun.forms is None
+        or capture is None
+        or opened is None
+        or type(capture.ending) is not Exited
+        or capture.stdout is not SILENCE
+        or capture.stderr is not SILENCE
+        or capture.collected
+        or capture.not_collected
+        or capture.denials
+        or facts.contract.outputs is not NOTHING_EXPECTED
+        or facts.violations
+        or facts.refused_at is not None
+        or facts.output_digest is None
+        or result_sha256 is None
+        or len(events) != _STEPS
+    ):
+        return None
+    # All else that is said or judged by. Forms and rows never change and are known by identity: an
+    # entry holds them, so that no other can get their place in memory while it is here.
+    key = (
+        *(id(begun.forms), id(capture.enforcement), capture.duration_ms, capture.ending.code),
+        *(facts.exit_code, facts.outcome, facts.reason_codes),
+    )
+    known = _kept.get(key)
+    if known is None:
+        if len(_kept) >= _MOST:
+            _kept.clear()
+        _kept[key] = begun.forms, capture.enforcement, None
+        return None
+    first, second, third, last = events
+    words = plain(
+        (
+            *(result_sha256, facts.output_digest, rfc3339(facts.ended_at)),
+            *(first.ts, second.ts, third.ts, last.ts),
+        ),
+        _SHAPE,
+    )
+    if words is None:
+        return None
+    numbers = b"%d %d %d %d %d %d" % (
+        *(opened.pending_seq, facts.duration_ms, first.event.duration_ms),
+        *(second.event.duration_ms, third.event.duration_ms, last.event.duration_ms),
+    )
+    words = [*begun.words, *words, *numbers.split()]
+    forms = known[2]
+    if forms is None:
+        forms = _Forms(facts, begun)
+        written = sealing.told(
+            facts, (), begun=begun, stored=(), redact=bytes, result_sha256=result_sha256
+        )
+        if forms.filled(words) != written:
+            forms.events = ()  # of nothing at all
+        _kept[key] = begun.forms, capture.enforcement, forms
+        return written
+    for kept, like in zip(events, forms.events, strict=False):
+        if not like.says_what(kept.event, facts.trace_id):
+            return None
+    return forms.filled(words) if forms.events else None
+
+
+class _Forms:
+    """Of what is said of such an end."""
+
+    def __init__(self, facts: ExecutionFacts, begun: Draft) -> None:
+        moments = [marked_moment(1 + number) for number in range(1 + _STEPS)]
+        numbers = [marked_number(number) for number in range(2 + _STEPS)]
+        result_mark, output_mark = mark(10), mark(11)
+        facts_marked = replace(
+            marked(facts),
+            output_digest=output_mark,
+            ended_at=moments[0],
+            opened=Opened(pending_seq=numbers[0]),
+            duration_ms=numbers[1],
+            events=tuple(
+                Recorded(
+                    event=replace(
+                        kept.event,
+                        trace_id=MARKS[1],
+                        execution_id=MARKS[0],
+                        duration_ms=duration_ms,
+                    ),
+                    ts=rfc3339(ts),
+                )
+                for kept, ts, duration_ms in zip(
+                    facts.events, moments[1:], numbers[2:], strict=True
+                )
+            ),
+        )
+        made = sealing.told(
+            facts_marked,
+            (),
+            begun=Draft(facts_marked, begun.shared),
+            stored=(),
+            redact=bytes,
+            result_sha256=result_mark,
+        )
+        marks = [*MARKS, result_mark, output_mark, *map(rfc3339, moments), *map(str, numbers)]
+        marks += [sha256_bytes(made.events), sha256_bytes(made.record)]
+        self._events = Form(made.events, marks)
+        self._record = Form(made.record, marks)
+        self._statement = Form(made.statement, marks)
+        self._row = Form(made.row, marks)
+        self._audit = Form(made.audit, marks)
+        #: The events they tell of, but for moments and durations.
+        self.events = tuple(_Like(kept.event) for kept in facts.events)
+
+    def filled(self, words: Words) -> Told:
+        events = self._events.filled(words)
+        record = self._record.filled(words)
+        words = [*words, sha256_bytes(events).encode(), sha256_bytes(record).encode()]
+        statement = self._statement.filled(words)
+        return Told(events, record, statement, self._row.filled(words), self._audit.filled(words))
+
+
+class _Like:
+    """An event to compare others with."""
+
+    __slots__ = ("_data", "_event", "_kinds")
+
+    def __init__(self, event: TraceEvent) -> None:
+        self._event = event
+        #: As it is now, for it could be changed; ``None``: nothing is surely encoded as this is.
+        self._data = dict(event.data) if all(map(_is_exact, event.data.values())) else None
+        self._kinds = [*map(type, event.data.values())]
+
+    def says_what(self, other: TraceEvent, trace_id: str) -> bool:
+        """Whether `other`, of the execution that `trace_id` is of, says the same."""
+        event, data = self._event, other.data
+        return (
+            other.event_type is event.event_type
+            and other.trace_id == trace_id
+            and other.attempt == event.attempt
+            and other.tool_id == event.tool_id
+            and other.runner_type == event.runner_type
+            and other.container_id == event.container_id
+            and other.outcome is event.outcome
+            and data == self._data
+            and [*map(type, data.values())] == self._kinds
+        )
+
+
+def _is_exact(content: Json) -> bool:
+    """Whether what equals it and is of its type is encoded as it is: 1 equals True."""
+    return type(content) in (int, str) or (
+        type(content) is tuple and all(type(each) is str for each in content)
+    )
+
+
+#: By what `told` knows an end; the forms once it came again.
+_kept: dict[tuple[object, ...], tuple[StartForms, tuple[Enforced, ...], _Forms | None]] = {}
+_MOST = 128

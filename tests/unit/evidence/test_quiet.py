@@ -1,0 +1,301 @@
+"""What is said of an end that came before says, to the byte, what is said of any other."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from actum.capture.model import DeadlinePassed, Denial, Exited, NotCollected
+from actum.capture.streams import SILENCE
+from actum.contract.encoder import hasten
+from actum.contract.model import ExpectedOutputs
+from actum.contract.outcome import Outcome, TraceOutcome
+from actum.evidence import quiet, sealing
+from actum.evidence.draft import draft
+from actum.evidence.facts import ExecutionFacts, Intent, Opened
+from actum.evidence.forms import Form
+from actum.evidence.sealing import Told
+from actum.evidence.trace import LIFECYCLE, EventType, Recorded, TraceEvent, rfc3339
+from actum.value import fields, replace
+
+from .factories import (
+    CHECKS,
+    ENFORCED,
+    House,
+    bad,
+    make_capture,
+    make_contract,
+    make_file,
+    make_plan,
+    make_policy,
+    make_stream,
+)
+
+POLICY = make_policy()
+PLAN = make_plan(make_contract(), POLICY)
+SILENT = make_capture(stdout=SILENCE, stderr=SILENCE)
+DIGEST = st.text("0123456789abcdef", min_size=64, max_size=64)
+MOMENT = st.datetimes(timezones=st.just(UTC))
+NUMBER = st.integers(min_value=0, max_value=10**9)
+ENDS = st.fixed_dictionaries(
+    {
+        "started_at": MOMENT,
+        "ended_at": MOMENT,
+        "duration_ms": NUMBER,
+        "output_digest": DIGEST,
+        "pending_seq": NUMBER,
+        "result_sha256": DIGEST,
+        "steps": st.lists(st.tuples(MOMENT, NUMBER), min_size=4, max_size=4),
+    }
+)
+EXAMPLE: dict[str, Any] = {
+    "started_at": datetime(2031, 4, 5, 6, 7, 8, tzinfo=UTC),
+    "ended_at": datetime(2031, 4, 5, 6, 7, 9, tzinfo=UTC),
+    "duration_ms": 3,
+    "output_digest": "a" * 64,
+    "pending_seq": 8,
+    "result_sha256": "b" * 64,
+    "steps": [(datetime(2031, 4, 5, 6, 7, 8, number, tzinfo=UTC), number) for number in range(4)],
+}
+
+
+def facts_of(end: dict[str, Any], **changes: Any) -> ExecutionFacts:
+    """Another execution of one request, that ended as `end` and `changes` say."""
+    contract = changes.pop("contract", None) or make_contract()
+    trace_id = str(uuid.uuid4())
+    data: tuple[dict[str, Any], ...] = (
+        {"attempt": 1},
+        {"limits": ("timeout_ms", "memory_mb")},
+        {"stdout_bytes": 0, "stderr_bytes": 0, "files": 0, "not_collected": 0},
+        {"ending": "Exited", "denials": 0},
+    )
+    events = tuple(
+        Recorded(
+            event=TraceEvent(
+                event_type=kind,
+                trace_id=trace_id,
+                execution_id=contract.execution_id,
+                attempt=1,
+                tool_id="TL-003",
+                runner_type="local",
+                container_id=None,
+                duration_ms=duration_ms,
+                outcome=TraceOutcome.SUCCESS if kind is EventType.TOOL_RUN_END else None,
+                data=each,
+            ),
+            ts=rfc3339(ts),
+        )
+        for kind, each, (ts, duration_ms) in zip(LIFECYCLE, data, end["steps"], strict=True)
+    )
+    values: dict[str, Any] = {
+        "contract": contract,
+        "contract_sha256": uuid.uuid4().hex * 2,
+        "identity_sha256": "e" * 64,
+        "trace_id": trace_id,
+        "session": "ses-1",
+        "input_digest": "f" * 64,
+        "started_at": end["started_at"],
+        "tool": PLAN.tool,
+        "adapter": PLAN.adapter,
+        "policy": POLICY,
+        "checks": CHECKS,
+        "proof": PLAN.proof,
+        "plan": PLAN,
+        "foreseen": ENFORCED,
+        "outcome": Outcome.SUCCEEDED,
+        "reason_codes": (),
+        "ended_at": end["ended_at"],
+        "duration_ms": end["duration_ms"],
+        "output_digest": end["output_digest"],
+        "opened": Opened(pending_seq=end["pending_seq"]),
+        "capture": SILENT,
+        "exit_code": 0,
+        "events": events,
+        "clearing": tuple,
+    }
+    return ExecutionFacts(**values | changes)
+
+
+def intent_of(facts: ExecutionFacts) -> Intent:
+    return Intent(**{field.name: getattr(facts, field.name) for field in fields(Intent)})
+
+
+def both(facts: ExecutionFacts, result_sha256: str | None) -> tuple[Told | None, Told]:
+    begun = draft(intent_of(facts))
+    plainly = sealing.told(
+        facts,
+        (),
+        begun=draft(facts),  # never from a form
+        stored={file.blake3 for file in facts.capture.collected} if facts.capture else set(),
+        redact=bytes,
+        result_sha256=result_sha256,
+    )
+    return quiet.told(facts, begun, result_sha256), plainly
+
+
+def one(**changes: Any) -> tuple[Told | None, Told]:
+    return both(facts_of(EXAMPLE, **changes), "c" * 64)
+
+
+@pytest.fixture(autouse=True, params=["plain encoder", "fast encoder"])
+def encoder(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    from actum.contract import encoder
+
+    monkeypatch.setattr(encoder._encoder, "fast", None)
+    if request.param == "fast encoder":
+        hasten()
+
+
+def learn() -> None:
+    """So that an end as in `EXAMPLE` is a form, whatever was before."""
+    for _ in range(4):
+        filled, _ = one()
+    assert filled is not None
+
+
+@given(ends=st.lists(ENDS, min_size=1, max_size=3))
+def test_an_end_that_came_before(ends: list[dict[str, Any]]) -> None:
+    learn()
+    for end in ends:
+        filled, plainly = both(facts_of(end), end["result_sha256"])
+        assert filled == plainly  # and not None, or nothing is shown here
+
+
+def test_every_other_end_is_told_as_it_was() -> None:
+    """Each of these differs from what is known in one thing."""
+    learn()
+    events = facts_of(EXAMPLE).events
+    silent = {"stdout": SILENCE, "stderr": SILENCE}
+    captures = [
+        make_capture(**silent, ending=Exited(1)),
+        make_capture(**silent, ending=DeadlinePassed(15)),
+        make_capture(**silent, duration_ms=13),
+        make_capture(**silent, duration_ms=10**7),
+        make_capture(**silent, enforcement=ENFORCED[:2]),
+        make_capture(**silent, enforcement=tuple(replace(row, peak=3) for row in ENFORCED)),
+        make_capture(**silent, collected=(make_file("out/a", b"a"),)),
+        make_capture(**silent, denials=(Denial(kind="fork", target="x", time_ms=1),)),
+        make_capture(
+            **silent, not_collected=(NotCollected(path="a", kind="artifact", reason="missing"),)
+        ),
+        make_capture(stdout=make_stream(b"a"), stderr=SILENCE),
+        make_capture(stdout=SILENCE, stderr=make_stream(b"a")),
+    ]
+    others: list[dict[str, Any]] = [{"capture": capture} for capture in captures]
+    others += [
+        {"exit_code": 1},
+        {"exit_code": None},
+        {"outcome": Outcome.TOOL_ERROR},
+        {"outcome": Outcome.TOOL_ERROR, "reason_codes": ("TOOL_ERROR",)},
+        {"output_digest": None},
+        {"output_digest": "A" * 64},
+        {"session": "ses-2"},
+        {"attempt": 2},
+        {"events": events[:3]},
+        {"events": ()},
+        {"contract": make_contract(outputs=ExpectedOutputs(exit_code=3))},
+        {"contract": make_contract(execution_id='"')},
+        {"opened": None},
+        {"plan": None},
+    ]
+    for change in others:
+        for _ in range(4):
+            filled, plainly = one(**change)
+            assert filled in (None, plainly), change
+    filled, plainly = both(facts_of(EXAMPLE), None)
+    assert filled in (None, plainly)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"event_type": EventType.DENIAL},
+        {"attempt": 2},
+        {"trace_id": "another"},
+        {"tool_id": "TL-004"},
+        {"runner_type": "other"},
+        {"container_id": "box"},
+        {"outcome": TraceOutcome.ERROR},
+        {"data": {}},
+        {"data": {"attempt": True}},
+        {"data": {"attempt": 1.0}},
+        {"data": {"attempt": 1, "more": None}},
+        {"data": {"attempt": [1]}},
+    ],
+    ids=str,
+)
+def test_an_event_that_says_something_else_is_told_as_it_is(change: dict[str, Any]) -> None:
+    learn()
+    facts = facts_of(EXAMPLE)
+    first, *rest = facts.events
+    for _ in range(2):
+        other = replace(first, event=replace(first.event, **change))
+        filled, plainly = both(replace(facts, events=(other, *rest)), "c" * 64)
+        assert filled is None
+        assert json.loads(plainly.events)[0] == json.loads(json.dumps(other.document()))
+
+
+def test_data_that_changes_behind_our_back_is_told_as_it_is_by_then() -> None:
+    enforcement = (*ENFORCED,)
+    capture = replace(SILENT, enforcement=enforcement)
+    data: dict[str, Any] = {"attempt": 1}
+
+    def again() -> tuple[Told | None, Told]:
+        facts = facts_of(EXAMPLE, capture=capture)
+        first, *rest = facts.events
+        changed = replace(first, event=replace(first.event, data=data))
+        return both(replace(facts, events=(changed, *rest)), "c" * 64)
+
+    for _ in range(4):
+        filled, plainly = again()
+    assert filled == plainly
+    data["attempt"] = 2
+    filled, plainly = again()
+    assert filled is None
+    assert json.loads(plainly.events)[0]["data"] == {"attempt": 2}
+
+
+def test_a_form_that_does_not_give_back_what_was_written_is_not_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    learn()
+    capture = replace(SILENT, enforcement=(*ENFORCED, ENFORCED[0]))
+    one(capture=capture)
+    with monkeypatch.context() as patch:
+        patch.setattr(Form, "filled", lambda *_: b"{}")
+        begun = facts_of(EXAMPLE, capture=capture)
+        filled, plainly = both(begun, "c" * 64)
+        assert filled == plainly
+    filled, plainly = one(capture=capture)
+    assert filled is None
+
+
+def test_ends_that_came_are_not_kept_for_ever() -> None:
+    learn()
+    for number in range(2 * quiet._MOST):
+        for _ in range(2):
+            filled, plainly = one(capture=replace(SILENT, duration_ms=number))
+            assert filled in (None, plainly)
+        assert len(quiet._kept) <= quiet._MOST
+
+
+def test_a_house_of_quiet_executions_is_sound(house: House) -> None:
+    left: list[tuple[str, ...]] = [(), (), (), (), ("cgroup x: busy",)]
+    last = ""
+    for found in left:
+        facts = facts_of(EXAMPLE, clearing=lambda found=found: found)
+        opened = house.ledger.write_ahead(intent_of(facts))
+        house.ledger.seal(replace(facts, opened=opened), b'{"outcome":"SUCCEEDED"}')
+        last = facts.execution_id
+    assert bad(house.verifier.verify_all()) == []
+    (record,) = house.records.of_execution(last)
+    assert record["checklists"]["post_execution"][-1]["detail"] == "left behind: cgroup x: busy"
+    known = house.executions.get(last)
+    assert known
+    assert known.result == {"outcome": "SUCCEEDED"}
