@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import TypeVar
 
 from actum.contract.model import Json
+from actum.contract.moments import utc_text
 from actum.evidence.audit import allowed, pending, record, record_of_judgement
 from actum.evidence.checklists import Line, before_the_start
 from actum.evidence.encoding import encoded
@@ -31,7 +32,6 @@ from actum.evidence.forms import (
 )
 from actum.evidence.receipt import asked, asked_by_judgement, joined
 from actum.evidence.record import begun
-from actum.evidence.trace import rfc3339
 from actum.value import replace, value
 
 
@@ -39,6 +39,7 @@ from actum.value import replace, value
 class _Shared:
     """What follows from a judgement."""
 
+    rests_on: tuple[object, ...]
     predicate: bytes
     audit: dict[str, Json]
     pre: tuple[Line, ...]
@@ -49,15 +50,12 @@ class _Judgements:
     """The newest ones and what follows from them."""
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[object, ...], tuple[object, _Shared]] = {}
+        self._kept: dict[tuple[object, ...], _Shared] = {}
 
     def shared(self, intent: Intent) -> _Shared:
         if type(intent) is not Intent:
             return _shared(intent)  # how it was refused says more
-        rests_on = (
-            *(intent.tool, intent.adapter, intent.policy, intent.checks, intent.proof),
-            intent.foreseen,
-        )
+        rests_on = _rests_on(intent)
         # By identity: these values never change, and an entry holds them, so that no other can get
         # their place in memory while it is here.
         key = (*map(id, rests_on), intent.contract.tool_id)
@@ -65,17 +63,25 @@ class _Judgements:
         if found is None:
             if len(self._kept) >= _JUDGEMENTS:
                 self._kept = {}
-            found = self._kept[key] = (rests_on, _shared(intent))
-        return found[1]
+            found = self._kept[key] = _shared(intent)
+        return found
 
 
 _JUDGEMENTS = 256
 _judgements = _Judgements()
 
 
+def _rests_on(intent: Intent) -> tuple[object, ...]:
+    return (
+        *(intent.tool, intent.adapter, intent.policy, intent.checks, intent.proof),
+        intent.foreseen,
+    )
+
+
 def _shared(intent: Intent) -> _Shared:
     pre = before_the_start(intent)
     return _Shared(
+        rests_on=_rests_on(intent),
         predicate=encoded(asked_by_judgement(intent)),
         audit=record_of_judgement(intent),
         pre=pre,
@@ -142,6 +148,14 @@ class _Filled(Draft):
         self.forms = forms
         self.words = words
 
+    @cached_property
+    def record(self) -> bytes:
+        return self.forms.record.filled(self.words)
+
+    @cached_property
+    def predicate(self) -> bytes:
+        return self.forms.predicate.filled(self.words)
+
     def opening(self) -> bytes:
         return self.forms.opening.filled(self.words)
 
@@ -171,7 +185,7 @@ def _words(intent: Intent) -> Words | None:
             intent.contract_sha256,
             intent.identity_sha256,
             intent.input_digest,
-            rfc3339(intent.started_at),
+            utc_text(intent.started_at),
         ),
         _WORDS,
     )
@@ -180,7 +194,7 @@ def _words(intent: Intent) -> Words | None:
 AnIntent = TypeVar("AnIntent", bound=Intent)
 _MARKED = marked_moment()
 #: What `marked` puts in the place of each of `_words`.
-MARKS = [*map(mark, range(7)), rfc3339(_MARKED)]
+MARKS = [*map(mark, range(7)), utc_text(_MARKED)]
 
 
 def marked(intent: AnIntent) -> AnIntent:
@@ -204,6 +218,8 @@ class Forms:
         sha256_or_owner, seq = mark(8), marked_number()
         draft = Draft(marked(intent), shared)
         marks = [*MARKS, sha256_or_owner, str(seq)]
+        self.record = Form(draft.record, marks)
+        self.predicate = Form(draft.predicate, marks)
         self.opening = Form(draft.opening(), marks)
         self.decision = Form(draft.decision(), marks)
         self.pending = Form(draft.pending(sha256_or_owner), marks)
@@ -213,7 +229,9 @@ class Forms:
         """Whether they say exactly what was written without them."""
         filled = _Filled(written.intent, written.shared, self, words)
         return (
-            filled.opening() == written.opening()
+            filled.record == written.record
+            and filled.predicate == written.predicate
+            and filled.opening() == written.opening()
             and filled.decision() == written.decision()
             and filled.pending("0") == written.pending("0")
             and filled.row("1", 2) == written.row("1", 2)
@@ -227,7 +245,6 @@ class _Requests:
         self._kept: dict[tuple[object, ...], tuple[_Shared, Forms | None]] = {}
 
     def draft(self, intent: Intent) -> Draft:
-        shared = _judgements.shared(intent)
         plan = intent.plan
         if (
             type(intent) is not Intent
@@ -235,33 +252,31 @@ class _Requests:
             or plan.proof is not intent.proof
             or plan.secrets
         ):
-            return Draft(intent, shared)
-        metadata = intent.contract.metadata
-        # All that the documents say beside `_words`. What follows from the judgement is known by
-        # identity, as there; the rest are texts and numbers.
+            return Draft(intent, _judgements.shared(intent))
+        contract = intent.contract
+        metadata = contract.metadata
+        # All that the documents say beside `_words`. What never changes is known by identity, as a
+        # judgement is, and held by the judgement that the entry holds; the rest are texts and
+        # numbers.
         key = (
-            id(shared),
-            plan.argv,
-            plan.working_directory,
-            len(plan.stdin),
-            intent.attempt,
-            intent.session,
-            intent.parent_receipt,
-            metadata.requested_by,
-            metadata.purpose,
-            metadata.evidence_ref,
+            *(id(intent.tool), id(intent.adapter), id(intent.policy), id(intent.checks)),
+            *(id(intent.proof), id(intent.foreseen), contract.tool_id),
+            *(plan.argv, plan.working_directory, len(plan.stdin)),
+            *(intent.attempt, intent.session, intent.parent_receipt),
+            *(metadata.requested_by, metadata.purpose, metadata.evidence_ref),
             *plan.environment,
         )
         found = self._kept.get(key)
         if found is None:
+            shared = _judgements.shared(intent)
             if len(self._kept) >= _REQUESTS:
                 self._kept = {}
             self._kept[key] = shared, None
             return Draft(intent, shared)
+        shared, forms = found
         words = _words(intent)
         if words is None:
             return Draft(intent, shared)
-        forms = found[1]
         if forms is None:
             forms = Forms(intent, shared)
             if not forms.give_back(Draft(intent, shared), words):

@@ -12,13 +12,14 @@ from actum.capture.model import Enforced, Exited
 from actum.capture.streams import SILENCE
 from actum.contract.canonical import sha256_bytes
 from actum.contract.model import NOTHING_EXPECTED, Json
+from actum.contract.moments import utc_text
 from actum.evidence import sealing
 from actum.evidence.draft import MARKS, Draft, marked
 from actum.evidence.draft import Forms as StartForms
 from actum.evidence.facts import ExecutionFacts, Opened
 from actum.evidence.forms import Form, Words, mark, marked_moment, marked_number, plain, shape
 from actum.evidence.sealing import Told
-from actum.evidence.trace import LIFECYCLE, Recorded, TraceEvent, rfc3339
+from actum.evidence.trace import LIFECYCLE, Recorded, TraceEvent
 from actum.value import replace
 
 _STEPS = len(LIFECYCLE)
@@ -62,7 +63,7 @@ def told(facts: ExecutionFacts, begun: Draft, result_sha256: str | None) -> Told
     first, second, third, last = events
     words = plain(
         (
-            *(result_sha256, facts.output_digest, rfc3339(facts.ended_at)),
+            *(result_sha256, facts.output_digest, utc_text(facts.ended_at)),
             *(first.ts, second.ts, third.ts, last.ts),
         ),
         _SHAPE,
@@ -111,7 +112,7 @@ class _Forms:
                         execution_id=MARKS[0],
                         duration_ms=duration_ms,
                     ),
-                    ts=rfc3339(ts),
+                    ts=utc_text(ts),
                 )
                 for kept, ts, duration_ms in zip(
                     facts.events, moments[1:], numbers[2:], strict=True
@@ -126,7 +127,7 @@ class _Forms:
             redact=bytes,
             result_sha256=result_mark,
         )
-        marks = [*MARKS, result_mark, output_mark, *map(rfc3339, moments), *map(str, numbers)]
+        marks = [*MARKS, result_mark, output_mark, *map(utc_text, moments), *map(str, numbers)]
         marks += [sha256_bytes(made.events), sha256_bytes(made.record)]
         self._events = Form(made.events, marks)
         self._record = Form(made.record, marks)

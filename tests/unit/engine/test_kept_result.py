@@ -128,7 +128,7 @@ def test_a_result_that_repeats_another(
             )
         },
     ],
-    ids=str,
+    ids=lambda change: next(iter(change)),
 )
 def test_every_other_result_is_kept_as_it_is(change: dict[str, Any]) -> None:
     learn()
