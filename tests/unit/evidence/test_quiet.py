@@ -19,7 +19,6 @@ from actum.contract.outcome import Outcome, TraceOutcome
 from actum.evidence import quiet, sealing
 from actum.evidence.draft import draft
 from actum.evidence.facts import ExecutionFacts, Intent, Opened
-from actum.evidence.forms import Form
 from actum.evidence.sealing import Told
 from actum.evidence.trace import LIFECYCLE, EventType, Recorded, TraceEvent, rfc3339
 from actum.value import fields, replace
@@ -268,7 +267,7 @@ def test_a_form_that_does_not_give_back_what_was_written_is_not_used(
     capture = replace(SILENT, enforcement=(*ENFORCED, ENFORCED[0]))
     one(capture=capture)
     with monkeypatch.context() as patch:
-        patch.setattr(Form, "filled", lambda *_: b"{}")
+        patch.setattr(quiet._Forms, "filled", lambda *_: Told(b"", b"", b"", b"", b""))
         begun = facts_of(EXAMPLE, capture=capture)
         filled, plainly = both(begun, "c" * 64)
         assert filled == plainly
