@@ -10,7 +10,7 @@ from enum import StrEnum
 from functools import lru_cache
 
 from actum.contract.model import Json
-from actum.contract.moments import utc_text
+from actum.contract.moments import milliseconds, utc_text
 from actum.contract.outcome import TraceOutcome
 from actum.errors import EvidenceUnavailable
 from actum.value import field, value
@@ -149,4 +149,4 @@ def _text(at_ns: int) -> str:
     if second != known:
         text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
         _second = second, text
-    return f"{text}.{left // 1_000_000:03d}Z"
+    return text + milliseconds(left // 1_000_000)
