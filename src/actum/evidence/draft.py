@@ -269,9 +269,13 @@ class _Requests:
         found = self._kept.get(key)
         if found is None:
             shared = _judgements.shared(intent)
-            if len(self._kept) >= _REQUESTS:
-                self._kept = {}
-            self._kept[key] = shared, None
+            if (
+                sum(len(each) for each in (*plan.argv, *key) if isinstance(each, str))
+                <= _CHARACTERS
+            ):
+                if len(self._kept) >= _REQUESTS:
+                    self._kept = {}
+                self._kept[key] = shared, None
             return Draft(intent, shared)
         shared, forms = found
         words = _words(intent)
@@ -286,5 +290,6 @@ class _Requests:
 
 
 _REQUESTS = 256
+_CHARACTERS = 16_384  #: of one; what says more is not kept
 _requests = _Requests()
 draft = _requests.draft

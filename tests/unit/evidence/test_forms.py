@@ -230,6 +230,16 @@ def test_requests_that_came_are_not_kept_for_ever() -> None:
         assert len(drafts._requests._kept) <= drafts._REQUESTS
 
 
+@pytest.mark.parametrize("name", ["argv", "purpose", "environment"])
+def test_a_request_of_many_words_is_not_kept(name: str) -> None:
+    long = "x" * drafts._CHARACTERS
+    says = {"argv": ("true", long), "purpose": long, "environment": {long: ""}}
+    intent = intent_of({**EMPTY, name: says[name]}, EXAMPLE)
+    before = len(drafts._requests._kept)
+    assert type(draft(intent)) is type(draft(intent)) is Draft
+    assert len(drafts._requests._kept) == before
+
+
 def test_words_are_plain_only_in_the_shape_of_our_own() -> None:
     one = str(uuid.uuid4())
     digest, moment = "a" * 64, "2031-04-05T06:07:08.000Z"
