@@ -106,7 +106,9 @@ class Asked:
         stdin = words[_STDIN]
         if type(stdin) is not bytes or _sets_stdin(tuple(words[_SET])):
             stdin = None
-        told = words if stdin is None else (*words[:_STDIN], b"", *words[_STDIN + 1 :])
+        # One word less, so that they are no words with a stdin of another kind: `marshal` writes
+        # whatever holds bytes as bytes.
+        told = words if stdin is None else (*words[:_STDIN], *words[_STDIN + 1 :])
         try:
             key = marshal.dumps(told, 2)
         except ValueError:

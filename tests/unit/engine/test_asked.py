@@ -90,6 +90,22 @@ def test_other_bytes_on_stdin_are_the_same_words(
     assert [plan.stdin for plan in project.runner.plans[-2:]] == [b"one", b""]
 
 
+class _Bytes(bytes):
+    """Of another kind than `bytes`, and written as they are."""
+
+
+@pytest.mark.parametrize("kind", [bytearray, _Bytes])
+def test_a_stdin_of_another_kind_is_never_what_was_asked_before(
+    runtime: Runtime, project: Project, kind: Any
+) -> None:
+    scripts = (b"", b"x", b"")
+    for script in scripts:
+        for _ in range(2):
+            assert runtime.exec("shell", cwd=project.work, stdin=b"another's").ok
+        assert runtime.exec("shell", cwd=project.work, stdin=kind(script)).ok
+        assert project.runner.plans[-1].stdin == script
+
+
 def test_stdin_that_is_set_as_a_field_of_the_contract_wins_each_time(
     runtime: Runtime, project: Project
 ) -> None:
