@@ -179,7 +179,7 @@ class Result:
             or len(streams) != 2
             or streams["stdout"] is not _SILENT[1]
             or streams["stderr"] is not _SILENT[1]
-            or run.artifacts
+            or len(run.artifacts) > _ARTIFACTS
             or run.error_reason is not None
             or self.violations
             or self.denials
@@ -191,7 +191,15 @@ class Result:
             or self.determinism is not None
         ):
             return encode(self.without_output())
-        words = plain_words((self.execution_id, self.trace_id, self.receipt_id), _WORDS)
+        ids = (self.execution_id, self.trace_id, self.receipt_id)
+        digests: tuple[str, ...] = ()
+        names: tuple[object, ...] = ()
+        for file in run.artifacts:
+            if file.trace_id != self.trace_id:
+                return encode(self.without_output())
+            digests = (*digests, file.sha256, file.blake3)
+            names = (*names, file.name, file.path, file.type, file.size)
+        words = plain_words((*ids, *digests), _WORDS[len(run.artifacts)])
         at = self.receipt_at.rpartition(f"/{self.receipt_id}.json")
         if words is None or not at[1] or at[2]:
             return encode(self.without_output())
@@ -200,7 +208,7 @@ class Result:
         key = (
             *(id(self.enforcement), self.session, self.tool_id, self.adapter_id),
             *(self.runner_type, self.attempts, self.outcome, self.reason_codes),
-            *(run.status, run.exit_code, run.duration_ms, at[0]),
+            *(run.status, run.exit_code, run.duration_ms, at[0], *names),
         )
         known = _kept.get(key)
         if known is None:
@@ -211,7 +219,7 @@ class Result:
         form = known[1]
         if form is None:
             written = encode(self.without_output())
-            form = _form(self, at[0])
+            form = _form(self, run, at[0])
             if form.filled(words) == written:
                 _kept[key] = self.enforcement, form
             return written
@@ -253,22 +261,28 @@ class Result:
         }
 
 
-#: Ids of the execution, the trace and the receipt.
-_WORDS = shape(ids=3, digests=0, moments=0)
+_ARTIFACTS = 4  #: at most, to be kept by a form
+#: By their number. Ids of the execution, the trace and the receipt, and two digests of each.
+_WORDS = [shape(ids=3, digests=2 * files, moments=0) for files in range(1 + _ARTIFACTS)]
 #: By all that a kept document says beside them; the form once it was said again.
 _kept: dict[tuple[object, ...], tuple[tuple[Enforced, ...], Form | None]] = {}
 _MOST_KEPT = 128
 
 
-def _form(result: Result, receipts: str) -> Form:
-    marks = [*map(mark, range(3))]
-    execution_id, trace_id, receipt_id = marks
+def _form(result: Result, run: ToolRunResult, receipts: str) -> Form:
+    marks = [*map(mark, range(3 + 2 * len(run.artifacts)))]
+    execution_id, trace_id, receipt_id, *digests = marks
+    artifacts = tuple(
+        replace(file, sha256=sha256, blake3=blake3, trace_id=trace_id)
+        for file, sha256, blake3 in zip(run.artifacts, digests[::2], digests[1::2], strict=True)
+    )
     marked = replace(
         result,
         execution_id=execution_id,
         trace_id=trace_id,
         receipt_id=receipt_id,
         receipt_at=f"{receipts}/{receipt_id}.json",
+        result=replace(run, artifacts=artifacts),
     )
     return Form(encode(marked.without_output()), marks)
 

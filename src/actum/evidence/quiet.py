@@ -1,14 +1,17 @@
-"""What is said of a tool that ended as it did before: without a word, and leaving nothing.
+"""What is said of a tool that ended as it did before, and printed nothing.
 
 Where a request came before (`evidence.draft`), and this time its tool came as close to its limits
-as an earlier time, the records of its end differ from those in a few moments, durations and digests
-only. They are forms too (`evidence.forms`), made by `evidence.sealing` as all others. A tool that
-printed something, left a file or tried what it may not is described anew each time.
+as an earlier time and left files of the same names and sizes, the records of its end differ from
+those in a few moments, durations and digests only. They are forms too (`evidence.forms`), made by
+`evidence.sealing` as all others. A tool that printed something, left many files or tried what it
+may not is described anew each time.
 """
 
 from __future__ import annotations
 
-from actum.capture.model import Enforced, Exited
+from collections.abc import Collection
+
+from actum.capture.model import Capture, Enforced, Exited
 from actum.capture.streams import SILENCE
 from actum.contract.canonical import sha256_bytes
 from actum.contract.model import NOTHING_EXPECTED, Json
@@ -23,12 +26,16 @@ from actum.evidence.trace import LIFECYCLE, Recorded, TraceEvent
 from actum.value import replace
 
 _STEPS = len(LIFECYCLE)
-#: The result's digest and the output's; when it ended, and when each of its events came.
-_SHAPE = shape(ids=0, digests=2, moments=1 + _STEPS)
+_FILES = 4  #: at most
+#: By the number of files. The result's digest and the output's, two of each file; when it ended,
+#: and when each of its events came.
+_SHAPES = [shape(ids=0, digests=2 + 2 * files, moments=1 + _STEPS) for files in range(1 + _FILES)]
 
 
-def told(facts: ExecutionFacts, begun: Draft, result_sha256: str | None) -> Told | None:
-    """As `sealing.told` does of what left nothing behind; ``None``: ask it."""
+def told(
+    facts: ExecutionFacts, begun: Draft, result_sha256: str | None, stored: Collection[str]
+) -> Told | None:
+    """As `sealing.told` does of what was cleared away whole; ``None``: ask it."""
     capture, opened, events = facts.capture, facts.opened, facts.events
     if (
         begun.forms is None
@@ -37,7 +44,7 @@ def told(facts: ExecutionFacts, begun: Draft, result_sha256: str | None) -> Told
         or type(capture.ending) is not Exited
         or capture.stdout is not SILENCE
         or capture.stderr is not SILENCE
-        or capture.collected
+        or len(capture.collected) > _FILES
         or capture.not_collected
         or capture.denials
         or facts.contract.outputs is not NOTHING_EXPECTED
@@ -50,10 +57,16 @@ def told(facts: ExecutionFacts, begun: Draft, result_sha256: str | None) -> Told
         return None
     # All else that is said or judged by. Forms and rows never change and are known by identity: an
     # entry holds them, so that no other can get their place in memory while it is here.
-    key = (
+    key: tuple[object, ...] = (
         *(id(begun.forms), id(capture.enforcement), capture.duration_ms, capture.ending.code),
         *(facts.exit_code, facts.outcome, facts.reason_codes),
     )
+    digests: tuple[str, ...] = ()
+    for file in capture.collected:
+        if file.blake3 not in stored:
+            return None
+        key = (*key, file.name, file.path, file.kind, len(file.content))
+        digests = (*digests, file.sha256, file.blake3)
     known = _kept.get(key)
     if known is None:
         if len(_kept) >= _MOST:
@@ -63,10 +76,10 @@ def told(facts: ExecutionFacts, begun: Draft, result_sha256: str | None) -> Told
     first, second, third, last = events
     words = plain(
         (
-            *(result_sha256, facts.output_digest, utc_text(facts.ended_at)),
+            *(result_sha256, facts.output_digest, *digests, utc_text(facts.ended_at)),
             *(first.ts, second.ts, third.ts, last.ts),
         ),
-        _SHAPE,
+        _SHAPES[len(capture.collected)],
     )
     if words is None:
         return None
@@ -77,9 +90,9 @@ def told(facts: ExecutionFacts, begun: Draft, result_sha256: str | None) -> Told
     words = [*begun.words, *words, *numbers.split()]
     forms = known[2]
     if forms is None:
-        forms = _Forms(facts, begun)
+        forms = _Forms(facts, capture, begun)
         written = sealing.told(
-            facts, (), begun=begun, stored=(), redact=bytes, result_sha256=result_sha256
+            facts, (), begun=begun, stored=stored, redact=bytes, result_sha256=result_sha256
         )
         if forms.filled(words) != written:
             forms.events = ()  # of nothing at all
@@ -94,12 +107,17 @@ def told(facts: ExecutionFacts, begun: Draft, result_sha256: str | None) -> Told
 class _Forms:
     """Of what is said of such an end."""
 
-    def __init__(self, facts: ExecutionFacts, begun: Draft) -> None:
+    def __init__(self, facts: ExecutionFacts, capture: Capture, begun: Draft) -> None:
         moments = [marked_moment(1 + number) for number in range(1 + _STEPS)]
         numbers = [marked_number(number) for number in range(2 + _STEPS)]
         result_mark, output_mark = mark(10), mark(11)
+        files = [
+            replace(file, sha256=mark(12 + 2 * number), blake3=mark(13 + 2 * number))
+            for number, file in enumerate(capture.collected)
+        ]
         facts_marked = replace(
             marked(facts),
+            capture=replace(capture, collected=tuple(files)),
             output_digest=output_mark,
             ended_at=moments[0],
             opened=Opened(pending_seq=numbers[0]),
@@ -123,11 +141,14 @@ class _Forms:
             facts_marked,
             (),
             begun=Draft(facts_marked, begun.shared),
-            stored=(),
+            stored=[file.blake3 for file in files],
             redact=bytes,
             result_sha256=result_mark,
         )
-        marks = [*MARKS, result_mark, output_mark, *map(utc_text, moments), *map(str, numbers)]
+        marks = [*MARKS, result_mark, output_mark]
+        for file in files:
+            marks += [file.sha256, file.blake3]
+        marks += [*map(utc_text, moments), *map(str, numbers)]
         marks += [sha256_bytes(made.events), sha256_bytes(made.record)]
         self._events = Form(made.events, marks)
         self._record = Form(made.record, marks)

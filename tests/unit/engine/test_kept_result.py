@@ -71,6 +71,41 @@ def test_a_result_that_repeats_another(
     assert any(form is not None for _, form in results._kept.values())
 
 
+def artifact(**changes: Any) -> ArtifactRef:
+    values: dict[str, Any] = {
+        "name": "value.json",
+        "path": "out/value.json",
+        "type": "artifact",
+        "size": 3,
+        "sha256": uuid.uuid4().hex * 2,
+        "blake3": uuid.uuid4().hex * 2,
+    }
+    return ArtifactRef(**values | changes)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"name": "other"},
+        {"path": "%b"},
+        {"type": "output_file"},
+        {"size": 4},
+        {"sha256": "A" * 64},
+        {"blake3": "é"},
+        {"trace_id": "another"},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_a_result_with_files(change: dict[str, Any], count: int) -> None:
+    for each in ({}, {}, {}, change, change, change):
+        trace_id = str(uuid.uuid4())
+        files = tuple(artifact(**{"trace_id": trace_id} | each) for _ in range(count))
+        result = make(trace_id=trace_id, result=replace(RUN, artifacts=files))
+        assert result.kept() == encode(result.without_output())
+
+
 @pytest.mark.parametrize(
     "change",
     [

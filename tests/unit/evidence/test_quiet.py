@@ -125,17 +125,21 @@ def intent_of(facts: ExecutionFacts) -> Intent:
     return Intent(**{field.name: getattr(facts, field.name) for field in fields(Intent)})
 
 
-def both(facts: ExecutionFacts, result_sha256: str | None) -> tuple[Told | None, Told]:
+def both(
+    facts: ExecutionFacts, result_sha256: str | None, stored: set[str] | None = None
+) -> tuple[Told | None, Told]:
     begun = draft(intent_of(facts))
+    if stored is None:
+        stored = {file.blake3 for file in facts.capture.collected} if facts.capture else set()
     plainly = sealing.told(
         facts,
         (),
         begun=draft(facts),  # never from a form
-        stored={file.blake3 for file in facts.capture.collected} if facts.capture else set(),
+        stored=stored,
         redact=bytes,
         result_sha256=result_sha256,
     )
-    return quiet.told(facts, begun, result_sha256), plainly
+    return quiet.told(facts, begun, result_sha256, stored), plainly
 
 
 def one(**changes: Any) -> tuple[Told | None, Told]:
@@ -164,6 +168,47 @@ def test_an_end_that_came_before(ends: list[dict[str, Any]]) -> None:
     for end in ends:
         filled, plainly = both(facts_of(end), end["result_sha256"])
         assert filled == plainly  # and not None, or nothing is shown here
+
+
+CONTENT = st.binary(min_size=3, max_size=3)
+
+
+@given(ends=st.lists(st.tuples(ENDS, CONTENT, CONTENT), min_size=3, max_size=4))
+def test_an_end_that_left_files_of_the_same_names_and_sizes(
+    ends: list[tuple[dict[str, Any], bytes, bytes]],
+) -> None:
+    learn()
+    for _ in range(2):
+        for end, one, two in ends:
+            files = (make_file("a%b/é", one), make_file("out", two, "output_file"))
+            facts = facts_of(end, capture=replace(SILENT, collected=files))
+            filled, plainly = both(facts, end["result_sha256"])
+            assert filled in (None, plainly)
+    assert filled == plainly
+
+
+def test_files_of_other_names_sizes_and_kinds_are_told_as_they_are() -> None:
+    learn()
+    known = [make_file("a", b"1")]
+    others = [
+        [make_file("b", b"1")],
+        [make_file("x/a", b"1")],
+        [make_file("a", b"12")],
+        [make_file("a", b"1", "output_file")],
+        [replace(known[0], name="c")],
+        [replace(known[0], sha256="A" * 64)],
+        [*known, make_file("b", b"1")],
+        [make_file(str(number), b"1") for number in range(5)],
+        [],
+    ]
+    for files in (known, known, known, known, *others):
+        filled, plainly = one(capture=replace(SILENT, collected=tuple(files)))
+        assert filled in (None, plainly)
+    facts = facts_of(EXAMPLE, capture=replace(SILENT, collected=tuple(known)))
+    assert both(facts, "c" * 64)[0] is not None
+    lost, plainly = both(facts, "c" * 64, stored=set())
+    assert lost is None
+    assert b"not stored: a" in plainly.record
 
 
 def test_every_other_end_is_told_as_it_was() -> None:
