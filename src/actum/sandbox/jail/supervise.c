@@ -57,7 +57,7 @@ static int artifacts = -1, children = -1;
 static int tools_status = -1; /* the kernel's file about the tool: who may read it is asked each time */
 static int wait_status = STILL_RUNNING; /* of the tool; what waitpid tells is never negative */
 static int leaving; /* it runs no more, but the kernel still takes its memory apart */
-static int may_trace; /* whatever belongs to other users */
+static int may_trace; /* whatever anybody has */
 static char violation[48];
 static struct denial denials[MAX_DENIALS];
 static int64_t denials_total;
@@ -101,13 +101,19 @@ static void ask_for_short_turns(void)
     syscall(SYS_sched_setattr, 0, &turns, 0); /* if it fails, we wait as everybody does */
 }
 
-/* Whether we may look at other users' processes: that does not change, whatever they do. */
+/* Whether we may look at everybody's processes: that does not change, whatever they do. In any user
+ * namespace but the first one it does: of a process that is not dumpable the kernel asks for the
+ * capability where its file belongs, and once its memory is gone, in the first one. */
 static int has_trace_capability(void)
 {
+    static const char FIRST[] = "user:[4026531837]"; /* the kernel's own number for it */
     enum { VERSION_3 = 0x20080522, TRACE = 19 };
     struct { uint32_t version; int pid; } header = {VERSION_3, 0};
     struct { uint32_t effective, permitted, inheritable; } found[2];
-    return syscall(SYS_capget, &header, found) == 0 && found[0].effective >> TRACE & 1;
+    char link[64];
+    ssize_t size = readlinkat(processes, "self/ns/user", link, sizeof link);
+    return size == sizeof FIRST - 1 && memcmp(link, FIRST, sizeof FIRST - 1) == 0
+           && syscall(SYS_capget, &header, found) == 0 && found[0].effective >> TRACE & 1;
 }
 
 /* Before anything that is granted can lie over the artifacts. */
@@ -169,7 +175,8 @@ static uint64_t field_of(const char *text, int field)
  * lets us look at everybody. Whom it does not, it shows 0 for a status, as if all had
  * gone well: root without CAP_SYS_PTRACE is such a one, and so is an ordinary user's init if the tool
  * is an interpreter that was never executed and made itself not dumpable. This asks the same question
- * as the status does; once it is answered with yes, it stays so. */
+ * as the status does. The answer changes at most once, when the tool's memory goes: to yes, or, if the
+ * kernel then asks for more, to no. So it was yes for whatever was read between two that are yes. */
 static int may_look(void)
 {
     char path[32], link[64];
@@ -203,7 +210,7 @@ static void look_for_the_end(void)
         return;
     text[size] = '\0';
     const char *fields = strrchr(text, ')');
-    if (field_of(fields, FLAGS) & EXITING) {
+    if (field_of(fields, FLAGS) & EXITING && may_look()) {
         wait_status = (int)field_of(fields, EXIT_CODE);
         leaving = 1;
     }
