@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
+from actum.contract.canonical import sha256_bytes
 from actum.value import field, value
 
 
@@ -82,6 +83,14 @@ class Stream:
     @property
     def truncated(self) -> bool:
         return self.total_bytes > len(self.kept)
+
+    @property
+    def consistent(self) -> bool:
+        """Whether what is kept agrees with what is told of all of it."""
+        kept = len(self.kept)
+        if self.total_bytes > kept:
+            return True
+        return self.total_bytes == kept and sha256_bytes(self.kept) == self.sha256
 
 
 @value

@@ -170,15 +170,13 @@ class Result:
         )
 
     def kept(self) -> bytes:
-        """The same, encoded. Of a tool that said nothing it is a form (`evidence.forms`): most
-        executions repeat another."""
+        """The same, encoded; a form (`evidence.forms`) if it can be: most executions repeat
+        another."""
         run, streams = self.result, self.streams
         if (
             run is None
             or not streams
             or len(streams) != 2
-            or streams["stdout"] is not _SILENT[1]
-            or streams["stderr"] is not _SILENT[1]
             or len(run.artifacts) > _ARTIFACTS
             or run.error_reason is not None
             or self.violations
@@ -194,6 +192,9 @@ class Result:
         ids = (self.execution_id, self.trace_id, self.receipt_id)
         digests: tuple[str, ...] = ()
         names: tuple[object, ...] = ()
+        for name, said in streams.items():
+            digests = (*digests, said.sha256)
+            names = (*names, name, said.bytes, said.kept, said.truncated, said.encoding)
         for file in run.artifacts:
             if file.trace_id != self.trace_id:
                 return encode(self.without_output())
@@ -262,16 +263,19 @@ class Result:
 
 
 _ARTIFACTS = 4  #: at most, to be kept by a form
-#: By their number. Ids of the execution, the trace and the receipt, and two digests of each.
-_WORDS = [shape(ids=3, digests=2 * files, moments=0) for files in range(1 + _ARTIFACTS)]
+#: By their number. Ids of the execution, the trace and the receipt; digests of both streams, and
+#: two of each.
+_WORDS = [shape(ids=3, digests=2 + 2 * files, moments=0) for files in range(1 + _ARTIFACTS)]
 #: By all that a kept document says beside them; the form once it was said again.
 _kept: dict[tuple[object, ...], tuple[tuple[Enforced, ...], Form | None]] = {}
 _MOST_KEPT = 128
 
 
 def _form(result: Result, run: ToolRunResult, receipts: str) -> Form:
-    marks = [*map(mark, range(3 + 2 * len(run.artifacts)))]
+    streams = result.streams or {}
+    marks = [*map(mark, range(3 + len(streams) + 2 * len(run.artifacts)))]
     execution_id, trace_id, receipt_id, *digests = marks
+    said = {name: replace(each, sha256=digests.pop(0)) for name, each in streams.items()}
     artifacts = tuple(
         replace(file, sha256=sha256, blake3=blake3, trace_id=trace_id)
         for file, sha256, blake3 in zip(run.artifacts, digests[::2], digests[1::2], strict=True)
@@ -283,6 +287,7 @@ def _form(result: Result, run: ToolRunResult, receipts: str) -> Form:
         receipt_id=receipt_id,
         receipt_at=f"{receipts}/{receipt_id}.json",
         result=replace(run, artifacts=artifacts),
+        streams=said,
     )
     return Form(encode(marked.without_output()), marks)
 

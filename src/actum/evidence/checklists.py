@@ -11,10 +11,9 @@ from enum import StrEnum
 
 from actum.capture.interpret import Verdict as Interpretation
 from actum.capture.interpret import check_outputs, interpret
-from actum.capture.model import Capture, DeadlinePassed, Enforced, Stream
+from actum.capture.model import Capture, DeadlinePassed, Enforced
 from actum.capture.streams import SILENCE
 from actum.contract.call import CheckResult
-from actum.contract.canonical import sha256_bytes
 from actum.contract.limits import TERM_GRACE_S
 from actum.contract.model import Json
 from actum.contract.outcome import Outcome
@@ -227,16 +226,8 @@ def _resources(ran: _Ran) -> _Judged:
 
 def _streams(ran: _Ran) -> _Judged:
     stdout, stderr = ran.capture.stdout, ran.capture.stderr
-    whole = _consistent(stdout) and _consistent(stderr)
+    whole = all(stream is SILENCE or stream.consistent for stream in (stdout, stderr))
     return whole, f"stdout {stdout.total_bytes}, stderr {stderr.total_bytes} bytes"
-
-
-def _consistent(stream: Stream) -> bool:
-    if stream is SILENCE:
-        return True
-    if stream.truncated:
-        return len(stream.kept) < stream.total_bytes
-    return len(stream.kept) == stream.total_bytes and sha256_bytes(stream.kept) == stream.sha256
 
 
 def _errors(ran: _Ran) -> _Judged:

@@ -150,7 +150,8 @@ class Ledger:
             made = described(facts.leftovers)
             part = sealed_part(made, answer)
         else:
-            made = quiet.told(facts, begun, result_sha256, stored) or described(())
+            known = quiet.told(facts, begun, result_sha256, stored, self._redact)
+            made = known or described(())
             part = sealed_part(made, answer)
             if left := clearing():
                 made = described(left)

@@ -1,17 +1,17 @@
-"""What is said of a tool that ended as it did before, and printed nothing.
+"""What is said of a tool that ended as it did before.
 
 Where a request came before (`evidence.draft`), and this time its tool came as close to its limits
-as an earlier time and left files of the same names and sizes, the records of its end differ from
-those in a few moments, durations and digests only. They are forms too (`evidence.forms`), made by
-`evidence.sealing` as all others. A tool that printed something, left many files or tried what it
-may not is described anew each time.
+as an earlier time, said as much and left files of the same names and sizes, the records of its end
+differ from those in a few moments, durations and digests, and in what it said. They are forms too
+(`evidence.forms`), made by `evidence.sealing` as all others. A tool that left many files or tried
+what it may not is described anew each time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
-from actum.capture.model import Capture, Enforced, Exited
+from actum.capture.model import Capture, Enforced, Exited, Stream
 from actum.capture.streams import SILENCE
 from actum.contract.canonical import sha256_bytes
 from actum.contract.model import NOTHING_EXPECTED, Json
@@ -19,21 +19,27 @@ from actum.contract.moments import utc_text
 from actum.evidence import sealing
 from actum.evidence.draft import MARKS, Draft, marked
 from actum.evidence.draft import Forms as StartForms
+from actum.evidence.encoding import encoded
 from actum.evidence.facts import ExecutionFacts, Opened
 from actum.evidence.forms import Form, Words, mark, marked_moment, marked_number, plain, shape
+from actum.evidence.record import Redact, summary
 from actum.evidence.sealing import Told
 from actum.evidence.trace import LIFECYCLE, Recorded, TraceEvent
 from actum.value import replace
 
 _STEPS = len(LIFECYCLE)
 _FILES = 4  #: at most
-#: By the number of files. The result's digest and the output's, two of each file; when it ended,
-#: and when each of its events came.
-_SHAPES = [shape(ids=0, digests=2 + 2 * files, moments=1 + _STEPS) for files in range(1 + _FILES)]
+#: By the number of digests: the result's and the output's, two of each file, one of each stream.
+#: When it ended, and when each of its events came.
+_SHAPES = [shape(ids=0, digests=digests, moments=1 + _STEPS) for digests in range(5 + 2 * _FILES)]
 
 
 def told(
-    facts: ExecutionFacts, begun: Draft, result_sha256: str | None, stored: Collection[str]
+    facts: ExecutionFacts,
+    begun: Draft,
+    result_sha256: str | None,
+    stored: Collection[str],
+    redact: Redact,
 ) -> Told | None:
     """As `sealing.told` does of what was cleared away whole; ``None``: ask it."""
     capture, opened, events = facts.capture, facts.opened, facts.events
@@ -42,8 +48,6 @@ def told(
         or capture is None
         or opened is None
         or type(capture.ending) is not Exited
-        or capture.stdout is not SILENCE
-        or capture.stderr is not SILENCE
         or len(capture.collected) > _FILES
         or capture.not_collected
         or capture.denials
@@ -62,6 +66,16 @@ def told(
         *(facts.exit_code, facts.outcome, facts.reason_codes),
     )
     digests: tuple[str, ...] = ()
+    said: list[Stream] = []
+    for stream in (capture.stdout, capture.stderr):
+        if stream is SILENCE:
+            key = (*key, None)
+        elif stream.consistent:
+            key = (*key, stream.total_bytes, len(stream.kept))
+            digests = (*digests, stream.sha256)
+            said.append(stream)
+        else:
+            return None
     for file in capture.collected:
         if file.blake3 not in stored:
             return None
@@ -79,7 +93,7 @@ def told(
             *(result_sha256, facts.output_digest, *digests, utc_text(facts.ended_at)),
             *(first.ts, second.ts, third.ts, last.ts),
         ),
-        _SHAPES[len(capture.collected)],
+        _SHAPES[2 + len(digests)],
     )
     if words is None:
         return None
@@ -87,12 +101,13 @@ def told(
         *(opened.pending_seq, facts.duration_ms, first.event.duration_ms),
         *(second.event.duration_ms, third.event.duration_ms, last.event.duration_ms),
     )
-    words = [*begun.words, *words, *numbers.split()]
+    shown = [encoded(summary(stream, redact))[1:-1] for stream in said]  # within the quotes
+    words = [*begun.words, *words, *numbers.split(), *shown]
     forms = known[2]
     if forms is None:
         forms = _Forms(facts, capture, begun)
         written = sealing.told(
-            facts, (), begun=begun, stored=stored, redact=bytes, result_sha256=result_sha256
+            facts, (), begun=begun, stored=stored, redact=redact, result_sha256=result_sha256
         )
         if forms.filled(words) != written:
             forms.events = ()  # of nothing at all
@@ -115,9 +130,11 @@ class _Forms:
             replace(file, sha256=mark(12 + 2 * number), blake3=mark(13 + 2 * number))
             for number, file in enumerate(capture.collected)
         ]
+        stdout, stderr = _marked(capture.stdout, 30), _marked(capture.stderr, 32)
+        said = [stream for stream in (stdout, stderr) if stream is not SILENCE]
         facts_marked = replace(
             marked(facts),
-            capture=replace(capture, collected=tuple(files)),
+            capture=replace(capture, collected=tuple(files), stdout=stdout, stderr=stderr),
             output_digest=output_mark,
             ended_at=moments[0],
             opened=Opened(pending_seq=numbers[0]),
@@ -146,9 +163,11 @@ class _Forms:
             result_sha256=result_mark,
         )
         marks = [*MARKS, result_mark, output_mark]
+        marks += [stream.sha256 for stream in said]
         for file in files:
             marks += [file.sha256, file.blake3]
         marks += [*map(utc_text, moments), *map(str, numbers)]
+        marks += [summary(stream, bytes) for stream in said]
         marks += [sha256_bytes(made.events), sha256_bytes(made.record)]
         self._events = Form(made.events, marks)
         self._record = Form(made.record, marks)
@@ -164,6 +183,29 @@ class _Forms:
         words = [*words, sha256_bytes(events).encode(), sha256_bytes(record).encode()]
         statement = self._statement.filled(words)
         return Told(events, record, statement, self._row.filled(words), self._audit.filled(words))
+
+
+class _Kept(bytes):
+    """As long as what a tool said, and read as a mark."""
+
+    mark: bytes
+
+    def __getitem__(self, _part: object) -> bytes:  # type: ignore[override]
+        return self.mark
+
+
+class _Marked(Stream):
+    @property
+    def consistent(self) -> bool:
+        return True  # as the one that it stands for, or there would be no form
+
+
+def _marked(stream: Stream, number: int) -> Stream:
+    if stream is SILENCE:
+        return stream
+    kept = _Kept(len(stream.kept))
+    kept.mark = mark(number).encode()
+    return _Marked(kept=kept, total_bytes=stream.total_bytes, sha256=mark(number + 1))
 
 
 class _Like:

@@ -139,16 +139,21 @@ def _output(capture: Capture, redact: Redact) -> dict[str, Json]:
     }
 
 
+def summary(stream: Stream, redact: Redact) -> str:
+    """What the record shows of what was said."""
+    # Redact more than is kept: a secret that the cut would split is still seen whole.
+    shown = redact(stream.kept[: 2 * SUMMARY_BYTES])[:SUMMARY_BYTES]
+    return shown.decode("utf-8", "replace")
+
+
 _SILENT = {"summary": "", "bytes": 0, "kept": 0, "truncated": False}
 
 
 def _summary(stream: Stream, redact: Redact) -> dict[str, Json]:
     if stream is SILENCE:
         return _SILENT
-    # Redact more than is kept: a secret that the cut would split is still seen whole.
-    shown = redact(stream.kept[: 2 * SUMMARY_BYTES])[:SUMMARY_BYTES]
     return {
-        "summary": shown.decode("utf-8", "replace"),
+        "summary": summary(stream, redact),
         "bytes": count(stream.total_bytes),
         "kept": len(stream.kept),
         "truncated": stream.truncated,

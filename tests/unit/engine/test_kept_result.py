@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actum.capture.model import Connection, Denial, Enforced, Stream
-from actum.capture.streams import SILENCE
+from actum.capture.streams import SILENCE, whole
 from actum.contract.encoder import encode
 from actum.contract.outcome import Outcome, ToolRunStatus
 from actum.engine import result as results
@@ -69,6 +69,20 @@ def test_a_result_that_repeats_another(
     result = make(**same, folder=folder, output="what it said")
     assert result.kept() == encode(result.without_output())
     assert any(form is not None for _, form in results._kept.values())
+
+
+def test_a_result_of_a_tool_that_said_something() -> None:
+    for text in (b"one", b"two", b"six", b"ten", b"\xff\xff\xff", b"\xff\xfe\xff", b"lone"):
+        said = encoded(whole(text, 10))[1]
+        for streams in (
+            {"stdout": said, "stderr": SILENT},
+            {"stdout": SILENT, "stderr": said},
+            {"stdout": said, "stderr": said},
+            {"stdout": replace(said, truncated=True), "stderr": SILENT},
+            {"stdout": replace(said, sha256="no digest"), "stderr": SILENT},
+        ):
+            result = make(streams=streams)
+            assert result.kept() == encode(result.without_output())
 
 
 def artifact(**changes: Any) -> ArtifactRef:

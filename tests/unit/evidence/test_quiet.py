@@ -17,8 +17,10 @@ from actum.contract.encoder import hasten
 from actum.contract.model import ExpectedOutputs
 from actum.contract.outcome import Outcome, TraceOutcome
 from actum.evidence import quiet, sealing
+from actum.evidence.checklists import Verdict
 from actum.evidence.draft import draft
 from actum.evidence.facts import ExecutionFacts, Intent, Opened
+from actum.evidence.record import Redact
 from actum.evidence.sealing import Told
 from actum.evidence.trace import LIFECYCLE, EventType, Recorded, TraceEvent, rfc3339
 from actum.value import fields, replace
@@ -126,7 +128,10 @@ def intent_of(facts: ExecutionFacts) -> Intent:
 
 
 def both(
-    facts: ExecutionFacts, result_sha256: str | None, stored: set[str] | None = None
+    facts: ExecutionFacts,
+    result_sha256: str | None,
+    stored: set[str] | None = None,
+    redact: Redact = bytes,
 ) -> tuple[Told | None, Told]:
     begun = draft(intent_of(facts))
     if stored is None:
@@ -136,10 +141,10 @@ def both(
         (),
         begun=draft(facts),  # never from a form
         stored=stored,
-        redact=bytes,
+        redact=redact,
         result_sha256=result_sha256,
     )
-    return quiet.told(facts, begun, result_sha256, stored), plainly
+    return quiet.told(facts, begun, result_sha256, stored, redact), plainly
 
 
 def one(**changes: Any) -> tuple[Told | None, Told]:
@@ -185,6 +190,75 @@ def test_an_end_that_left_files_of_the_same_names_and_sizes(
             filled, plainly = both(facts, end["result_sha256"])
             assert filled in (None, plainly)
     assert filled == plainly
+
+
+SAID = st.one_of(
+    st.sampled_from(
+        [
+            b"%b%s",
+            b'"\\\n"',
+            b"\xff\xfe\xfa\xfb",
+            b"\xed\xa0\x80a",
+            "é%é".encode()[:4],
+            b"\0\x1f\x7f\r",
+        ]
+    ),
+    st.binary(min_size=4, max_size=4),
+)
+
+
+@given(ends=st.lists(st.tuples(ENDS, SAID, SAID), min_size=3, max_size=4), loud=st.integers(1, 3))
+def test_an_end_that_said_as_much(
+    ends: list[tuple[dict[str, Any], bytes, bytes]], loud: int
+) -> None:
+    learn()
+    for _ in range(2):
+        for end, out, error in ends:
+            capture = replace(
+                SILENT,
+                stdout=make_stream(out) if loud & 1 else SILENCE,
+                stderr=make_stream(error) if loud & 2 else SILENCE,
+            )
+            filled, plainly = both(
+                facts_of(end, capture=capture), end["result_sha256"], redact=_redacted
+            )
+            assert filled in (None, plainly)
+    assert filled == plainly
+
+
+def _redacted(text: bytes) -> bytes:
+    return text.replace(b"%b", b'[a "secret"]')
+
+
+def test_what_is_said_of_one_is_never_what_another_said() -> None:
+    learn()
+    for text in (b"one\n", b"two\n", b"six\n", b"ten\n", b"lone\n", b""):
+        filled, plainly = one(capture=replace(SILENT, stdout=make_stream(text)))
+        assert filled in (None, plainly)
+        assert json.loads(plainly.record)["output"]["stdout"]["summary"] == text.decode()
+    # The same words by the other stream, or cut off, are another end.
+    long = make_stream(b"ten\n")
+    for stream in (replace(long, total_bytes=5), replace(long, total_bytes=10**7), long):
+        for _ in range(3):
+            for capture in (replace(SILENT, stdout=stream), replace(SILENT, stderr=stream)):
+                filled, plainly = one(capture=capture)
+                assert filled in (None, plainly)
+    assert filled == plainly
+
+
+@pytest.mark.parametrize("wrong", [{"sha256": "a" * 64}, {"total_bytes": 3}], ids=str)
+def test_a_stream_that_contradicts_itself_is_judged_each_time(wrong: dict[str, Any]) -> None:
+    learn()
+    sound = make_stream(b"text")
+    for _ in range(4):
+        filled, _ = one(capture=replace(SILENT, stdout=sound))
+    assert filled is not None
+    filled, plainly = one(capture=replace(SILENT, stdout=replace(sound, **wrong)))
+    assert filled is None
+    during = json.loads(plainly.record)["checklists"]["during_execution"]
+    assert [line["item"] for line in during if line["verdict"] != Verdict.PASS] == [
+        "Output streams captured"
+    ]
 
 
 def test_files_of_other_names_sizes_and_kinds_are_told_as_they_are() -> None:
