@@ -51,7 +51,7 @@ from actum.store.session_memory import ProcessSessions
 if TYPE_CHECKING:
     from actum.agents.workshop import Workshop
     from actum.aio import AsyncRuntime
-    from actum.contract.forms import Form
+    from actum.contract.mould import Mould
     from actum.engine.discovery import Discovery
     from actum.engine.reenact import Replay
     from actum.engine.session import PythonSession
@@ -203,7 +203,7 @@ class Runtime:
         """One execution, asked for by keywords: the same words as `actum exec`."""
         self._look_after()
         rooms = self.rooms
-        asked, form, pins = self._asked.contract(
+        asked, mould, pins = self._asked.contract(
             self._completed,
             rooms.clock,
             self._base(),
@@ -230,7 +230,7 @@ class Runtime:
             on_output,
             cancel,
             wait_s,
-            form=form,
+            mould=mould,
             pins=pins,
         )
 
@@ -351,7 +351,7 @@ class Runtime:
         wait_s: float | None,
         on_waiting: Callable[[Result], None] | None = None,
         *,
-        form: Form | None = None,
+        mould: Mould | None = None,
         pins: Lock | None = None,
     ) -> Result:
         until = None if wait_s is None else time.monotonic() + wait_s
@@ -363,7 +363,7 @@ class Runtime:
                 cancel=cancel,
                 turn=turn,
                 is_new=is_new,
-                form=form,
+                mould=mould,
                 pins=pins,
             )
             is_new, pins = False, None

@@ -15,9 +15,9 @@ from typing import Any
 from actum.capture.interpret import conclude
 from actum.capture.model import Capture
 from actum.contract.call import Plan, TraceContext
-from actum.contract.forms import Form
 from actum.contract.ids import new_id
 from actum.contract.model import Contract, Json
+from actum.contract.mould import Mould
 from actum.contract.outcome import PROJECTIONS, Outcome
 from actum.contract.wire import digests, request_key
 from actum.engine import plan as planning
@@ -88,7 +88,7 @@ class Account:
         rooms: Rooms,
         trace_id: str | None = None,
         parent_receipt: str | None = None,
-        form: Form | None = None,
+        mould: Mould | None = None,
     ) -> None:
         self.rooms = rooms
         self.contract = contract
@@ -96,12 +96,12 @@ class Account:
         self.began = time.monotonic()
         self.trace = Trace()
         #: What equal requests have in common, for whoever remembers something of this one.
-        if form is None:
+        if mould is None:
             self.request = request_key(contract)
             whole, identity, asked = digests(contract, self.request)
         else:
-            self.request = form.request
-            whole, identity, asked = form.digests(contract)
+            self.request = mould.request
+            whole, identity, asked = mould.digests(contract)
         #: The fields of an `Intent`; it is made when somebody needs all of them together.
         self._known: dict[str, Any] = {
             "contract": contract,

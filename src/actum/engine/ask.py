@@ -15,9 +15,9 @@ from typing import Any
 
 from actum.contract.complete import Sections
 from actum.contract.drafts import is_shareable
-from actum.contract.forms import Form
 from actum.contract.ids import new_id
 from actum.contract.model import Contract, Json
+from actum.contract.mould import Mould
 from actum.engine.rooms import Clock
 from actum.errors import ContractInvalid, Problem, Refused
 from actum.registry.lock import Lock
@@ -51,16 +51,16 @@ class Ask:
 
 
 class _Known:
-    """What words mean, by what was recalled of their tool. Its form, once they come again, is that
+    """What words mean, by what was recalled of their tool. Its mould, once they come again, is that
     of the last folder they were asked in."""
 
-    __slots__ = ("form", "has_form", "recollection", "sections")
+    __slots__ = ("has_mould", "mould", "recollection", "sections")
 
     def __init__(self, recollection: Recollection | None, sections: Sections) -> None:
         self.recollection = recollection
         self.sections = sections
-        self.has_form = Form.fits(sections)
-        self.form: tuple[str, Form] | None = None  #: replaced as a whole, so it needs no guard
+        self.has_mould = Mould.fits(sections)
+        self.mould: tuple[str, Mould] | None = None  #: replaced as a whole, so it needs no guard
 
 
 class Asked:
@@ -87,18 +87,18 @@ class Asked:
 
     def contract(
         self, complete: Callable[[Sections, str], Contract], clock: Clock, base: str, *words: Any
-    ) -> tuple[Contract, Form | None, Lock | None]:
+    ) -> tuple[Contract, Mould | None, Lock | None]:
         """The contract that an `Ask` of these contents means if relative paths begin at `base`;
-        its form, if the words came before; and the pins that are in force."""
+        its mould, if the words came before; and the pins that are in force."""
         known, stdin, is_again = self._known(words)
         pins = None if known.recollection is None else known.recollection.lock
-        if not is_again or not known.has_form:
+        if not is_again or not known.has_mould:
             return complete(_with(stdin, known.sections), base), None, pins
-        standing = known.form
+        standing = known.mould
         if standing is None or standing[0] != base:
-            standing = known.form = base, Form(complete(known.sections, base))
-        form = standing[1]
-        return form.contract(new_id(), clock(), stdin), form, pins
+            standing = known.mould = base, Mould(complete(known.sections, base))
+        mould = standing[1]
+        return mould.contract(new_id(), clock(), stdin), mould, pins
 
     def _known(self, words: tuple[Any, ...]) -> tuple[_Known, bytes | None, bool]:
         """What is known of these words, the stdin that stands apart, and whether they were known

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from actum.adapters.kinds import build_call
 from actum.capture.model import Capture, Enforced
 from actum.contract.call import Call, Check, EffectivePolicy
-from actum.contract.forms import Form
 from actum.contract.model import Contract, Determinism
+from actum.contract.mould import Mould
 from actum.contract.wire import request_key
 from actum.engine import plan as planning
 from actum.engine.account import Account
@@ -58,16 +58,16 @@ def execute(
     turn: Turn | None = None,
     parent_receipt: str | None = None,
     is_new: bool = False,
-    form: Form | None = None,
+    mould: Mould | None = None,
     pins: Lock | None = None,
 ) -> Result:
     """Carry out one contract, or say why not. Returns a Result for every outcome.
 
     `is_new`: its id was drawn for it a moment ago, so that nobody can have asked for it before;
-    `form` is the one it was made of, and `pins` those that were found in force meanwhile.
+    `mould` is the one it was made of, and `pins` those that were found in force meanwhile.
     """
     turn = turn or Queueing(rooms.places, cancel, rooms.wait_s)
-    account = Account(contract, rooms, trace_id, parent_receipt, form)
+    account = Account(contract, rooms, trace_id, parent_receipt, mould)
     account.is_new, account.pins = is_new, pins
     clerk = rooms.ledger.clerk
 

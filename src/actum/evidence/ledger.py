@@ -17,7 +17,7 @@ from operator import attrgetter, is_
 
 from actum.contract.canonical import sha256_bytes
 from actum.contract.model import Json
-from actum.evidence import quiet, recovery
+from actum.evidence import alike, recovery
 from actum.evidence.audit import allowed, denied, final, malformed, pending
 from actum.evidence.clerk import MANY, TOO_MANY, Clerk
 from actum.evidence.draft import Draft, draft
@@ -150,7 +150,7 @@ class Ledger:
             made = described(facts.leftovers)
             part = sealed_part(made, answer)
         else:
-            known = quiet.told(facts, begun, result_sha256, stored, self._redact)
+            known = alike.told(facts, begun, result_sha256, stored, self._redact)
             made = known or described(())
             part = sealed_part(made, answer)
             if left := clearing():

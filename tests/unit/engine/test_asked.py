@@ -151,11 +151,11 @@ def test_another_lock_means_the_words_anew(
 def test_the_same_words_elsewhere_later_and_with_an_id_of_their_own(
     runtime: Runtime, project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a form must notice: where we are, what time it is, that no id was left out."""
+    """What a mould must notice: where we are, what time it is, that no id was left out."""
     asked: list[Any] = []
 
     def noted(contract: Contract, *rooms: Any, **more: Any) -> Result:
-        asked.append((contract, more["form"]))
+        asked.append((contract, more["mould"]))
         return execute(contract, *rooms, **more)
 
     monkeypatch.setattr(wiring, "execute", noted)
@@ -169,14 +169,14 @@ def test_the_same_words_elsewhere_later_and_with_an_id_of_their_own(
         plan = project.runner.plans[-1]
         assert plan.working_directory == str(place)
         assert plan.trace.execution_id == result.execution_id
-        contract, _form = asked[-1]
+        contract, _mould = asked[-1]
         assert contract.execution_id == result.execution_id
         assert contract.metadata.requested_at == project.clock.now
         assert contract.inputs.working_directory == str(place)
     assert asked[-1][1] is not None
     mine = {"set": {"execution_id": "mine"}}
     first, second = (runtime.exec("shell", **mine) for _ in range(2))
-    assert [form for _contract, form in asked[-2:]] == [None, None]
+    assert [mould for _contract, mould in asked[-2:]] == [None, None]
     assert first.execution_id == second.execution_id == "mine"
     assert first.receipt_id == second.receipt_id
     assert len(project.runner.plans) == len(places) + 1

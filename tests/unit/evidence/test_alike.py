@@ -16,7 +16,7 @@ from actum.capture.streams import SILENCE
 from actum.contract.encoder import hasten
 from actum.contract.model import ExpectedOutputs
 from actum.contract.outcome import Outcome, TraceOutcome
-from actum.evidence import quiet, sealing
+from actum.evidence import alike, sealing
 from actum.evidence.checklists import Verdict
 from actum.evidence.draft import draft
 from actum.evidence.facts import ExecutionFacts, Intent, Opened
@@ -144,7 +144,7 @@ def both(
         redact=redact,
         result_sha256=result_sha256,
     )
-    return quiet.told(facts, begun, result_sha256, stored, redact), plainly
+    return alike.told(facts, begun, result_sha256, stored, redact), plainly
 
 
 def one(**changes: Any) -> tuple[Told | None, Told]:
@@ -386,7 +386,7 @@ def test_a_form_that_does_not_give_back_what_was_written_is_not_used(
     capture = replace(SILENT, enforcement=(*ENFORCED, ENFORCED[0]))
     one(capture=capture)
     with monkeypatch.context() as patch:
-        patch.setattr(quiet._Forms, "filled", lambda *_: Told(b"", b"", b"", b"", b""))
+        patch.setattr(alike._Forms, "filled", lambda *_: Told(b"", b"", b"", b"", b""))
         begun = facts_of(EXAMPLE, capture=capture)
         filled, plainly = both(begun, "c" * 64)
         assert filled == plainly
@@ -396,14 +396,14 @@ def test_a_form_that_does_not_give_back_what_was_written_is_not_used(
 
 def test_ends_that_came_are_not_kept_for_ever() -> None:
     learn()
-    for number in range(2 * quiet._MOST):
+    for number in range(2 * alike._MOST):
         for _ in range(2):
             filled, plainly = one(capture=replace(SILENT, duration_ms=number))
             assert filled in (None, plainly)
-        assert len(quiet._kept) <= quiet._MOST
+        assert len(alike._kept) <= alike._MOST
 
 
-def test_a_house_of_quiet_executions_is_sound(house: House) -> None:
+def test_a_house_of_executions_that_repeat_is_sound(house: House) -> None:
     left: list[tuple[str, ...]] = [(), (), (), (), ("cgroup x: busy",)]
     last = ""
     for found in left:

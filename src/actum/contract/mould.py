@@ -1,8 +1,8 @@
-"""Forms: what requests in the same words have in common, worked out once.
+"""A mould: what requests in the same words have in common, worked out once.
 
 Each of them is a contract with an id, a time and perhaps a stdin of its own. Everything else
-follows from the form: its sections, what it is remembered by, and all bytes of its digest but
-these. Contracts of one form have their mappings in common, so none of them is handed out.
+follows from the mould: its sections, what it is remembered by, and all bytes of its digest but
+these. Contracts of one mould have their mappings in common, so none of them is handed out.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from actum.contract.wire import Around, around, request_key
 from actum.value import replace
 
 
-class Form:
+class Mould:
     """Made of one contract whose id and time were filled in. Shared by threads."""
 
     __slots__ = ("_around", "_like", "request")
@@ -37,7 +37,7 @@ class Form:
     def contract(
         self, execution_id: str, requested_at: datetime, stdin: bytes | None = None
     ) -> Contract:
-        """One more, with an id that was drawn for it; ``None``: with the stdin of the form."""
+        """One more, with an id that was drawn for it; ``None``: with the stdin of the mould."""
         like = self._like
         metadata = replace(like.metadata, requested_at=requested_at)
         if stdin is None or stdin == like.inputs.stdin:
@@ -46,7 +46,7 @@ class Form:
         return replace(like, execution_id=execution_id, metadata=metadata, inputs=inputs)
 
     def digests(self, contract: Contract) -> tuple[str, str, str]:
-        """`contract.wire.digests`, of a contract of this form."""
+        """`contract.wire.digests`, of a contract of this mould."""
         stdin, known = contract.inputs.stdin, self._around
         if known is None or known[0] != stdin:
             known = stdin, around(contract, self.request)

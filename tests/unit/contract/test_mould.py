@@ -1,4 +1,4 @@
-"""Contracts of one form are those that the words would give one by one, digests and all."""
+"""Contracts of one mould are those that the words would give one by one, digests and all."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from actum.contract.complete import completed, sections
-from actum.contract.forms import _MOST_STDIN, Form
 from actum.contract.ids import new_id
 from actum.contract.model import Contract
+from actum.contract.mould import _MOST_STDIN, Mould
 from actum.contract.parse import parse_contract
 from actum.contract.wire import contract_sha256, digests, request_key
 
@@ -49,26 +49,26 @@ def made(source: dict[str, Any], at: datetime = FIRST, base: str = "/w") -> Cont
     ids=range(6),
 )
 def test_one_more_is_what_would_be_made_anew(source: dict[str, Any]) -> None:
-    form = Form(made(source))
+    mould = Mould(made(source))
     for number, stdin in enumerate((None, b"x", b"y", b"\xff", b"y", b"z" * (_MOST_STDIN + 1))):
         at = FIRST + timedelta(days=number, microseconds=number * 250_000)
         wanted = made(source, at)
         if stdin is not None:
             with_stdin = document(**{**source["inputs"], "stdin": "-"})["inputs"]
             wanted = made({**source, "inputs": with_stdin}, at)
-            wanted = Form(wanted).contract(wanted.execution_id, at, stdin)
+            wanted = Mould(wanted).contract(wanted.execution_id, at, stdin)
             assert wanted.inputs.stdin == stdin
-        one = form.contract(wanted.execution_id, at, stdin)
+        one = mould.contract(wanted.execution_id, at, stdin)
         assert one == wanted
-        assert form.request == request_key(wanted)
-        assert form.digests(one) == digests(wanted, request_key(wanted))
-        assert form.digests(one)[0] == contract_sha256(one)
+        assert mould.request == request_key(wanted)
+        assert mould.digests(one) == digests(wanted, request_key(wanted))
+        assert mould.digests(one)[0] == contract_sha256(one)
 
 
-def test_what_names_its_id_or_time_has_no_form() -> None:
+def test_what_names_its_id_or_time_has_no_mould() -> None:
     for source in (
         document() | {"execution_id": "mine"},
         document({"requested_at": "2026-11-15T12:00:00Z"}),
     ):
-        assert not Form.fits(sections(parse_contract(source)))
-    assert Form.fits(sections(parse_contract(document())))
+        assert not Mould.fits(sections(parse_contract(source)))
+    assert Mould.fits(sections(parse_contract(document())))
