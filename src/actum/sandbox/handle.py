@@ -35,13 +35,15 @@ class Sandbox:
     start: int  #: an eventfd: the request has been sent; and then, the tool may start
     artifacts: int = -1
     early: list[tuple[Report, list[int]]] = field(default_factory=list)  #: read, not yet taken
+    reports: select.poll = field(default_factory=select.poll)  #: select() stops at 1023 descriptors
+
+    def __post_init__(self) -> None:
+        self.reports.register(self.control, select.POLLIN)
 
     def still_waiting(self, wait_ms: int = 0) -> bool:
         """Take in what was reported so far, or until then if nothing was; false once the tool has
         ended or never started."""
-        poll = select.poll()  # select() knows no descriptor beyond 1023
-        poll.register(self.control, select.POLLIN)
-        while poll.poll(0 if self.early else wait_ms):
+        while self.reports.poll(0 if self.early else wait_ms):
             received = self._receive()
             if received is None:
                 return False
@@ -121,9 +123,7 @@ class Sandbox:
         return self._await_removal("cleared")
 
     def _await_removal(self, kind: str) -> bool:
-        poll = select.poll()
-        poll.register(self.control, select.POLLIN)
-        while poll.poll(_DEATH_MS):
+        while self.reports.poll(_DEATH_MS):
             received = self.receive()
             if received is None:
                 self.await_end()  # killed meanwhile: its end is the end of everything

@@ -427,6 +427,8 @@ class Spawner:
 
     def teach(self) -> None:
         """Snippets of Python are asked for: later members can run them without an exec."""
+        if self._taught:
+            return
         with self._lock, contextlib.suppress(BrokenPipeError, ConnectionResetError):
             if not self._taught and self._equipped and self._socket is not None:
                 self._taught = True
