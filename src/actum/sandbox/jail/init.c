@@ -187,6 +187,7 @@ static void permit_the_common(void)
 
 static void prepare(void)
 {
+    member.interprets = member.channel >= 0;
     if (member.channel < 0) {
         /* One ruleset for each member: a rule added by one holder binds every holder. */
         member.rules = new_ruleset(member.abi);

@@ -66,6 +66,7 @@ struct member {
     uid_t uid;
     gid_t gid;
     int rootless, steady;
+    int interprets; /* the tool's process was forked from an interpreter */
     uint64_t scratch_bytes;
     int born_inside; /* the folder of the control group that the tool's process is cloned into, or -1 */
     int task_limit;  /* pids.max */

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -199,12 +200,26 @@ static void open_tools_status(void)
  * memory apart, which is most of the time that an end takes: then the tool and all that it started
  * have run their last instruction, what they wrote is there, and the status stands: the kernel sets it
  * when the last thread begins to leave. Older ones say it when we have reaped them. */
+/* Onto another processor, if there is one: the tool's needs this one for as long as its memory is taken
+ * apart. */
+static void step_aside(void)
+{
+    unsigned here;
+    cpu_set_t others;
+    if (sched_getaffinity(0, sizeof others, &others) < 0 || syscall(SYS_getcpu, &here, NULL, NULL) < 0)
+        return;
+    CPU_CLR(here, &others);
+    sched_setaffinity(0, sizeof others, &others); /* fails if there is none */
+}
+
 static void look_for_the_end(void)
 {
     char text[1024];
     reap();
     if (wait_status != STILL_RUNNING || !may_look())
         return;
+    if (member.interprets)
+        step_aside();
     ssize_t size = pread(tools_status, text, sizeof text - 1, 0);
     if (size <= 0)
         return;
