@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -146,10 +147,16 @@ def own_cgroups() -> set[str]:
 def tools_in(group: Path) -> list[int]:
     """Processes in a control group that run something else than our own programs: in a prepared
     sandbox one waits to become the tool."""
+    try:
+        processes = (group / "cgroup.procs").read_text().split()
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ENODEV):
+            raise
+        return []  # an init has removed it meanwhile, which only an empty one lets
     # By name: an ordinary user may not look at a process that is not dumpable.
     return [
         int(pid)
-        for pid in (group / "cgroup.procs").read_text().split()
+        for pid in processes
         if not Path(f"/proc/{pid}/comm").read_text().startswith(("jail", "python"))
     ]
 
