@@ -220,7 +220,7 @@ class Attendant:
             self.poll.register(asked, select.POLLIN)
         try:
             deadline = start()
-            self.began = now = time.monotonic()
+            self.began = time.monotonic()
             heard = self.poll.poll(_FIRST_WAIT_MS)
             on_started()
             while sandbox.early:  # of a sandbox that was started before it was needed

@@ -196,10 +196,6 @@ static void open_tools_status(void)
         fail_errno(NULL); /* it is there until we have reaped it */
 }
 
-/* Nobody is under the filter any more. Since Linux 6.11 the kernel says so before it takes a process's
- * memory apart, which is most of the time that an end takes: then the tool and all that it started
- * have run their last instruction, what they wrote is there, and the status stands: the kernel sets it
- * when the last thread begins to leave. Older ones say it when we have reaped them. */
 /* Onto another processor, if there is one: the tool's needs this one for as long as its memory is taken
  * apart. */
 static void step_aside(void)
@@ -212,6 +208,10 @@ static void step_aside(void)
     sched_setaffinity(0, sizeof others, &others); /* fails if there is none */
 }
 
+/* Nobody is under the filter any more. Since Linux 6.11 the kernel says so before it takes a process's
+ * memory apart, which is most of the time that an end takes: then the tool and all that it started
+ * have run their last instruction, what they wrote is there, and the status stands: the kernel sets it
+ * when the last thread begins to leave. Older ones say it when we have reaped them. */
 static void look_for_the_end(void)
 {
     char text[1024];
