@@ -196,16 +196,16 @@ static void open_tools_status(void)
         fail_errno(NULL); /* it is there until we have reaped it */
 }
 
-/* Onto another processor, if there is one: the tool's needs this one for as long as its memory is taken
- * apart. */
-static void step_aside(void)
+/* To another processor with what is left of the tool, if there is one. Its end has woken us here, before
+ * its memory was taken apart, and here, where its caches are warm, the host is woken by our report. */
+static void send_away(pid_t leaver)
 {
     unsigned here;
     cpu_set_t others;
     if (sched_getaffinity(0, sizeof others, &others) < 0 || syscall(SYS_getcpu, &here, NULL, NULL) < 0)
         return;
     CPU_CLR(here, &others);
-    sched_setaffinity(0, sizeof others, &others); /* fails if there is none */
+    sched_setaffinity(leaver, sizeof others, &others); /* fails if there is none */
 }
 
 /* Nobody is under the filter any more. Since Linux 6.11 the kernel says so before it takes a process's
@@ -219,7 +219,7 @@ static void look_for_the_end(void)
     if (wait_status != STILL_RUNNING || !may_look())
         return;
     if (member.interprets)
-        step_aside();
+        send_away(member.tool);
     ssize_t size = pread(tools_status, text, sizeof text - 1, 0);
     if (size <= 0)
         return;
