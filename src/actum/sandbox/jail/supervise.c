@@ -425,16 +425,25 @@ static void report_removal(const char *beginning, int removed)
     report(text, NULL, 0);
 }
 
-/* Nobody is left, and what the groups counted is told: they go. That one of them went is the proof, for
- * a process is in all of them or in none. The others go when the host has time to listen: whoever it
- * was that we woke may have been given our processor, to run when we sleep. */
-static void clear_away(void)
+/* The first group goes if nobody is left in it, and then nobody is left in any, for a process is in all
+ * of them or in none. The dead are nobody, collected or not. */
+static int first_group_goes(void)
 {
     int first = member.folder_count - 1;
+    return remove_groups(first, first);
+}
+
+/* Nobody is left, and what the groups counted is told: they go. That one of them went is the proof. The
+ * others go, and the dead are collected, when the host has time to listen: whoever it was that we woke
+ * may have been given our processor, to run when we sleep. */
+static void clear_away(int first_went)
+{
     char word;
-    report_removal("{\"kind\": \"gone\", \"removed\": ", remove_groups(first, first));
+    report_removal("{\"kind\": \"gone\", \"removed\": ", first_went);
     ssize_t asked = recv(member.control, &word, 1, 0);
-    int removed = remove_groups(first - 1, 0);
+    while (waitpid(-1, NULL, 0) > 0)
+        ;
+    int removed = remove_groups(member.folder_count - 2, 0);
     if (asked > 0)
         report_removal("{\"kind\": \"cleared\", \"removed\": ", removed);
 }
@@ -453,20 +462,27 @@ static int are_alone(void)
 }
 
 /* The tool runs no more. If it is gone, so is everything before anything is collected; if it is
- * leaving, so is everything that it started, and the host is answered when they are gone. */
+ * leaving, so is everything that it started, and the host is answered when they are gone: mostly at the
+ * first death, for mostly there was one process. */
 static _Noreturn void end(void)
 {
+    int first_went = 0;
     if (leaving) {
+        siginfo_t dead;
         report_end();
-        waitpid(-1, NULL, 0);
+        waitid(P_ALL, 0, &dead, WEXITED | WNOWAIT);
+        first_went = member.folder_count > 0 && first_group_goes();
     }
-    while (!are_alone()) {
-        kill(-1, SIGKILL); /* if it fails, they are dead already */
-        waitpid(-1, NULL, 0);
+    if (!first_went) {
+        while (!are_alone()) {
+            kill(-1, SIGKILL); /* if it fails, they are dead already */
+            waitpid(-1, NULL, 0);
+        }
+        if (!leaving)
+            report_end();
+        first_went = first_group_goes();
     }
-    if (!leaving)
-        report_end();
-    clear_away();
+    clear_away(first_went);
     await_hanging_up();
     _exit(0);
 }
