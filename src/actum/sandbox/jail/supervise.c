@@ -430,7 +430,7 @@ static void report_removal(const char *beginning, int removed)
 static int first_group_goes(void)
 {
     int first = member.folder_count - 1;
-    return remove_groups(first, first);
+    return first >= 0 && remove_groups(first, first);
 }
 
 /* Nobody is left, and what the groups counted is told: they go. That one of them went is the proof. The
@@ -471,7 +471,7 @@ static _Noreturn void end(void)
         siginfo_t dead;
         report_end();
         waitid(P_ALL, 0, &dead, WEXITED | WNOWAIT);
-        first_went = member.folder_count > 0 && first_group_goes();
+        first_went = first_group_goes();
     }
     if (!first_went) {
         while (!are_alone()) {
