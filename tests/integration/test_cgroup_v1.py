@@ -12,7 +12,14 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from actum.sandbox import cgroup_v1
-from actum.sandbox.cgroup import CgroupsUnavailable, Layout, fresh_name, read, write
+from actum.sandbox.cgroup import (
+    V1_CONTROLLERS,
+    CgroupsUnavailable,
+    Layout,
+    fresh_name,
+    read,
+    write,
+)
 from actum.sandbox.cgroup_v1 import Group, Hierarchies
 
 MIB = 1 << 20
@@ -194,6 +201,18 @@ def test_removal_leaves_nothing(hierarchies: Hierarchies):
     status_of(inside(group, lambda: 0))
     group.remove()
     assert not any(os.path.exists(folder) for folder in folders(hierarchies, name).values())
+
+
+@pytest.mark.parametrize("gone", V1_CONTROLLERS)
+def test_figures_of_a_group_that_goes_are_not_taken_for_others(hierarchies: Hierarchies, gone: str):
+    name = fresh_name()
+    group = hierarchies.make(name)
+    try:
+        os.rmdir(folders(hierarchies, name)[gone])
+        with pytest.raises(OSError, match=gone):
+            group.usage()
+    finally:
+        group.remove()
 
 
 def test_a_group_that_cannot_be_made_whole_is_not_made_at_all(hierarchies: Hierarchies):

@@ -17,7 +17,7 @@ PYTHON = sys.executable
 _JAIL = "spawner zygote talk become root seccomp landlock"
 _JAIL += " wire interpreter"
 #: Loaded when the first snippet is asked for.
-LEARNT = "sandbox/snippet"
+LEARNT = ("sandbox/snippet", "sandbox/large_pages")
 SPAWNER = ("kernel", *(f"sandbox/{name}" for name in _JAIL.split()))
 HEAVY = {"asyncio", "sqlite3", "yaml", "click", "jsonschema_rs", "cryptography"}
 #: Web, database toolkits, MCP: doors and runs that were not asked for.
@@ -92,7 +92,7 @@ def test_a_file_of_the_spawner_names_only_the_standard_library_and_the_jail(name
             module = node.module or ""
             inside = module in ("actum", "actum.sandbox")
             named |= {f"{module}.{alias.name}" for alias in node.names} if inside else {module}
-    allowed = {f"actum.{each.replace('/', '.')}" for each in (*SPAWNER, LEARNT)}
+    allowed = {f"actum.{each.replace('/', '.')}" for each in (*SPAWNER, *LEARNT)}
     strange = {each for each in named if each.partition(".")[0] == "actum"} - allowed
     strange |= {each for each in named if each.partition(".")[0] not in _KNOWN}
     assert strange == set()

@@ -57,11 +57,16 @@ class Warm:
     since: float
     cpu_ns: int = 0  #: taken when it was last looked at
 
-    def is_busy(self, now: float) -> bool:
-        """Whether it does something else than wait, though it had the time to import."""
-        used = self.cgroup.usage().cpu_ns
+    def waits(self, now: float) -> bool:
+        """Whether it can still be asked: it has not ended, as it does if an import fails, and does
+        nothing else than wait once it had the time to import."""
+        try:
+            used = self.cgroup.usage().cpu_ns
+        except OSError:
+            return False  # what ends removes its groups
         before, self.cpu_ns = self.cpu_ns, used
-        return now - self.since > _IMPORTS_S and used - before > _IDLE_NS
+        busy = now - self.since > _IMPORTS_S and used - before > _IDLE_NS
+        return not busy and self.sandbox.still_waiting()
 
     def give(self, order: bytes) -> None:
         """The one thing it waits for. The pipe holds all of it; a dead reader is found later."""
@@ -176,7 +181,7 @@ class WarmInterpreters:
         looked = time.monotonic()
         while True:
             if time.monotonic() - looked >= _LOOK_S:
-                self._end_busy()
+                self._end_unfit()
                 looked = time.monotonic()
             try:
                 shape = self._orders.get(timeout=_LOOK_S if self._any() else None)
@@ -216,14 +221,14 @@ class WarmInterpreters:
         with self._guard:
             return any(self._waiting.values())
 
-    def _end_busy(self) -> None:
+    def _end_unfit(self) -> None:
         # Under the guard: one that is taken meanwhile belongs to an execution.
-        now = time.monotonic()
+        now, unfit = time.monotonic(), []
         with self._guard:
-            busy = [w for waiting in self._waiting.values() for w in waiting if w.is_busy(now)]
             for waiting in self._waiting.values():
-                waiting[:] = [warm for warm in waiting if warm not in busy]
-        for warm in busy:
+                unfit += [warm for warm in waiting if not warm.waits(now)]
+                waiting[:] = [warm for warm in waiting if warm not in unfit]
+        for warm in unfit:
             warm.discard()
 
     def _wanting(self, shape: Shape) -> bool:

@@ -191,7 +191,10 @@ class Group:
         )
 
     def _usage_files(self) -> list[str]:
-        return [f"{self._folders[place]}/{file}" for place, file in _kept(self._folders)]
+        # Which figures there are is asked of the folders that stay: an init whose tool has ended
+        # removes one of these, and figures would be taken for others.
+        stay = {place: os.path.dirname(folder) for place, folder in self._folders.items()}
+        return [f"{self._folders[place]}/{file}" for place, file in _kept(stay)]
 
     def close(self) -> None:
         self._gauges.close()

@@ -12,21 +12,20 @@ code. Where the kernel has no large pages to give, or is told not to give any, n
 from __future__ import annotations
 
 from actum import kernel
-from actum.value import value
 
 _LARGE = 2 << 20
 
 
-@value(frozen=False)
 class Mapping:
     """What /proc/self/smaps says of a piece of memory."""
 
-    start: int
-    end: int
-    mode: str  #: as `r-xp`
-    file: str  #: its device and number
-    own_kib: int = 0  #: of pages that are no file's, or not any more
-    large_kib: int = 0
+    own_kib = 0  #: of pages that are no file's, or not any more
+    large_kib = 0
+
+    def __init__(self, place: str, mode: str, file: str) -> None:
+        self.start, self.end = (int(each, 16) for each in place.split("-"))
+        self.mode = mode  #: as `r-xp`
+        self.file = file  #: its device and number
 
 
 def hold_code() -> bool:
@@ -48,9 +47,8 @@ def mappings() -> list[Mapping]:
             elif first == "AnonHugePages:":
                 found[-1].large_kib = int(words[0])
             elif not first.endswith(":"):
-                start, end = (int(each, 16) for each in first.split("-"))
                 mode, _offset, device, number = words[:4]
-                found.append(Mapping(start=start, end=end, mode=mode, file=f"{device} {number}"))
+                found.append(Mapping(first, mode, f"{device} {number}"))
     return found
 
 

@@ -11,7 +11,7 @@ import gc
 import os
 
 from actum import kernel
-from actum.sandbox import interpreter, large_pages, wire
+from actum.sandbox import interpreter, wire
 from actum.sandbox.become import Kit, fork_ahead
 from actum.sandbox.talk import pass_packet, receive
 
@@ -54,7 +54,6 @@ class Zygote:
         home = os.open("/proc/self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
         kernel.setns(self._view, kernel.CLONE_NEWNS)
         interpreter.learn()
-        large_pages.hold_code()
         gc.collect()
         gc.freeze()
         kernel.setns(home, kernel.CLONE_NEWNS)

@@ -36,6 +36,31 @@ def test_imports_that_never_end_are_ended_though_nobody_asked_for_them(
         assert _within(20, lambda: not alive(name))
 
 
+def test_imports_that_fail_cost_only_those_who_asked_for_them(
+    own_jail: Jail, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Interpreters that end while they wait are let go; others are still made ahead."""
+    monkeypatch.setattr(warm, "_LOOK_S", 0.02)
+    ended: list[bool] = []
+    waits = warm.Warm.waits
+
+    def noted(one: warm.Warm, now: float) -> bool:
+        waiting = waits(one, now)
+        ended.append(not waiting)
+        return waiting
+
+    monkeypatch.setattr(warm.Warm, "waits", noted)
+    absent, present = f"absent_{marker()}", f"module_{marker()}"
+    result = own_jail.runtime.exec("snippet", absent, stdin=_ORDER, cwd=own_jail.work)
+    assert result.outcome == "TOOL_ERROR"
+    assert _within(10, lambda: any(ended)), "none was made ahead"
+    assert _within(10, lambda: not alive(absent))
+    (own_jail.work / f"{present}.py").write_text("")
+    result = own_jail.runtime.exec("snippet", present, stdin=_ORDER, cwd=own_jail.work)
+    assert result.outcome == "SUCCEEDED"
+    assert _within(10, lambda: len(alive(present)) >= 2), "no warm interpreter was started"
+
+
 def _within(seconds: float, happens: Callable[[], bool]) -> bool:
     until = time.monotonic() + seconds
     while time.monotonic() < until:

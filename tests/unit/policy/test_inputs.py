@@ -460,7 +460,8 @@ def test_a_refusal_does_not_tell_whether_a_file_out_of_reach_exists(project: Pro
         checked = project.check(input_files=(str(project.outside / name),))
         return checked.violations[0].message.replace(name, "")
 
-    assert says("secret") == says("nosuch")
+    # A long path is cut in a message, perhaps within the name: alike as far as that.
+    assert says("secret") == says("secreT")
 
 
 @pytest.mark.req("000-59")
