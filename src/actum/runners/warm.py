@@ -200,7 +200,7 @@ class WarmInterpreters:
                 self._await_quiet()  # somebody may have come while the last one was made
                 try:
                     warm = _start(launch)
-                except ActumError:
+                except (ActumError, OSError):  # the second: no descriptor is left for its order
                     break  # whoever asks next is told why, by the ordinary way
                 with self._guard:
                     if not self._closed:

@@ -10,8 +10,9 @@ import signal
 import socket
 from typing import TYPE_CHECKING
 
+from actum.errors import SandboxUnavailable
 from actum.sandbox import wire
-from actum.sandbox.talk import pass_document, receive
+from actum.sandbox.talk import DescriptorsLost, pass_document, receive
 from actum.value import field, value
 
 if TYPE_CHECKING:
@@ -61,6 +62,8 @@ class Sandbox:
             # It left without reading all of our words. The kernel says so once; what it had said
             # before is still there.
             packet, descriptors = receive(self.control)
+        except DescriptorsLost as error:
+            raise no_descriptors() from error
         if not packet:
             return None
         report: Report = _parse(packet.decode())[0]
@@ -156,3 +159,10 @@ class Sandbox:
             if descriptor >= 0:
                 os.close(descriptor)
         self.stdin = self.stdout = self.stderr = self.pidfd = self.start = self.artifacts = -1
+
+
+def no_descriptors() -> SandboxUnavailable:
+    return SandboxUnavailable(
+        "This process has no descriptors left for a sandbox.",
+        remedy="Close files that are not needed, or raise the limit (`ulimit -n`).",
+    )

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 from actum.errors import SandboxUnavailable
 from actum.sandbox import wire
-from actum.sandbox.handle import Sandbox
+from actum.sandbox.handle import Sandbox, no_descriptors
 from actum.sandbox.interpreter import is_snippet
-from actum.sandbox.talk import pass_document, pass_packet, receive
+from actum.sandbox.talk import DescriptorsLost, pass_document, pass_packet, receive
 from actum.value import value
 
 if TYPE_CHECKING:
@@ -348,6 +348,11 @@ class Spawner:
         """Wait for the spawner's next word: a member, or why there is none."""
         try:
             packet, descriptors = receive(server)
+        except DescriptorsLost as lost:
+            with self._lock:
+                if server is self._socket:
+                    self._forgo(lost.packet)
+            raise no_descriptors() from lost
         except OSError:
             packet, descriptors = b"", []
         with self._lock:
@@ -370,6 +375,16 @@ class Spawner:
             )
         self._members.append(self._member(kind, told, descriptors))
         self._heard_of = int(told["group"].removeprefix(self._mark))
+
+    def _forgo(self, packet: bytes) -> None:
+        """A member that was made and cannot be held: nobody is at the other end of its sockets any
+        more, so it leaves, and its groups are ours to remove."""
+        told = json.loads(packet)
+        self._asked.popleft()
+        if self._cgroups is not None and "error" not in told:
+            with contextlib.suppress(OSError):  # what stays is left to the next sweep
+                self._cgroups.made(told["group"], -1).remove()
+            self._heard_of = int(told["group"].removeprefix(self._mark))
 
     def _member(self, kind: Kind, told: dict[str, Any], descriptors: list[int]) -> _Member:
         if self._cgroups is None:

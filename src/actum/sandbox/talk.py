@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import errno
 import json
 import os
 import socket
@@ -17,17 +18,30 @@ if TYPE_CHECKING:
 _ROOM = socket.CMSG_SPACE(wire.MAX_PASSED * 4)
 
 
+class DescriptorsLost(OSError):
+    """A packet came, and not all of its descriptors: this process may hold no more. Those that it
+    could have held are closed."""
+
+    def __init__(self, packet: bytes) -> None:
+        super().__init__(errno.EMFILE, os.strerror(errno.EMFILE))
+        self.packet = packet
+
+
 def receive(channel: socket.socket) -> tuple[bytes, list[int]]:
     """A packet and the descriptors that came with it."""
     # Close-on-exec: else the tool would inherit them.
-    packet, ancillary, _flags, _address = channel.recvmsg(
+    packet, ancillary, flags, _address = channel.recvmsg(
         wire.MAX_PACKET, _ROOM, socket.MSG_CMSG_CLOEXEC
     )
-    if not ancillary:
+    if not ancillary and not flags & socket.MSG_CTRUNC:
         return packet, []
     rights = array.array("i")
     for _level, _kind, data in ancillary:
         rights.frombytes(data[: len(data) - len(data) % rights.itemsize])
+    if flags & socket.MSG_CTRUNC:
+        for descriptor in rights:
+            os.close(descriptor)
+        raise DescriptorsLost(packet)
     return packet, list(rights)
 
 
