@@ -498,6 +498,9 @@ class Spawner:
             except ConnectionResetError:
                 resets += 1  # told once, before what is still there
                 continue
+            except DescriptorsLost as lost:
+                self._forgo(lost.packet)
+                continue
             if not packet:
                 return
             if packet != _READY:
