@@ -45,7 +45,11 @@ class Sandbox:
         """Take in what was reported so far, or until then if nothing was; false once the tool has
         ended or never started."""
         while self.reports.poll(0 if self.early else wait_ms):
-            received = self._receive()
+            try:
+                received = self._receive()
+            except SandboxUnavailable:
+                self.kill()  # what it has to hand over is lost, so it serves nobody
+                return False
             if received is None:
                 return False
             self.early.append(received)
