@@ -5,7 +5,8 @@
  * request, starts one tool, reaps, answers, reports. Whatever fails is told to the host in words;
  * nothing is retried and nothing is guessed.
  *
- * Everything here is one thread and asks for memory once; descriptors are all close-on-exec.
+ * Everything here is one thread, but for one that only waits (hold.c), and asks for memory once;
+ * descriptors are all close-on-exec.
  */
 #ifndef JAIL_H
 #define JAIL_H
@@ -194,6 +195,12 @@ int root_furnish(const struct request *, const int *trees);
 void network_up(void);
 void open_doors(const struct request *);             /* reports "listening" and "resolver" */
 int listener_at(const char *address, uint16_t port); /* -1 with errno */
+
+/* -- the memory of an interpreter (hold.c) ----------------------------------------------------------- */
+
+void hold_memory(void); /* if that can be had */
+int is_memory_held(void);
+void let_go_of_memory(void);
 
 /* -- while the tool lives (supervise.c, tasks.c) --------------------------------------------------- */
 
