@@ -39,6 +39,7 @@ def measure(rounds: int = 200) -> dict[str, Any]:
                 "peers_left_out": others.left_out,
                 "true": _true(rt, others, rounds),
                 "python": _snippet(rt, others, max(20, rounds // 4)),
+                "program": _program(rt, max(20, rounds // 4)),
                 "command": _command(max(10, rounds // 8)),
                 "throughput": _throughput(rt),
                 "load": load.measure(_under_load(rt, others)),
@@ -77,6 +78,25 @@ def _snippet(rt: Runtime, others: Peers, rounds: int) -> dict[str, Any]:
             "actum": lambda: rt.python("print(1)").check(),
             **others.snippet,
             "pause": lambda: time.sleep(0.02),
+        },
+        rounds,
+    )
+    results.pop("pause")
+    return {"results": results, "ratios": ratios(results, "bare")}
+
+
+def _program(rt: Runtime, rounds: int) -> dict[str, Any]:
+    """The `python` tool: a program on stdin, and all that an interpreter does at its end."""
+    text = b"print(1)"
+
+    def bare() -> object:
+        return subprocess.run([_PYTHON, "-"], input=text, capture_output=True, check=True)
+
+    results = interleaved(
+        {
+            "bare": bare,
+            "actum": lambda: rt.exec("python", stdin=text).check(),
+            "pause": lambda: time.sleep(0.05),
         },
         rounds,
     )

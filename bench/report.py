@@ -69,6 +69,12 @@ def _bars(results: Mapping[str, Any]) -> list[tuple[str, str, str, object]]:
             execution["python"]["ratios"]["actum"],
         ),
         (
+            "the `python` tool ÷ bare `python3 -`",
+            "",
+            "",
+            execution["program"]["ratios"]["actum"],
+        ),
+        (
             "governed throughput ÷ bare, best concurrency",
             "≥ 0.12",
             "≥ 0.3",

@@ -1,10 +1,11 @@
 """Interpreters that were started before they were asked for, each used once.
 
-The program that runs snippets waits for its order on stdin, so it can be confined, limited and have
-its imports done in advance, under exactly the plan that it will be used for: a warm interpreter
-serves a plan only if everything about the two is equal but stdin. Refilled by a thread of its own
-once nobody has asked for a moment: what it takes to make one, and the interpreter lock with it, is
-not taken from an answer that is being put on record. Whoever asks without a pause gets a new one.
+The program that runs snippets waits for its order on stdin, and so does Python itself for a
+program (`python3 -`). So they can be confined, limited and have their imports done in advance,
+under exactly the plan that they will be used for: a warm interpreter serves a plan only if
+everything about the two is equal but stdin. Refilled by a thread of its own once nobody has asked
+for a moment: what it takes to make one, and the interpreter lock with it, is not taken from an
+answer that is being put on record. Whoever asks without a pause gets a new one.
 
 What it imports is not ours, and runs when nobody asked for it: an interpreter that is still busy
 after a while is ended by the same thread.
@@ -16,12 +17,14 @@ import fcntl
 import marshal
 import os
 import queue
+import re
 import threading
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from actum.contract.call import PROVIDED, WAITING_DRIVER
+from actum.contract.levels import is_within
 from actum.errors import ActumError
 from actum.sandbox.cgroup import Cgroup
 from actum.sandbox.handle import Sandbox
@@ -45,6 +48,7 @@ _KEEP_S = 300.0
 #: After so long, one that waits takes no processor time; looked at this often.
 _IMPORTS_S, _LOOK_S, _IDLE_NS = 10.0, 1.0, 5_000_000
 _PIPE_BYTES = 1 << 20
+_PYTHON = re.compile(r"python3(\.\d+)?")
 
 
 @value(frozen=False, kw_only=False)
@@ -92,7 +96,7 @@ class Likeness:
     """What an interpreter that waits must be like to serve one plan. Shared by threads."""
 
     def __init__(self, plan: Plan) -> None:
-        waits = SNIPPET in plan.argv or _imports_ahead(plan)
+        waits = SNIPPET in plan.argv or _imports_ahead(plan) or _awaits_program(plan)
         self._serves = waits and not plan.secrets
         self._judged = plan.policy.sha256, plan.proof.executable.sha256
         #: The request that was read last, and its text: one that is the same reads the same, for
@@ -133,6 +137,20 @@ def _imports_ahead(plan: Plan) -> bool:
     driver = f"{PROVIDED}/{WAITING_DRIVER}"
     reaches = plan.policy.read or plan.policy.write
     return WAITING_DRIVER in plan.provided and driver in plan.argv and not reaches
+
+
+def _awaits_program(plan: Plan) -> bool:
+    """`python3 - …`, as the system has it: it reads its program to the end before it runs any of
+    it, and until then nothing but files of its own, for the working directory is searched only
+    by the program. Not if it, or what it is told by its environment, is in reach of other tools.
+    """
+    executable = plan.proof.executable.path
+    if plan.argv[1:2] != ("-",) or not _PYTHON.fullmatch(os.path.basename(executable)):
+        return False
+    if any(name.startswith("PYTHON") for name in plan.environment):
+        return False
+    reaches = (*plan.policy.read, *plan.policy.write)
+    return not any(is_within(executable, path) for path in reaches)
 
 
 class WarmInterpreters:
