@@ -32,6 +32,7 @@ RESULTS = {
     "execution": {
         "true": {"ratios": {"actum": 2.75, "bwrap": 6.1}},
         "python": {"ratios": {"actum": 0.125}},
+        "program": {"ratios": {"actum": 0.375}},
         "command": {"ratios": {"actum exec": 9.5}},
         "throughput": {"ratio": 0.2, "per_second": {"bare": {"1": 9.0}, "actum": {"1": 3.0}}},
         "load": {"actum": {"20": row(5), "100": row(7)}},
