@@ -1,9 +1,10 @@
-"""The memory of an interpreter outlives it until the host has its answer, and no longer (0026)."""
+"""The memory of an interpreter that ends soon outlives it, and nobody is the worse for it."""
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,7 +29,14 @@ pytestmark = [
 ]
 ROOT = os.geteuid() == 0
 ORDER = {"params": {}, "files": {}}
-MUCH = 48 << 20
+MUCH = 8 << 20
+TAKES_MUCH = f"kept = b'x' * {MUCH}"
+
+
+@pytest.fixture(scope="module")
+def rt() -> Iterator[Runtime]:
+    with Runtime.temporary() as runtime:
+        yield runtime
 
 
 @contextmanager
@@ -63,10 +71,10 @@ def init_of(warm: Warm) -> Path:
     raise AssertionError("no pidfd")
 
 
-def threads_of_init(warm: Warm) -> int:
-    """That sleep: one that supervises; and one that holds, if there is something to be held."""
+def states_of_init(warm: Warm) -> str:
+    """Of its threads: one supervises; and one waits to hold, if there is something to be held."""
     told = [file.read_text() for file in init_of(warm).glob("task/*/stat")]
-    return sum(text.rpartition(")")[2].split()[0] == "S" for text in told)
+    return "".join(text.rpartition(")")[2].split()[0] for text in told)
 
 
 def groups_of(warm: Warm) -> set[str]:
@@ -91,25 +99,32 @@ def ordered(code: str) -> bytes:
     return json.dumps({"code": code, **ORDER}).encode()
 
 
+def left_behind(started: Spawner, code: str) -> bool:
+    """Whether the memory of a snippet that took much is still there when it is gone itself."""
+    with waiting(started) as warm:
+        made = groups_of(warm)
+        warm.give(ordered(code))
+        assert warm.sandbox.await_gone()  # a group of it is removed, so nobody is left in it
+        left = own_cgroups() & made
+        assert len(left) == len(made) - 1
+        found = charged(left) > MUCH
+        assert warm.sandbox.await_cleared()
+        assert not own_cgroups() & made
+    return found
+
+
 @pytest.mark.req("004-17")
-def test_it_is_gone_at_once_and_its_memory_when_it_is_let_go() -> None:
+def test_one_that_ends_soon_is_gone_at_once_and_its_memory_when_it_is_let_go() -> None:
     with spawner() as started:
         started.teach()
-        with waiting(started) as warm:
-            made = groups_of(warm)
-            if ROOT:
-                until(lambda: threads_of_init(warm) == 2, "a thread that holds")
-            warm.give(ordered(f"kept = b'x' * {MUCH}"))
-            assert warm.sandbox.await_gone()  # a group of it is removed, so nobody is left in it
-            left = own_cgroups() & made
-            assert len(left) == len(made) - 1
-            if ROOT:
-                until(lambda: threads_of_init(warm) == 2, "a thread that holds")
-                assert charged(left) > MUCH
-            else:  # whoever may not hold it has waited for it
-                assert charged(left) < MUCH
-            assert warm.sandbox.await_cleared()
-            assert not own_cgroups() & made
+        # On a busy machine an order can take longer than memory is held.
+        assert any(left_behind(started, TAKES_MUCH) for _ in range(30)) is ROOT
+
+
+def test_one_that_takes_its_time_is_gone_with_its_memory() -> None:
+    with spawner() as started:
+        started.teach()
+        assert not left_behind(started, f"{TAKES_MUCH}\nimport time\ntime.sleep(0.3)")
 
 
 @pytest.mark.parametrize("write", [False, True])
@@ -121,20 +136,60 @@ def test_what_may_write_to_the_host_is_waited_for_to_the_last_byte(
     with spawner() as started:
         started.teach()
         with waiting(started, grants=[granted(tmp_path, write=write)]) as warm:
-            until(lambda: threads_of_init(warm) == threads, "an init that supervises")
+            until(lambda: states_of_init(warm) == "S" * threads, "an init that waits")
             warm.give(ordered("1"))
             assert warm.sandbox.await_gone()
-            until(lambda: threads_of_init(warm) == threads, "an init that waits for a word")
 
 
-def test_a_program_that_takes_its_place_has_all_of_its_memory() -> None:
+def test_an_init_that_is_stopped_stands_still_and_goes_on_when_it_is_told_to() -> None:
+    """A thread that waits in the kernel for memory could do neither."""
+    with spawner() as started:
+        started.teach()
+        with waiting(started) as warm:
+            for number, state in ((signal.SIGSTOP, "T"), (signal.SIGCONT, "S")):
+                signal.pidfd_send_signal(warm.sandbox.pidfd, number)
+                until(lambda state=state: set(states_of_init(warm)) == {state}, state)
+            warm.give(ordered("print(6 * 7)"))
+            assert warm.sandbox.await_gone()
+            assert os.read(warm.sandbox.stdout, 10) == b"42\n"
+
+
+#: The kernel is asked to watch both streams, and holds them for that as long as there is memory.
+WATCH_STREAMS = """
+import ctypes, os, struct, time
+call, context = ctypes.CDLL(None, use_errno=True).syscall, ctypes.c_ulong(0)
+assert call(206, 8, ctypes.byref(context)) == 0
+kept = []
+for stream in (1, 2):
+    order = struct.pack('<QIIHhIQQqQII', 0, 0, 0, 5, 0, stream, 1, 0, 0, 0, 0, 0)
+    kept.append(ctypes.create_string_buffer(order, 64))
+    where = (ctypes.c_void_p * 1)(ctypes.addressof(kept[-1]))
+    assert call(209, context, 1, where) == 1
+if os.fork() == 0:
+    time.sleep(30)
+os._exit(3)
+"""
+
+
+def test_streams_that_memory_keeps_open_hold_nothing_up(rt: Runtime) -> None:
+    for _ in range(4):
+        result = rt.python(WATCH_STREAMS, timeout="2s")
+        assert result.result is not None
+        assert (result.outcome, result.result.exit_code) == (Outcome.TOOL_ERROR, 3)
+        assert result.result.duration_ms < 9_000  # as long as a dead one is waited for
+
+
+#: Never lets a tenth of a second pass without a child that ends.
+BUSY = "i=0; while [ $i -lt 30 ]; do (sleep 0.01 &); sleep 0.03; i=$((i+1)); done; exec "
+
+
+@pytest.mark.parametrize("before", ["sleep 0.5; exec ", BUSY], ids=["quiet", "busy"])
+def test_a_program_that_takes_its_place_has_all_of_its_memory(rt: Runtime, before: str) -> None:
     """80 MiB of a snippet, then of the program that it becomes, of 128 that it may have at once."""
-    much = "kept = b'x' * (80 << 20)"
-    then = f"import time; time.sleep(0.5); {much}; print(len(kept))"
-    code = f"{much}\nimport os\nos.execv('/usr/bin/python3', ['p', '-c', {then!r}])"
-    with Runtime.temporary() as rt:
-        for _ in range(3):  # the first ones are executed, and not forked
-            result = rt.python(code, memory="128M")
-            assert result.outcome is Outcome.SUCCEEDED, result.result
-            assert result.result is not None
-            assert result.result.stdout == f"{80 << 20}\n"
+    then = f"{before} python3 -c 'kept = bytes(1) * (80 << 20); print(len(kept))'"
+    code = f"kept = b'x' * (80 << 20)\nimport os\nos.execv('/bin/sh', ['sh', '-c', {then!r}])"
+    for _ in range(3):  # the first ones are executed, and not forked
+        result = rt.python(code, memory="128M")
+        assert result.outcome is Outcome.SUCCEEDED, result.result
+        assert result.result is not None
+        assert result.result.stdout == f"{80 << 20}\n"

@@ -288,8 +288,7 @@ static const struct request *await_request(void)
     /* Before we look at it ourselves: two can read at once. */
     tell_tool(packet, (size_t)size, descriptors, count);
     const struct request *request = open_request(packet, (size_t)size, descriptors, count, &others);
-    for (int at = others; at < count; at++)
-        close(descriptors[at]); /* the tool's stdin */
+    member.order = others < count ? descriptors[others] : -1;
     return request;
 }
 

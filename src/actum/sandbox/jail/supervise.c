@@ -38,11 +38,12 @@ struct answer {
 _Static_assert(sizeof(struct question) == 80 && sizeof(struct answer) == 24, "as the kernel has it");
 
 /* Of /proc/PID/stat, counted after the name in parentheses, which is the tool's to choose. */
-enum { FLAGS = 9 - 2, STACK = 28 - 2, EXIT_CODE = 52 - 2 };
+enum { FLAGS = 9 - 2, EXIT_CODE = 52 - 2 };
 enum { EXITING = 0x4 };
 enum { TERMINATE = 'T' }; /* as in wire.py */
 static const struct timespec FLOOD_PAUSE = {.tv_nsec = 1000000};
 enum { STILL_RUNNING = -1 };
+enum { HELD_MS = 20 }; /* who takes longer does not mind how long its end takes */
 
 struct space {
     uint64_t used; /* most that was seen taken */
@@ -59,7 +60,7 @@ static int tools_status = -1; /* the kernel's file about the tool: who may read 
 static int wait_status = STILL_RUNNING; /* of the tool; what waitpid tells is never negative */
 static int leaving; /* it runs no more, but the kernel still takes its memory apart */
 static int may_trace; /* whatever anybody has */
-static uint64_t held_stack; /* where the stack begins in the memory that is held: each exec makes another */
+static int64_t held_until_ns; /* its memory */
 static char violation[48];
 static struct denial denials[MAX_DENIALS];
 static int64_t denials_total;
@@ -209,56 +210,25 @@ static void send_away(pid_t leaver)
     sched_setaffinity(leaver, sizeof others, &others); /* fails if there is none */
 }
 
-/* Whether an end is not to wait for memory: that of an interpreter, which has much of it, unless it may
- * write to files of the host. The kernel may still do that for it (AIO) until its memory goes, and then
- * there is more to wait for. */
-static int is_to_be_held(const struct request *request)
-{
-    for (uint32_t at = 0; at < request->grants_count; at++)
-        if (request->grants[at].write)
-            return 0;
-    return member.interprets && may_trace;
-}
-
-/* The kernel's words about the tool, after its name; NULL if there are none. */
-static const char *status_of_tool(void)
-{
-    static char text[1024];
-    ssize_t size = pread(tools_status, text, sizeof text - 1, 0);
-    text[size > 0 ? size : 0] = '\0';
-    return strrchr(text, ')');
-}
-
-static void hold(const struct request *request)
-{
-    if (!is_to_be_held(request))
-        return;
-    held_stack = field_of(status_of_tool(), STACK); /* first: it may be running already */
-    hold_memory();
-}
-
-/* What it has executed since is another program, in other memory. That which is held would count against
- * its limit. */
-static void look_whether_it_is_held(void)
-{
-    if (is_memory_held() && field_of(status_of_tool(), STACK) != held_stack)
-        let_go_of_memory();
-}
-
 /* Nobody is under the filter any more. Since Linux 6.11 the kernel says so before it takes a process's
  * memory apart, which is most of the time that an end takes: then the tool and all that it started
  * have run their last instruction, what they wrote is there, and the status stands: the kernel sets it
  * when the last thread begins to leave. Older ones say it when we have reaped them. */
 static void look_for_the_end(void)
 {
+    char text[1024];
     reap();
     if (wait_status != STILL_RUNNING || !may_look())
         return;
     if (member.interprets && !is_memory_held())
         send_away(member.tool);
-    const char *status = status_of_tool();
-    if (field_of(status, FLAGS) & EXITING && may_look()) {
-        wait_status = (int)field_of(status, EXIT_CODE);
+    ssize_t size = pread(tools_status, text, sizeof text - 1, 0);
+    if (size <= 0)
+        return;
+    text[size] = '\0';
+    const char *fields = strrchr(text, ')');
+    if (field_of(fields, FLAGS) & EXITING && may_look()) {
+        wait_status = (int)field_of(fields, EXIT_CODE);
         leaving = 1;
     }
 }
@@ -510,13 +480,41 @@ static _Noreturn void end(void)
             kill(-1, SIGKILL); /* if it fails, they are dead already */
             waitpid(-1, NULL, 0);
         }
-        if (!leaving)
+        if (!leaving) {
+            /* The host waits until the streams have ended, which memory can keep open (AIO). */
+            let_go_of_memory();
             report_end();
+        }
         first_went = first_group_goes();
     }
     clear_away(first_went);
     await_hanging_up();
     _exit(0);
+}
+
+/* Where the end of the tool need not wait for its memory: that of an interpreter, which has much of it. Not
+ * if files of the host can be written: until its memory goes the kernel may write what the tool has asked
+ * for and not waited for (AIO). */
+static int prepare_to_hold(const struct request *request)
+{
+    int holdable = member.order >= 0 && member.interprets && may_trace;
+    for (uint32_t at = 0; at < request->grants_count; at++)
+        holdable &= !request->grants[at].write;
+    if (holdable)
+        return prepare_holding(member.tool, member.order);
+    close(member.order);
+    return -1;
+}
+
+/* By the clock: a tool can keep us busy, so that a quiet moment never comes. */
+static void look_after_memory(const struct pollfd *held)
+{
+    if (held->revents) {
+        begin_holding();
+        held_until_ns = monotonic_ns() + HELD_MS * 1000000LL;
+    }
+    if (is_memory_held() && monotonic_ns() >= held_until_ns)
+        let_go_of_memory();
 }
 
 /* From the moment that the tool's process waits for its start. */
@@ -526,22 +524,21 @@ _Noreturn void supervise(const struct request *request)
         {.fd = member.control, .events = POLLIN},
         {.fd = children, .events = POLLIN},
         {.fd = member.listener, .events = POLLIN},
+        {.fd = prepare_to_hold(request), .events = POLLIN},
     };
     open_tools_status();
-    hold(request);
     keep_back(0); /* from here on somebody may wait for our answer */
     tasks_begin(request->max_children, member.task_limit);
     report(say("{\"kind\": \"ready\"}"), &artifacts, 1);
     close(artifacts);
     reap(); /* it may have ended before it was looked at */
     while (wait_status == STILL_RUNNING) {
-        int found = poll(watched, COUNT_OF(watched), PERIOD_MS);
+        int found = poll(watched, COUNT_OF(watched), is_memory_held() ? HELD_MS : PERIOD_MS);
         if (found < 0 && errno != EINTR)
             _exit(1);
-        if (found == 0) {
+        if (found == 0)
             measure();
-            look_whether_it_is_held();
-        }
+        look_after_memory(&watched[3]);
         /* By the clock: a tool can keep us busy, so that a quiet moment never comes. */
         if (tasks_are_due())
             settle();
