@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from typing import Any
 
@@ -14,11 +13,10 @@ from hostile.jail import Jail, alive, marker, until
 
 pytestmark = pytest.mark.sandbox
 
-#: Seconds after the machine's start at which this process was made.
-_BORN = "int(open('/proc/self/stat').read().rpartition(')')[2].split()[19]) / {ticks}".format(
-    ticks=os.sysconf("SC_CLK_TCK")
+#: Who waits for its program waits at a pipe; who is started for it finds a file.
+_SAY_WHETHER_IT_WAITED = (
+    "import os, stat, sys; print(stat.S_ISFIFO(os.fstat(0).st_mode), file=sys.stderr)\n"
 )
-_ONE_TICK = 1 / os.sysconf("SC_CLK_TCK")
 
 _LOOK = """
 import atexit, json, os, resource, signal, sys
@@ -42,14 +40,11 @@ print(json.dumps({
 
 def ask(jail: Jail, program: str, *arguments: str) -> tuple[Any, bool]:
     """The result, and whether its interpreter was there before it was asked for."""
-    asked_at = time.clock_gettime(time.CLOCK_BOOTTIME)
-    text = f"import sys; print({_BORN}, file=sys.stderr)\n{program}"
+    text = _SAY_WHETHER_IT_WAITED + program
     result = jail.runtime.exec("python", *arguments, stdin=text, cwd=jail.work)
     assert result.result is not None, result.violations
-    born, _, result_stderr = result.result.stderr.partition("\n")
-    return (result.outcome, result.result.stdout, result_stderr), (
-        float(born) < asked_at - 2 * _ONE_TICK
-    )
+    waited, _, stderr = result.result.stderr.partition("\n")
+    return (result.outcome, result.result.stdout, stderr), waited == "True"
 
 
 def ask_one_that_waits(jail: Jail, program: str, *arguments: str) -> Any:
@@ -66,9 +61,10 @@ def ask_one_that_waits(jail: Jail, program: str, *arguments: str) -> Any:
 def test_one_that_waited_finds_what_one_finds_that_did_not(own_jail: Jail) -> None:
     words = ("-x", "--", "a b")
     with Runtime.open(own_jail.root, pool=False) as plain:
-        text = f"import sys; print({_BORN}, file=sys.stderr)\n{_LOOK}"
+        text = _SAY_WHETHER_IT_WAITED + _LOOK
         executed = plain.exec("python", *words, stdin=text, cwd=own_jail.work)
     assert executed.outcome is Outcome.SUCCEEDED and executed.result is not None
+    assert executed.result.stderr == "False\n"
     outcome, stdout, stderr = ask_one_that_waits(own_jail, _LOOK, *words)
     assert (outcome, stderr) == (Outcome.SUCCEEDED, "")
     assert [json.loads(line) if line[0] == "{" else line for line in stdout.splitlines()] == [
@@ -153,3 +149,14 @@ def test_those_that_wait_go_with_the_runtime(own_jail: Jail) -> None:
     until(lambda: alive(mark), "one that waits")
     own_jail.runtime.close()
     until(lambda: not alive(mark), "their end")
+
+
+def test_one_waits_for_programs_that_have_come_again_and_not_for_those_that_came_once(
+    own_jail: Jail,
+) -> None:
+    once, again = marker(), marker()
+    ask(own_jail, "pass", once)
+    ask(own_jail, "pass", again)
+    ask(own_jail, "pass", again)
+    until(lambda: alive(again), "one that waits")
+    assert not alive(once)

@@ -414,6 +414,7 @@ class LocalRunner:
                 order.shape,
                 lambda: order.known.likeness.shape(request, owner),
                 lambda stdin: self._launch_ahead(request, owner, stdin),
+                recurs=order.known.likeness.recurs,
             )
 
     def _launch_ahead(

@@ -44,6 +44,7 @@ _QUIET_S, _LATEST_S = 0.005, 0.25
 #: Until the init of a new one says that it runs.
 _STARTING_MS = 1_000
 _PER_SHAPE, _IN_ALL = 2, 8
+_REMEMBERED = 64
 _KEEP_S = 300.0
 #: After so long, one that waits takes no processor time; looked at this often.
 _IMPORTS_S, _LOOK_S, _IDLE_NS = 10.0, 1.0, 5_000_000
@@ -96,8 +97,10 @@ class Likeness:
     """What an interpreter that waits must be like to serve one plan. Shared by threads."""
 
     def __init__(self, plan: Plan) -> None:
-        waits = SNIPPET in plan.argv or _imports_ahead(plan) or _awaits_program(plan)
-        self._serves = waits and not plan.secrets
+        #: Snippets and calls differ in nothing but their order, so that the next is like the last.
+        #: Programs come with arguments and a folder of their own.
+        self.recurs = SNIPPET in plan.argv or _imports_ahead(plan)
+        self._serves = (self.recurs or _awaits_program(plan)) and not plan.secrets
         self._judged = plan.policy.sha256, plan.proof.executable.sha256
         #: The request that was read last, and its text: one that is the same reads the same, for
         #: nobody changes a request that was made.
@@ -159,6 +162,7 @@ class WarmInterpreters:
     def __init__(self) -> None:
         self._waiting: dict[Shape, list[Warm]] = {}
         self._wanted: dict[Shape, int] = {}  #: more of those that were missed
+        self._once: dict[Shape, None] = {}  #: asked for once, the newest last
         self._guard = threading.Lock()
         self._due: dict[Shape, Recipe] = {}  #: to be refilled, and how
         self._orders: queue.SimpleQueue[Shape | None] = queue.SimpleQueue()  #: one for each
@@ -180,12 +184,15 @@ class WarmInterpreters:
                 return warm
             warm.discard()  # killed by someone, or its imports failed
 
-    def refill(self, shape: Shape, look: Callable[[], Shape | None], launch: Launch) -> None:
-        """Have some ready for the next time that the like of `shape` is asked for. Returns at
-        once; what it is like by then is looked at when there is time."""
+    def refill(
+        self, shape: Shape, look: Callable[[], Shape | None], launch: Launch, *, recurs: bool
+    ) -> None:
+        """Have some ready for the next time that the like of `shape` is asked for: which is to be
+        expected if it `recurs`, or has done so. Returns at once; what it is like by then is looked
+        at when there is time."""
         self._asked = time.monotonic()
         with self._guard:
-            if self._closed:
+            if self._closed or not (recurs or self._came_before(shape)):
                 return
             if self._worker is None:
                 self._worker = threading.Thread(target=self._work, name="actum-refill", daemon=True)
@@ -194,6 +201,14 @@ class WarmInterpreters:
             self._due[shape] = look, launch
         if not known:
             self._orders.put(shape)
+
+    def _came_before(self, shape: Shape) -> bool:
+        if shape in self._once:
+            return True
+        if len(self._once) >= _REMEMBERED:
+            del self._once[next(iter(self._once))]
+        self._once[shape] = None
+        return False
 
     def _work(self) -> None:
         looked = time.monotonic()
