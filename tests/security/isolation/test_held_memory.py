@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -125,6 +126,18 @@ def test_one_that_takes_its_time_is_gone_with_its_memory() -> None:
     with spawner() as started:
         started.teach()
         assert not left_behind(started, f"{TAKES_MUCH}\nimport time\ntime.sleep(0.3)")
+
+
+def test_an_init_sleeps_while_a_snippet_takes_its_time() -> None:
+    with spawner() as started:
+        started.teach()
+        with waiting(started) as warm:
+            warm.give(ordered("import time\ntime.sleep(1.2)\nprint(1)"))
+            time.sleep(1.0)
+            fields = (init_of(warm) / "stat").read_text().rpartition(")")[2].split()
+            used_s = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+            assert warm.sandbox.await_gone()
+    assert used_s < 0.3
 
 
 @pytest.mark.parametrize("write", [False, True])

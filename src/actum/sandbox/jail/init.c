@@ -289,6 +289,8 @@ static const struct request *await_request(void)
     tell_tool(packet, (size_t)size, descriptors, count);
     const struct request *request = open_request(packet, (size_t)size, descriptors, count, &others);
     member.order = others < count ? descriptors[others] : -1;
+    for (int at = others + 1; at < count; at++)
+        close(descriptors[at]);
     return request;
 }
 

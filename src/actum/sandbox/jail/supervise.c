@@ -507,9 +507,10 @@ static int prepare_to_hold(const struct request *request)
 }
 
 /* By the clock: a tool can keep us busy, so that a quiet moment never comes. */
-static void look_after_memory(const struct pollfd *held)
+static void look_after_memory(struct pollfd *held)
 {
     if (held->revents) {
+        held->fd = -1; /* it tells once */
         begin_holding();
         held_until_ns = monotonic_ns() + HELD_MS * 1000000LL;
     }
