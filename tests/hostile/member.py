@@ -50,6 +50,13 @@ def granted(path: Path, *, write: bool = False) -> Grant:
     return {"path": str(path), "write": write, "device": found.st_dev, "inode": found.st_ino}
 
 
+def pid_of(pidfd: int) -> int:
+    for line in Path(f"/proc/self/fdinfo/{pidfd}").read_text().splitlines():
+        if line.startswith("Pid:"):
+            return int(line.split()[1])
+    raise AssertionError("no pidfd")
+
+
 @contextmanager
 def spawner() -> Iterator[Spawner]:
     found = examine()

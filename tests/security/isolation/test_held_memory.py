@@ -19,7 +19,7 @@ from actum.runners.warm import Warm
 from actum.sandbox.host import Spawner
 from actum.sandbox.root import SNIPPET
 from hostile.jail import own_cgroups, until
-from hostile.member import asked, granted, spawner
+from hostile.member import asked, granted, pid_of, spawner
 
 pytestmark = [
     pytest.mark.sandbox,
@@ -66,10 +66,7 @@ def waiting(started: Spawner, **changes: Any) -> Iterator[Warm]:
 
 
 def init_of(warm: Warm) -> Path:
-    for line in Path(f"/proc/self/fdinfo/{warm.sandbox.pidfd}").read_text().splitlines():
-        if line.startswith("Pid:"):
-            return Path("/proc", line.split()[1])
-    raise AssertionError("no pidfd")
+    return Path("/proc", str(pid_of(warm.sandbox.pidfd)))
 
 
 def states_of_init(warm: Warm) -> str:

@@ -10,16 +10,9 @@ import pytest
 
 from actum.sandbox.host import _GUESS
 from hostile.jail import own_cgroups, until
-from hostile.member import asked, carried_out, spawner
+from hostile.member import asked, carried_out, pid_of, spawner
 
 pytestmark = pytest.mark.sandbox
-
-
-def _pid_of(pidfd: int) -> int:
-    for line in Path(f"/proc/self/fdinfo/{pidfd}").read_text().splitlines():
-        if line.startswith("Pid:"):
-            return int(line.split()[1])
-    raise AssertionError("no pidfd")
 
 
 @pytest.mark.parametrize("interpreter", [False, True])
@@ -35,7 +28,7 @@ def test_neither_the_init_nor_the_tools_process_holds_a_socket_of_the_spawner(
         member = started._take(make)  # type: ignore[arg-type]
         process = started._process
         assert process is not None
-        init = _pid_of(member.sandbox.pidfd)
+        init = pid_of(member.sandbox.pidfd)
         # The init: to the host, to the opener, to the tool's process. That one: to the init.
         until(lambda: len(_sockets(init)) == 3, "an init that waits")
         until(lambda: [len(_sockets(pid)) for pid in _children(init)] == [1], "a tool's process")
