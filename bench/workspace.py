@@ -117,7 +117,7 @@ def _actum(folder: Path, base: Path, picked: list[Path], times: dict[str, list[f
     for number in range(ROUNDS):
         _time(times, "scan, shared", space.scan)
         room = space.room(f"r{number}")
-        ground = Ground(base=base, place=base, room=room, home=home, skip=space.skip)
+        ground = Ground(base=base, place=base, mounts=space.mounts, home=home, skip=space.skip)
         began = time.perf_counter()
         engine = OverlayEngine(ground)
         with engine.show():

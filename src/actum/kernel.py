@@ -70,6 +70,7 @@ MOUNT_ATTR_NOSUID = 0x2
 MOUNT_ATTR_NODEV = 0x4
 MOUNT_ATTR_IDMAP = 0x100000
 
+RESOLVE_NO_XDEV = 0x01
 RESOLVE_NO_MAGICLINKS = 0x02
 RESOLVE_NO_SYMLINKS = 0x04
 RESOLVE_BENEATH = 0x08
@@ -124,6 +125,20 @@ def open_beneath(directory: int, path: str | bytes, flags: int) -> int:
     """Open `path` below `directory`; refuses every symlink, `..` and magic link on the way."""
     resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS
     return openat2(directory, path, flags, resolve)
+
+
+def open_within(directory: int, path: str | bytes, flags: int) -> int:
+    """As `open_beneath`, and across no mount: EXDEV where one is in the way."""
+    resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS | RESOLVE_NO_XDEV
+    return openat2(directory, path, flags, resolve)
+
+
+def mount_points() -> list[str]:
+    """Where something is mounted, seen from this process; hidden mounts too."""
+    with open("/proc/self/mountinfo", "rb") as file:
+        fields = [line.split(b" ", 5)[4] for line in file]
+    # The kernel writes space, tab, newline and backslash as three octal digits.
+    return [os.fsdecode(field.decode("unicode_escape").encode("latin-1")) for field in fields]
 
 
 def open_exact(path: str, flags: int) -> int:

@@ -24,6 +24,7 @@ from actum.value import value
 FILE_NAME = "actum.toml"
 HOME_NAME = ".actum"
 
+_WORK_ENGINES = ("auto", "overlay", "copy")
 _KEYS: Mapping[str, Mapping[str, type]] = {
     "runners": {"local": bool, "docker": bool, "remote": bool},
     "trust": {"keys": list},
@@ -38,7 +39,7 @@ _KEYS: Mapping[str, Mapping[str, type]] = {
     },
     "mcp": {"websocket": bool},
     "limits": {"max_concurrent": int, "max_queued": int, "max_wait_s": int, "max_sessions": int},
-    "work": {"exclusive": bool},
+    "work": {"exclusive": bool, "engine": str},
     "secrets": {},  # names of the project's own, each with its source
 }
 #: Inclusive bounds of the numbers.
@@ -77,6 +78,7 @@ class Settings:
     egress_at_once: int
     egress_mb: int  #: of one execution, both directions together
     work_exclusive: bool  #: only work items change the project's files
+    work_engine: str  #: how their changes are kept apart: auto, overlay or copy
     secrets: Mapping[str, Source]  #: where each comes from; no value is ever in the settings
 
 
@@ -162,6 +164,7 @@ def load(home: Path, environment: Mapping[str, str]) -> Settings:
         egress_at_once=values.get("egress", {}).get("max_at_once", 2_000),
         egress_mb=values.get("egress", {}).get("max_mb", 8_192),
         work_exclusive=values.get("work", {}).get("exclusive", False),
+        work_engine=values.get("work", {}).get("engine", "auto"),
         secrets={
             name: source_of(value, project=str(root), user_home=environment.get("HOME", "/root"))
             for name, value in values.get("secrets", {}).items()
@@ -285,6 +288,8 @@ def _problems(values: Mapping[str, Any], file: str) -> list[Problem]:
                     isinstance(value, list) and all(isinstance(item, str) for item in value)
                 ):
                     report(field, f"is {value!r}", "a list of strings")
+                elif field == "work.engine" and value not in _WORK_ENGINES:
+                    report(field, f"is {value!r}", ", ".join(_WORK_ENGINES))
                 elif field == "egress.resolve":
                     for host, place in value.items():
                         if not _is_place(host, place):

@@ -171,10 +171,16 @@ class Runtime:
         """A throwaway project with the shipped tools on the local runner; gone when closed."""
         from actum.engine.project import create
 
-        folder = sweep.make_home()
-        create(folder, RunnerKind.LOCAL, by="user:temporary", date=now().date().isoformat())
-        runtime = cls.open(folder, pool=pool)
-        runtime._temporary = folder
+        home = sweep.make_home()
+        try:
+            folder = home / "project"
+            folder.mkdir(mode=0o700)
+            create(folder, RunnerKind.LOCAL, by="user:temporary", date=now().date().isoformat())
+            runtime = cls.open(folder, pool=pool)
+        except BaseException:
+            sweep.remove_home(home)
+            raise
+        runtime._temporary = home
         return runtime
 
     def exec(
@@ -504,6 +510,7 @@ class Runtime:
             trusted=self.keyring.trusted,
             clock=self.rooms.clock,
             exclusive=self.settings.work_exclusive,
+            engine=self.settings.work_engine,
         )
 
     def work(self, item: WorkItem | Mapping[str, Any] | str | bytes | Path) -> RunResult:

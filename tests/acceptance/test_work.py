@@ -43,7 +43,7 @@ def test_what_was_committed_can_be_taken_back(small: Terminal) -> None:
     assert done["levels"] == [["everything", "greeting"], ["readme"]]
     receipt = done["results"]["readme"]["receipt_id"]
     undone = small.actum("undo", receipt)
-    assert (undone.code, undone.text.split(":")[0]) == (0, "✅ Taken back")
+    assert (undone.code, undone.text.split(":")[0]) == (0, "✅ Undone")
     assert not (small.folder / "README.md").exists()
     assert (small.folder / "hello.sh").exists()
     again = small.json("undo", receipt)

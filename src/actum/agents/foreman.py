@@ -13,12 +13,12 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Generic, TypeVar
 
-from actum.agents.workshop import Workshop
+from actum.agents.workshop import WorkInterrupted, Workshop
 from actum.contract.model import Json
 from actum.engine.work.attempt import is_conflict
 from actum.engine.work.dag import needs_of, resolve_dependencies
 from actum.engine.work.model import Rehearsed, RunResult, Status, WorkItem
-from actum.engine.work.process import Hear
+from actum.engine.work.process import Hear, Stop
 from actum.value import value
 
 T = TypeVar("T", bound=RunResult | Rehearsed)
@@ -36,11 +36,12 @@ class WorkDone:
     results: Mapping[str, RunResult]
     blocked: Mapping[str, tuple[str, ...]]  #: item -> what it waits for
     again: tuple[str, ...] = ()  #: carried out a second time, after a conflict
+    cancelled: bool = False  #: stopped on the way; what has no result here did not begin
 
     @property
     def ok(self) -> bool:
         succeeded = all(result.status is Status.SUCCESS for result in self.results.values())
-        return succeeded and not self.blocked
+        return succeeded and not self.blocked and not self.cancelled
 
     def document(self) -> dict[str, Json]:
         return {
@@ -49,7 +50,16 @@ class WorkDone:
             "results": {name: result.document() for name, result in self.results.items()},
             "blocked": {name: list(needs) for name, needs in self.blocked.items()},
             "again": list(self.again),
+            **({"cancelled": True} if self.cancelled else {}),
         }
+
+
+class GraphInterrupted(KeyboardInterrupt):
+    """Ctrl-C while a graph ran. No process of it is left, and every run that began is closed."""
+
+    def __init__(self, done: WorkDone) -> None:
+        super().__init__()
+        self.done = done
 
 
 @value
@@ -88,24 +98,28 @@ class Foreman:
         self._on_event = on_event
         self._at_once = at_once
         self._telling = threading.Lock()
+        self._stop = Stop()
 
     def carry_out(self, items: Sequence[WorkItem]) -> WorkDone:
-        """Everything that can be done. Raises before the first item if the graph is no graph."""
-        workshop = self._workshop
-        graph = _Graph(self._levels(items), lambda item, hear: workshop.run(item, hear=hear))
-        self._go_through(graph)
-        return WorkDone(
-            levels=tuple(tuple(item.id for item in level) for level in graph.levels),
-            results=graph.results,
-            blocked=graph.blocked,
-            again=tuple(graph.again),
+        """Everything that can be done. Raises before the first item if the graph is no graph, and
+        `GraphInterrupted` on Ctrl-C."""
+        workshop, stop = self._workshop, self._stop
+        graph = _Graph(
+            self._levels(items), lambda item, hear: workshop.run(item, hear=hear, stop=stop)
         )
+        try:
+            self._go_through(graph)
+        except KeyboardInterrupt as interrupt:
+            raise GraphInterrupted(_done(graph, cancelled=True)) from interrupt
+        return _done(graph)
 
     def rehearse(self, items: Sequence[WorkItem]) -> Rehearsal:
         """The same on a copy of the project: what each item would change. Commits nothing."""
         workshop, levels = self._workshop, self._levels(items)
         with workshop.copied() as base:
-            graph = _Graph(levels, lambda item, hear: workshop.rehearse(item, base, hear=hear))
+            graph = _Graph(
+                levels, lambda item, hear: workshop.rehearse(item, base, hear=hear, stop=self._stop)
+            )
             self._go_through(graph)
         return Rehearsal(results=graph.results, blocked=graph.blocked, again=tuple(graph.again))
 
@@ -145,15 +159,20 @@ class Foreman:
                 self._tell(said)
 
             try:
-                result = graph.do(item, hear)
+                result = graph.results[item.id] = graph.do(item, hear)
             finally:
                 turns.over(item.id)
             self._told(item, result)
             return result
 
-        # A thread for each: the kernel ties the life of an item's process to who started it.
+        # A thread for each: the kernel ties the life of an item's process to its starter.
         with ThreadPoolExecutor(max_workers=len(items)) as threads:
-            graph.results |= zip((item.id for item in items), threads.map(run, items), strict=True)
+            try:
+                list(threads.map(run, items))
+            except BaseException:
+                # Leaving this block waits for the threads, and they wait for their processes.
+                self._stop.stop()
+                raise
 
     def _conflicts(self, items: Sequence[WorkItem], graph: _Graph[T]) -> None:
         """Carry out again, one by one, what met another item's changes."""
@@ -162,7 +181,12 @@ class Foreman:
             if is_conflict(reason):
                 graph.again.append(item.id)
                 self._tell({"at": "conflict", "item": item.id, "why": reason})
-                graph.results[item.id] = graph.do(item, self._tell)
+                try:
+                    graph.results[item.id] = graph.do(item, self._tell)
+                except WorkInterrupted as interrupt:
+                    if interrupt.result is not None:
+                        graph.results[item.id] = interrupt.result  # type: ignore[assignment]
+                    raise
                 self._told(item, graph.results[item.id])
 
     def _told(self, item: WorkItem, result: RunResult | Rehearsed) -> None:
@@ -176,6 +200,18 @@ class Foreman:
     def _tell(self, event: Mapping[str, Json]) -> None:
         with self._telling:
             self._on_event(event)
+
+
+def _done(graph: _Graph[RunResult], *, cancelled: bool = False) -> WorkDone:
+    levels = tuple(tuple(item.id for item in level) for level in graph.levels)
+    results = graph.results
+    return WorkDone(
+        levels=levels,
+        results={name: results[name] for level in levels for name in level if name in results},
+        blocked=graph.blocked,
+        again=tuple(graph.again),
+        cancelled=cancelled,
+    )
 
 
 class _Turns:

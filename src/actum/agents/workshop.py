@@ -1,21 +1,20 @@
 """Where work items are asked for: each is carried out in a process of its own.
 
 `run` asks and waits; `here` is the other side, inside that process. Between them travels data
-only: the item and where to work.
+only: the item and where to work. Nothing here removes or replaces a file of the project.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from actum import removal
 from actum.agents.steps import load_agent
 from actum.contract.ids import new_id
 from actum.contract.model import Contract, Json, RunnerKind
@@ -25,11 +24,12 @@ from actum.engine.work.carry import execute_again, execute_trial, execute_work_i
 from actum.engine.work.hands import Agent
 from actum.engine.work.model import Rehearsed, RunResult, WorkItem
 from actum.engine.work.records import KeptRun, WorkRecords
-from actum.engine.work.recover import recover_work
+from actum.engine.work.recover import Recovering, accept
 from actum.engine.work.run import Shop
 from actum.engine.work.undo import Undoing, undo
 from actum.errors import Fault, Refused
 from actum.runners.base import Runner
+from actum.sandbox import sweep
 from actum.store.keys import PublicKey, Signer
 from actum.value import replace, value
 from actum.workspace import commit, copying, files
@@ -37,6 +37,14 @@ from actum.workspace.space import Space
 
 #: Largest amount of changes that a work item can have, and of memory that they take meanwhile.
 CAP_BYTES = 256 << 20
+
+
+class WorkInterrupted(KeyboardInterrupt):
+    """Ctrl-C while a work item ran. Its process is gone, and its end is on record."""
+
+    def __init__(self, result: RunResult | None) -> None:
+        super().__init__()
+        self.result = result  #: a success if it was committed before it could be stopped
 
 
 class WorkLost(Fault):
@@ -56,43 +64,68 @@ class Workshop:
     signer: Signer
     trusted: Mapping[str, PublicKey]
     clock: Callable[[], datetime]
-    exclusive: bool = False  #: nobody else changes the project
+    exclusive: bool = False  #: only work items change the project
+    engine: str = "auto"  #: where a call names none
 
     def run(
         self,
         item: WorkItem | Mapping[str, Any] | str | bytes | Path,
         *,
-        engine: str = "auto",
+        engine: str | None = None,
         hear: process.Hear | None = None,
+        stop: process.Stop | None = None,
     ) -> RunResult:
         """Carry out one work item on the project. A result for every outcome of its work.
 
-        `hear` is told when the run has frozen its base, after each call of a tool, and when it is
-        ready to commit; the run waits until it returns.
+        `hear` is called when the run has frozen its base, after each call of a tool, and when it
+        is ready to commit; the run waits until it returns. Raises `Refused` for an item whose
+        dependencies have not succeeded here, and `WorkInterrupted` on Ctrl-C.
         """
         parsed = item if isinstance(item, WorkItem) else WorkItem.parse(item)
         self.agent(parsed.agent_id)  # an agent that does not exist is a refusal, not a failed run
+        self._require_dependencies(parsed)
         run_id = new_id()
         order: dict[str, Json] = {
             **self._place(),
             "do": "run",
             "run_id": run_id,
             "item": parsed.document(),
-            "engine": engine,
+            "engine": engine or self.engine,
             "asked_ns": time.clock_gettime_ns(time.CLOCK_BOOTTIME),
         }
         try:
-            return RunResult.read(process.ask(order, hear)["result"])
+            return RunResult.read(process.ask(order, hear, stop)["result"])
         except process.Died as death:
-            # Whatever it had decided is carried through; otherwise it is closed as a failure.
-            self.recover()
-            kept = self.records.find(run_id)
-            if kept is None or kept.result is None:
+            result = self._ended(run_id, parsed, killed=death.killed)
+            if result is None:
                 raise WorkLost(
                     f"The work item's process ended without an answer ({death}).",
                     remedy="`actum doctor` tells what this host lacks; then run it again.",
                 ) from death
-            return kept.result
+            return result
+        except KeyboardInterrupt as interrupt:
+            raise WorkInterrupted(self._ended(run_id, parsed, killed=True)) from interrupt
+
+    def _ended(self, run_id: str, item: WorkItem, *, killed: bool) -> RunResult | None:
+        """What became of a run whose process is dead. What it had decided is carried through;
+        otherwise it is closed as a failure."""
+        recovering = self._recovering()
+        recovering.all(wait=True)
+        if killed and self.records.find(run_id) is None:
+            agent = self.agent(item.agent_id)
+            recovering.never_began(run_id, item, agent.sha256, self.root)
+        kept = self.records.find(run_id)
+        return None if kept is None else kept.result
+
+    def _require_dependencies(self, item: WorkItem) -> None:
+        missing = self.records.missing(item.dependencies, self.root)
+        if missing:
+            raise Refused(
+                "WORK_BLOCKED",
+                f"{item.id} waits for {', '.join(missing)}: not committed in this project, or"
+                " undone since.",
+                remedy="Nothing ran. Run these items first, or all of them with `actum work`.",
+            )
 
     def here(self, order: Mapping[str, Any], tell: process.Hear) -> dict[str, Json]:
         """Carry out one order, in the process that was started for it."""
@@ -114,50 +147,64 @@ class Workshop:
 
     def state_hash(self, base: Path | None = None) -> str:
         """The hash of a workspace as it is on the disk now."""
-        folder = self.root if base is None else base
-        space = Space(self.home, folder)
-        try:
+        if base is None or base == self.root:
+            return Space(self.home, self.root).scan().state.hash
+        with self._throwaway(base) as space:
             return space.scan().state.hash
-        finally:
-            if folder != self.root:
-                shutil.rmtree(space.folder, ignore_errors=True)
 
     def restore(self, run_id: str, target: Path) -> str:
-        """Bring the state from before a run into `target`; its hash.
+        """Bring the state from before a run into `target`, a new or empty folder; its hash.
 
-        What is there already and right (a git worktree) is replaced by the very same.
+        A git worktree that the replay script has checked out in a throwaway home is replaced by
+        what was there before the run; its link to the repository stays.
         """
         kept = self.find(run_id)
         space = Space(self.home, kept.workspace)
         with space.held(alone=False), _opened(kept.workspace) as source:
-            target.mkdir(mode=0o700, exist_ok=True)
-            with _opened(target) as there:
-                _emptied(there)
+            _make_empty(target)
+            with _opened(target) as there, space.staging() as stage:
                 copying.copy_tree(source, there, space.skip)
-                for later in self.records.successes_since(run_id):
+                for number, later in enumerate(self.records.successes_since(run_id)):
                     steps, old = space.backward(later)
-                    _undo(steps, there, old, target)
+                    commit.stage_backward(steps, old, stage / str(number))
+                    commit.apply(steps, there, stage / str(number))
         return self.state_hash(target)
 
     def again(self, run_id: str, base: Path) -> str:
         """Do the work of a run once more on `base`, a restored state; the hash it leads to."""
         kept = self.find(run_id)
+        base = base.resolve()
+        if base.is_relative_to(self.root) or self.root.is_relative_to(base):
+            raise Refused(
+                "REPLAY_IN_PROJECT",
+                f"{base} and the project {self.root} hold each other.",
+                remedy="A replay changes its folder without a record. Name a folder outside of the"
+                " project, filled by `actum item restore`.",
+            )
         order: dict[str, Json] = {
             **self._place(),
             "do": "again",
             "item": kept.item.document(),
-            "base": str(base.resolve()),
-            "engine": "auto",
+            "base": str(base),
+            "engine": self.engine,
         }
         try:
-            answer = process.ask(order)
+            with self._throwaway(base):
+                answer = process.ask(order)
         except process.Died as death:
             raise WorkLost(
                 f"The replay's process ended without an answer ({death}).", remedy="Run it again."
             ) from death
-        finally:
-            shutil.rmtree(Space(self.home, base.resolve()).folder, ignore_errors=True)
         return str(answer["state"])
+
+    @contextlib.contextmanager
+    def _throwaway(self, base: Path) -> Iterator[Space]:
+        """The space of a folder that is not the project, for one command."""
+        space = Space(self.home, base, throwaway=True)
+        try:
+            yield space
+        finally:
+            space.discard()
 
     def find(self, run_id: str) -> KeptRun:
         kept = self.records.find(run_id)
@@ -173,20 +220,26 @@ class Workshop:
     @contextlib.contextmanager
     def copied(self) -> Iterator[Path]:
         """A copy of the project for rehearsals, and nothing of it afterwards."""
-        with tempfile.TemporaryDirectory(prefix="actum-rehearsal-") as name:
-            base = Path(name).resolve() / self.root.name
+        home = sweep.make_home()
+        try:
+            base = home.resolve() / self.root.name
             space = Space(self.home, self.root)
             with space.held(alone=False), _opened(self.root) as source:
                 base.mkdir(mode=0o700)
                 with _opened(base) as there:
                     copying.copy_tree(source, there, space.skip)
-            try:
+            with self._throwaway(base):
                 yield base
-            finally:
-                shutil.rmtree(Space(self.home, base).folder, ignore_errors=True)
+        finally:
+            sweep.remove_home(home)
 
     def rehearse(
-        self, item: WorkItem, base: Path, *, hear: process.Hear | None = None
+        self,
+        item: WorkItem,
+        base: Path,
+        *,
+        hear: process.Hear | None = None,
+        stop: process.Stop | None = None,
     ) -> Rehearsed:
         """What would come of an item: carried out on `base`, a copy. Nothing is on record."""
         order: dict[str, Json] = {
@@ -194,10 +247,10 @@ class Workshop:
             "do": "trial",
             "item": item.document(),
             "base": str(base),
-            "engine": "auto",
+            "engine": self.engine,
         }
         try:
-            return Rehearsed.read(process.ask(order, hear))
+            return Rehearsed.read(process.ask(order, hear, stop))
         except process.Died as death:
             raise WorkLost(
                 f"The rehearsal's process ended without an answer ({death}).",
@@ -214,10 +267,26 @@ class Workshop:
             trusted=self.trusted,
             clock=self.clock,
         )
-        return undo(kept, tools)
+        try:
+            return undo(kept, tools)
+        except KeyboardInterrupt:
+            self.recover()  # past its commit point it goes on at once, not with the next command
+            raise
+
+    def accept(self, name: str) -> RunResult:
+        """Record that a person takes the project as it is, after a run that left it damaged."""
+        kept = self.find(self.records.of_receipt(name) or name)
+        return accept(kept, self._recovering())
 
     def recover(self) -> None:
-        recover_work(self.home, self.records, self.signer, self.clock)
+        """Finish what processes that are gone have left."""
+        if (self.home / "work").is_dir():
+            self._recovering().all()
+
+    def _recovering(self) -> Recovering:
+        return Recovering(
+            home=self.home, records=self.records, signer=self.signer, clock=self.clock
+        )
 
     def _place(self) -> dict[str, Json]:
         return {"root": str(self.root), "home": str(self.home)}
@@ -246,22 +315,20 @@ def _opened(folder: Path) -> Any:
         os.close(descriptor)
 
 
-def _emptied(folder: int) -> None:
-    for name in os.listdir(folder):
-        if name == ".git":
-            continue  # of a git worktree; no part of the state
-        found = os.stat(name, dir_fd=folder, follow_symlinks=False)
-        if files.kind_of(found.st_mode).value == "d":
-            shutil.rmtree(name, dir_fd=folder)
-        else:
-            os.unlink(name, dir_fd=folder)
-
-
-def _undo(steps: tuple[commit.Step, ...], there: int, old: Path, target: Path) -> None:
-    """Apply the steps from copies: what is kept stays kept."""
-    stage = target.parent / f"{target.name}.undo"
-    shutil.copytree(old, stage, symlinks=True)
-    try:
-        commit.apply(steps, there, stage)
-    finally:
-        shutil.rmtree(stage, ignore_errors=True)
+def _make_empty(target: Path) -> None:
+    """A new or empty folder. A full one is emptied only inside of a throwaway home."""
+    if target.is_dir() and os.listdir(target):
+        if not sweep.is_home(target.parent):
+            raise Refused(
+                "RESTORE_NOT_EMPTY",
+                f"{target} is not empty.",
+                remedy="Nothing was changed. Name a new or an empty folder.",
+            )
+        link = target / ".git"
+        worktree = link.read_bytes() if link.is_file() else None  # no part of the state
+        removal.remove_part(target.parent, target.name)
+        target.mkdir(mode=0o700)
+        if worktree is not None:
+            link.write_bytes(worktree)
+    else:
+        target.mkdir(mode=0o700, exist_ok=True)

@@ -21,11 +21,10 @@ _TELLING = threading.Lock()
 
 
 def main() -> None:
-    parent = os.getppid()
-    # Nobody would hear the answer; and the lock, the view and the tools go with this process.
+    # With the asker, the answer has no reader; the lock, the view and the tools go with us.
     kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(1)
+    if os.getppid() != int(sys.argv[1]):
+        os._exit(1)  # the asker died before the line above
     order: dict[str, Any] = json.loads(sys.stdin.buffer.readline())
     from actum.workspace import namespace
 
@@ -48,9 +47,15 @@ def main() -> None:
 def _tell(word: Mapping[str, Any]) -> None:
     """Say what it has come to, and wait for the nod."""
     with _TELLING:  # tools are called by several threads
-        _answer(word)
-        if not sys.stdin.buffer.readline():
-            os._exit(1)  # whoever asked is gone
+        try:
+            _answer(word)
+            nod = sys.stdin.buffer.readline()
+        except OSError:
+            nod = b""
+        if not nod:
+            # The asker is gone. To die here is what SIGKILL would have done a moment later; the
+            # next command recovers, and nothing here decides anything on its own.
+            os._exit(1)
 
 
 def _answer(document: Mapping[str, Any]) -> None:

@@ -15,6 +15,11 @@ def current_owner() -> str:
     return _owner(os.getpid())
 
 
+def owner_of(pid: int) -> str:
+    """Another process of this pid namespace, in the same words."""
+    return f"{this_boot()} {_namespace()} {pid} {_start_of(pid)}"
+
+
 def is_alive(owner: str) -> bool:
     """Whether the owner still runs. Where that cannot be seen from here, it is taken to run."""
     boot, namespace, pid, start = owner.split(" ")
@@ -34,7 +39,7 @@ def this_boot() -> str:
 
 @cache
 def _owner(pid: int) -> str:  # by pid, because a fork is another process
-    return f"{this_boot()} {_namespace()} {pid} {_start_of(pid)}"
+    return owner_of(pid)
 
 
 @cache

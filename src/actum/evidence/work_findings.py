@@ -17,9 +17,17 @@ from actum.store import dsse
 from actum.store.database import Database
 from actum.store.keys import PublicKey
 
+_SHOWN_PATHS = 5
 PREDICATE_TYPE = "urn:actum:work-receipt:v1"
+#: Whether a person has accepted the project as a run left it. An acceptance has no agent: an item
+#: of an agent that only has such an id is none.
+_ACCEPTED = (
+    "EXISTS (SELECT 1 FROM work_runs AS later WHERE later.status = 'success'"
+    " AND later.agent_sha256 = '' AND later.item_id = 'accept:' || work_receipts.run_id)"
+)
 _ROWS = (
-    "SELECT work_receipts.receipt_id, envelope, sha256, status, before_hash, after_hash, record"
+    "SELECT work_receipts.receipt_id, envelope, sha256, status,"  # noqa: S608 -- of constants
+    f" before_hash, after_hash, record, {_ACCEPTED}"
     " FROM work_receipts LEFT JOIN work_runs USING (run_id)"
     " LEFT JOIN audit ON audit.seq = final_seq"
 )
@@ -80,7 +88,7 @@ def is_work_receipt(envelope: Mapping[str, Json]) -> bool:
 def _row_findings(
     rows: Iterable[tuple[Any, ...]], trusted: Mapping[str, PublicKey]
 ) -> Iterator[Finding]:
-    for receipt_id, envelope, digest, status, before, after, record in rows:
+    for receipt_id, envelope, digest, status, before, after, record, accepted in rows:
         subject = f"work receipt {receipt_id}"
         intact = sha256_bytes(envelope.encode()) == digest
         yield judged(subject, "stored bytes", intact, "they are not those that were stored")
@@ -99,9 +107,46 @@ def _row_findings(
             seen = tests.get("base_hash", predicate["before_hash"]) == predicate["before_hash"]
             passed = seen and tests["exit_code"] == 0
             yield judged(subject, "tests", passed, "they have not passed on what was committed")
+        damage: Any = predicate.get("damage")
+        if damage is not None:
+            detail = f"{damage_text(damage)}; see `actum item accept --help`"
+            yield judged(subject, "workspace", bool(accepted), detail)
         logged = {} if record is None else json.loads(record)
         in_log = tuple(logged.get(name) for name in ("status", "before_hash", "after_hash"))
         yield judged(subject, "audit record", in_log == told, "the log tells it differently")
+
+
+def damaged_runs(database: Database, run_id: str | None = None) -> list[tuple[str, str, str]]:
+    """(run, receipt, what is wrong) for damage that recovery found and that was not accepted."""
+    if not _there(database):
+        return []
+    # Put together from constants.
+    rows = database.rows(
+        "SELECT work_receipts.run_id, receipt_id, envelope FROM work_receipts"  # noqa: S608
+        f" JOIN work_runs USING (run_id, receipt_id) WHERE status = 'failure' AND NOT {_ACCEPTED}"
+        " AND coalesce(?, run_id) = run_id ORDER BY final_seq",
+        (run_id,),
+    )
+    found = []
+    for run, receipt_id, envelope in rows:
+        statement = json.loads(base64.b64decode(json.loads(envelope)["payload"]))
+        damage = statement["predicate"].get("damage")
+        if damage is not None:
+            found.append((run, receipt_id, damage_text(damage)))
+    return found
+
+
+def damage_text(damage: Mapping[str, Any]) -> str:
+    """What differs from the state on record, for people."""
+    if not damage["listed"]:
+        return "DAMAGED: the project is in another state than the one on record"
+    parts = [
+        f"{damage[what]} {what}: {', '.join(paths[:_SHOWN_PATHS])}"
+        + (" …" if damage[what] > _SHOWN_PATHS else "")
+        for what in ("missing", "changed")
+        if (paths := damage[f"{what}_paths"])
+    ]
+    return f"DAMAGED: {'; '.join(parts)}"
 
 
 def read_work_receipt(

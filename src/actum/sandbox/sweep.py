@@ -13,25 +13,31 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import stat
 from pathlib import Path
 
+from actum import removal
 from actum.errors import Refused
-from actum.evidence.owner import current_owner, is_alive
+from actum.evidence.owner import current_owner, is_alive, owner_of
 from actum.sandbox import cgroup_v1, cgroup_v2
 from actum.sandbox.cgroup import CgroupsUnavailable, Layout, sweep_folder
 
 _MARK = re.compile(r"([0-9a-f]{8})-([0-9]+)-([0-9]+)-([0-9]+)-[0-9a-f]{16}")
 
 
-def marked_name() -> str:
-    """A fresh name that tells which process it belongs to: boot, pid namespace, pid, start."""
-    boot, namespace, pid, start = current_owner().split(" ")
-    return f"{boot[:8]}-{_number(namespace)}-{pid}-{start}-{os.urandom(8).hex()}"
+def marked_name(pid: int | None = None) -> str:
+    """A fresh name that names its owner: boot, pid namespace, pid and start of a process."""
+    owner = current_owner() if pid is None else owner_of(pid)
+    boot, namespace, number, start = owner.split(" ")
+    return f"{boot[:8]}-{_number(namespace)}-{number}-{start}-{os.urandom(8).hex()}"
 
 
-def make_home() -> Path:
-    """A throwaway folder of this process; `remove_home` takes it away, or the next sweep."""
+def make_home(pid: int | None = None) -> Path:
+    """A throwaway folder of this process, or of `pid`: `remove_home` removes it, or the next sweep
+    after its owner is gone.
+
+    It holds the marker of `removal`. A project made for tools goes into a folder inside of it, so
+    that no tool reaches the marker.
+    """
     folder = _homes()
     while True:
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -41,16 +47,16 @@ def make_home() -> Path:
                 f"{folder} is not a folder of this user.",
                 remedy="Set TMPDIR to a directory of your own.",
             )
-        home = folder / marked_name()
+        home = folder / marked_name(pid)
         try:
-            home.mkdir(mode=0o700)
+            removal.make(home)
         except FileNotFoundError:
-            continue  # who left last has just taken the folder along
+            continue  # the last process to leave has just removed the folder
         return home
 
 
 def remove_home(home: Path) -> None:
-    _remove_tree(home)
+    removal.remove(home)
     _remove_if_empty(home.parent)
 
 
@@ -65,60 +71,17 @@ def sweep_homes() -> None:
     for name in os.listdir(folder):
         mark = _MARK.fullmatch(name)
         if mark and mark[1] == _boot()[:8] and not _lives(mark):
-            _remove_tree(folder / name)
+            # Without a marker, or with a mount in it: not ours to judge.
+            with contextlib.suppress(removal.RemovalRefused, OSError):
+                removal.remove(folder / name)
     _remove_if_empty(folder)
 
 
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-
-
-def _remove_tree(top: Path) -> None:
-    """All that a tool made, however deep, whatever its modes; what resists stays for the next.
-
-    Not `shutil.rmtree`: it calls itself for each level, so that a tool could make a folder which
-    ends everyone who comes to sweep.
-    """
-    with contextlib.suppress(OSError):
-        top.chmod(0o700)
-        anchor = os.open(top, _FOLDER)
-        try:
-            _empty(anchor)
-        finally:
-            os.close(anchor)
-        top.rmdir()
-
-
-def _empty(anchor: int) -> None:
-    """Folders within folders are moved up before they are emptied: none is ever deep."""
-    mark = os.urandom(8).hex()
-    waiting = os.listdir(anchor)
-    moved = 0
-    while waiting:
-        name = waiting.pop()
-        with contextlib.suppress(OSError):
-            if not _is_folder(name, anchor):
-                os.unlink(name, dir_fd=anchor)
-                continue
-            folder = os.open(name, _FOLDER, dir_fd=anchor)
-            try:
-                for inner in os.listdir(folder):
-                    if not _is_folder(inner, folder):
-                        os.unlink(inner, dir_fd=folder)
-                        continue
-                    moved += 1
-                    os.rename(inner, f"{mark}-{moved}", src_dir_fd=folder, dst_dir_fd=anchor)
-                    waiting.append(f"{mark}-{moved}")
-            finally:
-                os.close(folder)
-            os.rmdir(name, dir_fd=anchor)
-
-
-def _is_folder(name: str, parent: int) -> bool:
-    """Whether it is one, which can then be opened, and moved."""
-    if not stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
+def is_home(folder: Path) -> bool:
+    """Whether a folder is a throwaway home of this user."""
+    if _MARK.fullmatch(folder.name) is None or folder.parent.resolve() != _homes().resolve():
         return False
-    os.chmod(name, 0o700, dir_fd=parent)
-    return True
+    return removal.is_removable(folder)
 
 
 def sweep_groups() -> None:

@@ -6,10 +6,12 @@ synced, because nothing here is evidence; `end` removes all of a session.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from pathlib import Path
 
+from actum import removal
 from actum.errors import EvidenceUnavailable, Refused
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -23,8 +25,9 @@ class SessionStore:
         """Keep the streams of one execution; a later attempt replaces an earlier one."""
         directory = self._directory(session, execution_id)
         try:
-            for step in (self.root, directory.parent, directory):
-                step.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _adopt(directory.parent)
+            directory.mkdir(mode=0o700, exist_ok=True)
             _write(directory / "stdout", stdout)
             _write(directory / "stderr", stderr)
         except OSError as error:
@@ -52,17 +55,22 @@ class SessionStore:
         directory = self.root / _checked("session", session)
         if not directory.exists():
             return
-        import shutil
-
         try:
-            shutil.rmtree(directory)
-        except FileNotFoundError:
-            return
+            _adopt(directory)
+            gone = removal.remove(directory)
         except OSError as error:
             raise _failed(directory, error) from error
+        if not gone:
+            raise _failed(directory, OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY)))
 
     def _directory(self, session: str, execution_id: str) -> Path:
         return self.root / _checked("session", session) / _checked("execution_id", execution_id)
+
+
+def _adopt(directory: Path) -> None:
+    directory.mkdir(mode=0o700, exist_ok=True)
+    if not removal.is_removable(directory):
+        removal.mark(directory)  # new, or kept by version 0.1, which wrote no markers
 
 
 def _checked(field: str, name: str) -> str:

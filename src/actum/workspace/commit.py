@@ -18,21 +18,20 @@ import contextlib
 import errno
 import json
 import os
-import shutil
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
-from actum import kernel
+from actum import kernel, removal
 from actum.contract.canonical import sha256_bytes
-from actum.errors import Fault
-from actum.value import value
+from actum.errors import Fault, Refused
+from actum.value import replace, value
 from actum.workspace import files
-from actum.workspace.copying import copy_name
+from actum.workspace.copying import copy_name, own
 from actum.workspace.engine import Engine
-from actum.workspace.tree import Change, Delta, Entry, Kind, name_of, parent_of
+from actum.workspace.tree import Change, Delta, Entry, Kind, name_of, parent_of, shown
 
 _INTENT = "intent.json"
 _BACKWARD = "backward.json"
@@ -45,6 +44,10 @@ class WorkspaceDamaged(Fault):
     code = "WORKSPACE_DAMAGED"
 
 
+class KeptChanged(Refused):
+    """What was kept of a run can no longer be put back."""
+
+
 @value
 class Step:
     """One path and what is to be there."""
@@ -54,6 +57,7 @@ class Step:
     mode: int = 0
     digest: str = ""
     staged: str = ""  #: the name of its content in the stage
+    owner: tuple[int, int] | None = None  #: of a folder; ``None``: as the folder that holds it
 
     def document(self) -> dict[str, Any]:
         return {
@@ -62,6 +66,7 @@ class Step:
             "mode": self.mode,
             "digest": self.digest,
             "staged": self.staged,
+            **({"owner": list(self.owner)} if self.owner else {}),
         }
 
     @classmethod
@@ -73,6 +78,7 @@ class Step:
             mode=document["mode"],
             digest=document["digest"],
             staged=document["staged"],
+            owner=(owner[0], owner[1]) if (owner := document.get("owner")) else None,
         )
 
 
@@ -133,7 +139,7 @@ def show_staged(delta: Delta, engine: Engine, room: Path) -> None:
     finally:
         os.close(there)
         os.close(here)
-    shutil.rmtree(copies)
+    removal.remove_part(room, copies.name)
 
 
 def keep(delta: Delta, base: Path, room: Path) -> Staged:
@@ -147,9 +153,12 @@ def keep(delta: Delta, base: Path, room: Path) -> Staged:
         for number, change in enumerate(delta):
             name = b"%d" % number
             forward.append(_step(change, change.after, name))
-            backward.append(_step(change, change.before, name))
+            back = _step(change, change.before, name)
             if change.before is not None and change.before.kind in (Kind.FILE, Kind.LINK):
                 _keep(change.path, top, name, folder)
+            elif back.kind is Kind.FOLDER and change.path:
+                back = replace(back, owner=_owner_at(change.path, top))
+            backward.append(back)
     finally:
         os.close(folder)
         os.close(top)
@@ -170,17 +179,66 @@ def _step(change: Change, wanted: Entry | None, name: bytes) -> Step:
 
 
 def _keep(path: bytes, source: int, name: bytes, target: int) -> None:
-    """A second name for what the workspace holds now; a copy where the kernel gives none."""
+    """A second name for what the workspace holds now; a copy where that would not be safe.
+
+    A file with several names is copied: after the commit it can still be written through one of
+    the others. What may still be written through an open descriptor is found by its digest when
+    it is to be put back.
+    """
     folder = files.open_folder(parent_of(path), source)
     try:
-        os.link(name_of(path), name, src_dir_fd=folder, dst_dir_fd=target, follow_symlinks=False)
+        look = os.stat(name_of(path), dir_fd=folder, follow_symlinks=False)
+        if look.st_nlink > 1 or not _linked(name_of(path), folder, name, target):
+            copy_name(name_of(path), look, folder, name, target)
+    finally:
+        os.close(folder)
+
+
+def _linked(name: bytes, folder: int, new_name: bytes, target: int) -> bool:
+    try:
+        os.link(name, new_name, src_dir_fd=folder, dst_dir_fd=target, follow_symlinks=False)
     except FileExistsError:
         raise
     except OSError:
-        look = os.stat(name_of(path), dir_fd=folder, follow_symlinks=False)
-        copy_name(name_of(path), look, folder, name, target)
+        return False  # another file system, or a file of another user
+    return True
+
+
+def _owner_at(path: bytes, base: int) -> tuple[int, int]:
+    folder = files.open_folder(path, base)
+    try:
+        return own(os.fstat(folder))
     finally:
         os.close(folder)
+
+
+def stage_backward(steps: Iterable[Step], old: Path, new: Path) -> None:
+    """Copy what was kept into `new`, so that it can be put back and stays kept.
+
+    Raises `KeptChanged` if something there is not what the steps say: a program that had a file
+    open when it was replaced may have gone on writing to it.
+    """
+    new.mkdir(mode=0o700)
+    here, there = os.open(old, files.FOLDER_FLAGS), os.open(new, files.FOLDER_FLAGS)
+    try:
+        for step in steps:
+            if not step.staged:
+                continue
+            name = step.staged.encode()
+            look = files.look(name, here)
+            if look is not None:
+                copy_name(name, look, here, name, there)
+                look = files.look(name, there)
+            if look is None or files.read_digest(name, there, look).hex() != step.digest:
+                raise KeptChanged(
+                    "UNDO_KEPT_CHANGED",
+                    f"{shown(step.path)}: what was kept of it is not what was there.",
+                    remedy="A program had the file open and wrote to it after it was replaced."
+                    f" Nothing was changed; put the rest back by hand, from {old}.",
+                )
+    finally:
+        os.close(here)
+        os.close(there)
 
 
 def write_intent(space: Path, room: Path, staged: Staged, record: Mapping[str, Any]) -> None:
@@ -340,9 +398,9 @@ def _make_folder(step: Step, base: int) -> None:
         name = name_of(step.path)
         with contextlib.suppress(FileExistsError):
             os.mkdir(name, 0o700, dir_fd=folder)
-            if os.geteuid() == 0:  # whose folder it lies in, not whoever brings it there
-                owner = os.fstat(folder)
-                os.chown(name, owner.st_uid, owner.st_gid, dir_fd=folder, follow_symlinks=False)
+            if os.geteuid() == 0:
+                owner = step.owner or own(os.fstat(folder))
+                os.chown(name, *owner, dir_fd=folder, follow_symlinks=False)
         _open_up(name, folder)
 
 

@@ -10,11 +10,17 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from actum import kernel
 from actum.workspace import files, namespace
-from actum.workspace.engine import Census, Ground, Scale, home_kept, take_away
+from actum.workspace.engine import (
+    Census,
+    Ground,
+    Scale,
+    home_kept,
+    private_tmpfs,
+    take_away,
+)
 from actum.workspace.index import Index, difference
 from actum.workspace.tree import Change, Delta, Entry, Kind, joined
 
@@ -25,22 +31,21 @@ class CopyEngine:
     name = "copy"
 
     def __init__(self, ground: Ground) -> None:
+        """A step that fails undoes the steps before it."""
         self._ground = ground
-        self._room = str(ground.room / "mounts")
-        os.mkdir(self._room, 0o700)
-        options = f"mode=700,size={ground.cap_bytes},nr_inodes={ground.cap_names}"
-        kernel.mount("tmpfs", self._room, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, options)
-        os.mkdir(f"{self._room}/copy")
-        base = os.open(ground.base, files.FOLDER_FLAGS)
-        self.shown = os.open(f"{self._room}/copy", files.FOLDER_FLAGS)
-        self._anchor = os.open(self._room, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            self._copied_bytes = copy_tree(base, self.shown, self._left_out)
-        finally:
-            os.close(base)
+        with contextlib.ExitStack() as undo:
+            base = os.open(ground.base, files.FOLDER_FLAGS)
+            undo.callback(os.close, base)
+            self._top = os.fstat(base)
+            self._anchor = private_tmpfs(ground, undo)
+            os.mkdir("copy", dir_fd=self._anchor)
+            self.shown = os.open("copy", files.FOLDER_FLAGS, dir_fd=self._anchor)
+            undo.callback(os.close, self.shown)
+            self._copied_bytes = copy_tree(base, self.shown, self._left_out, self.owner)
+            self._undo = undo.pop_all()
 
     def owner(self, look: os.stat_result) -> tuple[int, int]:
-        return look.st_uid, look.st_gid
+        return namespace.seen_owner((look.st_uid, look.st_gid), self._top)
 
     @property
     def _left_out(self) -> frozenset[bytes]:
@@ -99,10 +104,7 @@ class CopyEngine:
         return Census(files=0, full=room.f_bavail == 0 or room.f_favail == 0)
 
     def close(self) -> None:
-        os.close(self.shown)
-        os.close(self._anchor)
-        kernel.umount_detach(self._room)
-        os.rmdir(self._room)
+        self._undo.close()
 
 
 def listing(top: int, skip: frozenset[bytes], scale: Scale | None = None) -> dict[bytes, Entry]:
@@ -130,7 +132,16 @@ def listing(top: int, skip: frozenset[bytes], scale: Scale | None = None) -> dic
     return found
 
 
-def copy_tree(source: int, target: int, left_out: frozenset[bytes] = frozenset()) -> int:
+def own(look: os.stat_result) -> tuple[int, int]:
+    return look.st_uid, look.st_gid
+
+
+def copy_tree(
+    source: int,
+    target: int,
+    left_out: frozenset[bytes] = frozenset(),
+    owner: Callable[[os.stat_result], tuple[int, int]] = own,
+) -> int:
     """Files, links and folders of one open folder into another, with modes, times and owners.
 
     Returns how many bytes they hold, holes included.
@@ -148,18 +159,17 @@ def copy_tree(source: int, target: int, left_out: frozenset[bytes] = frozenset()
                     os.mkdir(name, 0o700, dir_fd=there)
                     folders.append(joined(path, name))
                 else:
-                    copy_name(name, look, here, name, there)
+                    copy_name(name, look, here, name, there, owner(look))
                     held += look.st_size
         finally:
             os.close(here)
             os.close(there)
-    for path in reversed(
-        folders
-    ):  # the deepest first: a copy inside changes the time of its folder
+    # The deepest first: a copy inside changes the time of its folder.
+    for path in reversed(folders):
         here, there = files.open_folder(path, source), files.open_folder(path, target)
         try:
             look = os.fstat(here)
-            dress(there, look, (look.st_uid, look.st_gid))
+            dress(there, look, owner(look))
         finally:
             os.close(here)
             os.close(there)
@@ -175,7 +185,7 @@ def copy_name(
     owner: tuple[int, int] | None = None,
 ) -> None:
     """One file or link; of anything else nothing can be copied, and nothing is."""
-    owner = owner or (look.st_uid, look.st_gid)
+    owner = owner or own(look)
     if stat.S_ISLNK(look.st_mode):
         os.symlink(os.readlink(name, dir_fd=here), new_name, dir_fd=there)
         if os.geteuid() == 0:

@@ -28,7 +28,7 @@ class Ground:
 
     base: Path  #: the folder that holds the state
     place: Path  #: where it is shown; the same folder, unless something is tried out again
-    room: Path  #: a folder of this run alone, for mount points and what is to be kept
+    mounts: Path  #: an empty folder that nothing removes; the engine mounts its own tmpfs over it
     home: Path  #: shown at its own path as it is, should it lie in `place`
     skip: frozenset[bytes]  #: names right below the top that are no part of the state
     cap_bytes: int = 256 * MIB  #: more than this cannot be written: the kernel says "disk full"
@@ -85,6 +85,7 @@ class Census:
     """At least so much was touched; the delta knows exactly."""
 
     files: int
+    folders: int = 0  #: also those on the way to a file that was touched
     full: bool  #: the cap was reached
 
 
@@ -104,6 +105,22 @@ class Scale:
                 f"{shown(path)}: what was written is together larger than {self._most} bytes.",
                 remedy="Holes in files count as the bytes they stand for.",
             )
+
+
+def private_tmpfs(ground: Ground, undo: contextlib.ExitStack) -> int:
+    """Mount a tmpfs of bounded size over `ground.mounts`, and open it; `undo` unmounts it.
+
+    Not in the run's room: rooms are removed, and no folder that is ever removed may hold a mount
+    through which the workspace can be reached.
+    """
+    ground.mounts.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path = str(ground.mounts)
+    options = f"mode=700,size={ground.cap_bytes},nr_inodes={ground.cap_names}"
+    kernel.mount("tmpfs", path, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, options)
+    undo.callback(kernel.umount_detach, path)
+    anchor = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    undo.callback(os.close, anchor)
+    return anchor
 
 
 @contextlib.contextmanager

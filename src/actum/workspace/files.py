@@ -20,7 +20,6 @@ from actum.workspace.tree import PERMISSIONS, Entry, Kind, content_digest, shown
 _LINK_MODE = 0o777
 _CHUNK = 1 << 20
 LONGEST_PATH = 4_095
-_FEW = 8  #: names that are opened faster one by one
 FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
@@ -63,24 +62,28 @@ def digest_of(descriptor: int) -> bytes:
 
 
 def open_folder(path: bytes, anchor: int) -> int:
-    """A folder below `anchor`, name by name through no link; the caller closes it.
+    """A folder below `anchor`, through no link and across no mount; the caller closes it.
 
-    Raises `Refused` for a path that no program could name.
+    Raises `Refused` for a path that no program could name, and where something is mounted.
     """
     if not path:
         return os.open(b".", FOLDER_FLAGS, dir_fd=anchor)
     if len(path) > LONGEST_PATH:
         raise _too_long(path)
-    if path.count(b"/") > _FEW:
-        # Who looks at every folder of a deep tree would take its depth squared.
-        return kernel.open_beneath(anchor, path, FOLDER_FLAGS)
-    folder = anchor
-    for name in path.split(b"/"):
-        below = os.open(name, FOLDER_FLAGS, dir_fd=folder)
-        if folder != anchor:
-            os.close(folder)
-        folder = below
-    return folder
+    try:
+        return kernel.open_within(anchor, path, FOLDER_FLAGS)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        raise another_mount(path) from error
+
+
+def another_mount(path: bytes) -> Refused:
+    return Refused(
+        "WORKSPACE_HAS_MOUNTS",
+        f"{shown(path)}: something is mounted in the workspace.",
+        remedy="Move it out of the workspace, or unmount it.",
+    )
 
 
 def _too_long(path: bytes) -> Refused:

@@ -14,7 +14,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from actum.errors import Refused
 from actum.evidence.owner import this_boot
 from actum.value import field, replace, value
 from actum.workspace import files
@@ -31,7 +30,6 @@ from actum.workspace.tree import (
     line_of,
     name_of,
     parent_of,
-    shown,
     state_hash,
 )
 
@@ -228,7 +226,7 @@ class Index:
                 seen_ns = time.time_ns()
                 stamped = looker.look(folder, skip if not path else frozenset())
                 if stamped.alien is not None:
-                    raise _another_device(joined(path, stamped.alien))
+                    raise files.another_mount(joined(path, stamped.alien))
                 entries += len(stamped.names)
                 strangers += stamped.strangers
                 before = known.get(path)
@@ -411,11 +409,3 @@ def _alike(before: Entry | None, after: Entry | None) -> bool:
     if before.kind is Kind.FOLDER and after.kind is Kind.FOLDER:
         return before.mode == after.mode  # what is in it are changes of their own
     return before == after
-
-
-def _another_device(path: bytes) -> Refused:
-    return Refused(
-        "WORKSPACE_HAS_MOUNTS",
-        f"{shown(path)} lies on another file system than the workspace.",
-        remedy="Move it out of the workspace, or unmount it.",
-    )

@@ -63,17 +63,53 @@ def _swap(owner: int) -> Iterator[tuple[int, int, int]]:
     yield high + 1, high + 1, _ALL_IDS - high - 1
 
 
-def attach(source: str, target: str, *, view: int = -1) -> None:
+def seen_owner(owner: tuple[int, int], top: os.stat_result) -> tuple[int, int]:
+    """Whose a file is in a view of the workspace `top`; applied twice, whose it was.
+
+    As root the sandbox's unmapped user and the owner of the workspace change places. An ordinary
+    user is the same on both sides.
+    """
+    if os.geteuid() != 0:
+        return owner
+    uid, gid = owner
+    return (
+        {TOOL_ID: top.st_uid, top.st_uid: TOOL_ID}.get(uid, uid),
+        {TOOL_ID: top.st_gid, top.st_gid: TOOL_ID}.get(gid, gid),
+    )
+
+
+def attach(source: str, target: str) -> None:
     """Show the folder `source`, without what is mounted below it, at `target` as well."""
-    descriptor = os.open(source, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    tree = kernel.clone_tree(descriptor, recursive=False)
-    os.close(descriptor)
+    tree = _cloned(source)
     try:
+        kernel.move_mount(tree, target)
+    finally:
+        os.close(tree)
+
+
+def attach_read_only(source: str, target: str, *, view: int = -1) -> None:
+    """As `attach`, so that nothing can be changed through `target`, by any user.
+
+    `view` is a user namespace (`tool_view`) whose ids the mount shows. The mount is read-only
+    before it has a name: there is no moment in which `source` can be written through it.
+    """
+    tree = _cloned(source)
+    try:
+        attributes = kernel.MOUNT_ATTR_RDONLY | kernel.MOUNT_ATTR_NOSUID | kernel.MOUNT_ATTR_NODEV
+        kernel.mount_setattr(tree, attributes, recursive=False)
         if view >= 0:
             kernel.mount_setattr(tree, kernel.MOUNT_ATTR_IDMAP, userns=view, recursive=False)
         kernel.move_mount(tree, target)
     finally:
         os.close(tree)
+
+
+def _cloned(source: str) -> int:
+    descriptor = os.open(source, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        return kernel.clone_tree(descriptor, recursive=False)
+    finally:
+        os.close(descriptor)
 
 
 @contextlib.contextmanager

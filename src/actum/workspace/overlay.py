@@ -17,9 +17,15 @@ from collections.abc import Iterator
 
 from actum import kernel
 from actum.errors import Refused
-from actum.sandbox.spawner import TOOL_ID
 from actum.workspace import files, namespace
-from actum.workspace.engine import Census, Ground, Scale, home_kept, take_away
+from actum.workspace.engine import (
+    Census,
+    Ground,
+    Scale,
+    home_kept,
+    private_tmpfs,
+    take_away,
+)
 from actum.workspace.index import Index
 from actum.workspace.tree import Change, Delta, Entry, Kind, joined
 
@@ -28,44 +34,49 @@ _MARKS = ("trusted.overlay.opaque", "trusted.overlay.redirect")
 _USER_MARKS = ("user.overlay.opaque",)
 
 
+class OverlayUnsupported(Refused):
+    """This kernel or file system takes no overlay here; the copy engine works everywhere."""
+
+
 class OverlayEngine:
     """Made and used inside of a namespace of its own (`namespace.enter`)."""
 
     name = "overlay"
 
     def __init__(self, ground: Ground) -> None:
+        """Raises `OverlayUnsupported` where this host cannot lay an overlay over the workspace.
+
+        A step that fails undoes the steps before it.
+        """
         self._ground = ground
-        self._room = str(ground.room / "mounts")
-        os.mkdir(self._room, 0o700)
-        options = f"mode=700,size={ground.cap_bytes},nr_inodes={ground.cap_names}"
-        kernel.mount("tmpfs", self._room, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, options)
-        top = os.stat(ground.base)
-        view = namespace.tool_view(top.st_uid, top.st_gid) if os.geteuid() == 0 else -1
-        with namespace.standing_in(self._room):
-            for name in ("lower", "view", "work", "trial", "upper"):
-                os.mkdir(name)
-            _same_top("upper", top)
-            inner = ground.inner_home
-            if inner is not None and not (ground.base / inner).exists():
-                os.makedirs(f"upper/{inner}")
-            namespace.attach(str(ground.base), "lower", view=view)
-            namespace.attach(".", "view", view=view)
-        self._upper = os.open(f"{self._room}/upper", files.FOLDER_FLAGS)
-        self._anchor = os.open(self._room, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         self.shown = -1
-        self._top = top
+        self._top = top = os.stat(ground.base)
+        with contextlib.ExitStack() as undo:
+            self._anchor = private_tmpfs(ground, undo)
+            with namespace.standing_in(f"/proc/self/fd/{self._anchor}"):
+                for name in ("lower", "upper", "work", "trial", "probe"):
+                    os.mkdir(name)
+                owner = namespace.seen_owner((top.st_uid, top.st_gid), top)
+                _same_top("upper", top, owner)
+                inner = ground.inner_home
+                if inner is not None and not (ground.base / inner).exists():
+                    os.makedirs(f"upper/{inner}")
+                self._upper = os.open("upper", files.FOLDER_FLAGS)
+                undo.callback(os.close, self._upper)
+                view = namespace.tool_view(top.st_uid, top.st_gid) if os.geteuid() == 0 else -1
+                with _unsupported_if_it_fails(ground):
+                    namespace.attach_read_only(str(ground.base), "lower", view=view)
+                    _probe_marks("upper")
+                    _mount("probe", "lower", "upper", "work")
+                    kernel.umount_detach("probe")
+            self._undo = undo.pop_all()
 
     def owner(self, look: os.stat_result) -> tuple[int, int]:
-        if os.geteuid() != 0:
-            return look.st_uid, look.st_gid
-        top = self._top
-        uid = {TOOL_ID: top.st_uid, top.st_uid: TOOL_ID}.get(look.st_uid, look.st_uid)
-        gid = {TOOL_ID: top.st_gid, top.st_gid: TOOL_ID}.get(look.st_gid, look.st_gid)
-        return uid, gid
+        return namespace.seen_owner((look.st_uid, look.st_gid), self._top)
 
     @contextlib.contextmanager
     def show(self) -> Iterator[None]:
-        with self._mounted("lower", "view/upper", "view/work"):
+        with self._mounted("lower", "upper", "work"):
             self.shown = os.open(self._ground.place, files.FOLDER_FLAGS)
             try:
                 yield
@@ -78,24 +89,16 @@ class OverlayEngine:
         with namespace.standing_in(f"/proc/self/fd/{self._anchor}"):
             os.mkdir("trial/upper")
             os.mkdir("trial/work")
-            _same_top("trial/upper", os.stat("upper"))
-        with self._mounted("view/upper:lower", "view/trial/upper", "view/trial/work"):
+            upper = os.stat("upper")
+            _same_top("trial/upper", upper, (upper.st_uid, upper.st_gid))
+        with self._mounted("upper:lower", "trial/upper", "trial/work"):
             yield
 
     @contextlib.contextmanager
     def _mounted(self, lower: str, upper: str, work: str) -> Iterator[None]:
         ground = self._ground
-        # As root a renamed folder is a mark; as a user the kernel makes programs copy it.
-        mode = "redirect_dir=on,metacopy=off,index=off" if os.geteuid() == 0 else "userxattr"
-        options = f"lowerdir={lower},upperdir={upper},workdir={work},{mode}"
         with home_kept(ground), namespace.standing_in(f"/proc/self/fd/{self._anchor}"):
-            kernel.mount(
-                "overlay",
-                str(ground.place),
-                "overlay",
-                kernel.MS_NOSUID | kernel.MS_NODEV,
-                options,
-            )
+            _mount(str(ground.place), lower, upper, work)
         try:
             yield
         finally:
@@ -170,7 +173,7 @@ class OverlayEngine:
             os.close(folder)
 
     def census(self) -> Census:
-        found = 0
+        found = folders = 0
         waiting = [b""]
         while waiting:
             path = waiting.pop()
@@ -181,6 +184,7 @@ class OverlayEngine:
                     with os.scandir(folder) as names:
                         for name in names:
                             if name.is_dir(follow_symlinks=False):
+                                folders += 1
                                 waiting.append(joined(path, os.fsencode(name.name)))
                             else:
                                 found += 1
@@ -188,13 +192,10 @@ class OverlayEngine:
                     os.close(folder)
         # Through the descriptor of the tmpfs itself: this may run in a thread beside others.
         room = os.fstatvfs(self._upper)
-        return Census(files=found, full=room.f_bavail == 0 or room.f_favail == 0)
+        return Census(files=found, folders=folders, full=room.f_bavail == 0 or room.f_favail == 0)
 
     def close(self) -> None:
-        os.close(self._upper)
-        os.close(self._anchor)
-        kernel.umount_detach(self._room)
-        os.rmdir(self._room)
+        self._undo.close()
 
 
 def _deleted(path: bytes, entry: Entry, index: Index) -> Iterator[Change]:
@@ -216,9 +217,36 @@ def _is_marked(folder: int) -> bool:
     return False
 
 
-def _same_top(folder: str, top: os.stat_result) -> None:
+def _same_top(folder: str, top: os.stat_result, owner: tuple[int, int]) -> None:
     """The merged view takes mode and owner of its topmost folder from the upper."""
     if os.geteuid() == 0:
-        os.chown(folder, top.st_uid, top.st_gid)
+        os.chown(folder, *owner)
     os.chmod(folder, stat.S_IMODE(top.st_mode))
     os.utime(folder, ns=(top.st_atime_ns, top.st_mtime_ns))
+
+
+def _mount(target: str, lower: str, upper: str, work: str) -> None:
+    # As root a renamed folder is a mark; as a user the kernel makes programs copy it.
+    mode = "redirect_dir=on,metacopy=off,index=off" if os.geteuid() == 0 else "userxattr"
+    options = f"lowerdir={lower},upperdir={upper},workdir={work},{mode}"
+    kernel.mount("overlay", target, "overlay", kernel.MS_NOSUID | kernel.MS_NODEV, options)
+
+
+def _probe_marks(folder: str) -> None:
+    """Before Linux 6.6 a tmpfs takes no marks from an ordinary user, and an overlay without marks
+    cannot make a folder anew."""
+    if os.geteuid() != 0:
+        os.setxattr(folder, "user.actum.probe", b"")
+        os.removexattr(folder, "user.actum.probe")
+
+
+@contextlib.contextmanager
+def _unsupported_if_it_fails(ground: Ground) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise OverlayUnsupported(
+            "WORK_OVERLAY_UNSUPPORTED",
+            f"No overlay can be laid over {ground.base}: {error.strerror or error}.",
+            remedy="Leave the engine to be chosen (`--engine auto`), or take `--engine copy`.",
+        ) from error

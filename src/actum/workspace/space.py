@@ -1,8 +1,11 @@
-"""Where a workspace's index, intents and kept versions live, and who may use it when.
+"""Where a workspace's index, intents and kept versions live, and which process may use it when.
 
-A space belongs to one folder. Those who run on it hold its lock shared; whoever changes it holds
-it alone, so nothing is ever merged below a run that is still looking. Whoever gets the lock first
-after a crash finds the intent, if there is one, and carries it through.
+A space belongs to one folder. A run holds the space's lock shared; a change holds it alone, so
+nothing is ever merged below a run that is still looking. The first process to get the lock after a
+crash finds the intent, if there is one, and carries it through.
+
+Rooms are removable (`removal`) and hold plain files only. What an engine mounts goes over
+`mounts`, which nothing removes. The space of the project has no marker and is never removed.
 """
 
 from __future__ import annotations
@@ -10,37 +13,61 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from blake3 import blake3
 
+from actum import removal
+from actum.errors import Refused
 from actum.evidence.owner import current_owner, is_alive
 from actum.store.whole_file import write_whole
 from actum.workspace import commit, files
 from actum.workspace.commit import Staged, Step
-from actum.workspace.index import Index, Scanned
-from actum.workspace.tree import PERMISSIONS, Kind, name_of, parent_of
+from actum.workspace.index import Index, Scanned, difference
+from actum.workspace.tree import PERMISSIONS, Change, Delta, Entry, Kind, name_of, parent_of
 
 #: Recorded by whoever finishes a commit. Called again after a crash: it must not mind.
 Finish = Callable[[Mapping[str, Any]], None]
 
 
+_OWNER = "owner"  #: the process that a room or a throwaway space belongs to
+
+
 class Space:
     """One workspace's own folder below the home."""
 
-    def __init__(self, home: Path, base: Path, *, exclusive: bool = False) -> None:
+    def __init__(
+        self, home: Path, base: Path, *, exclusive: bool = False, throwaway: bool = False
+    ) -> None:
+        """`throwaway`: for one command on a folder that is not the project; see `discard`."""
         self.home = home
         self.base = base
-        self.exclusive = exclusive  #: only work items change it, says whoever owns it
+        self.exclusive = exclusive  #: its owner says that only work items change it
         self.folder = home / "work" / _name_for(base)
-        for folder in (self.folder, self.folder / "rooms", self.folder / "kept"):
+        if throwaway:
+            self.folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            removal.make(self.folder)
+            (self.folder / _OWNER).write_text(current_owner())
+        for folder in (self.folder, self.rooms, self.folder / "kept"):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if _base_of(self.folder) != base:
             write_whole(self.folder / "base", os.fsencode(base), synced=True)
             commit.sync_folder(self.folder)
+
+    def discard(self) -> None:
+        """Remove a throwaway space. Any other has no marker, and is refused."""
+        removal.remove(self.folder)
+
+    @property
+    def rooms(self) -> Path:
+        return self.folder / "rooms"
+
+    @property
+    def mounts(self) -> Path:
+        """What engines mount over. One for the home: each run sees only mounts of its own."""
+        return self.home / "mount"
 
     @property
     def skip(self) -> frozenset[bytes]:
@@ -83,6 +110,33 @@ class Space:
         """The state as it is on the disk now."""
         with self.index() as index:
             return index.scan(self.base, self.skip)
+
+    def compared(
+        self, wanted: str, *, based_on: str = "", steps: Iterable[Step] = ()
+    ) -> tuple[str, Delta | None]:
+        """The hash of what is on the disk now, and how that differs from the state `wanted`.
+
+        ``None`` if the index holds neither that state nor `based_on`, from which `steps` lead to
+        it. A project that cannot be read has the hash "".
+        """
+        with self.index() as index:
+            state = index.state
+            if state is not None and steps and state.hash == based_on:
+                index.accept(index.preview(delta_of(steps, index)))
+                state = index.state
+            known = None
+            if state is not None and state.hash == wanted:
+                known = {b"": Entry(Kind.FOLDER, state.mode, b""), **dict(index.below(b""))}
+            try:
+                found = index.scan(self.base, self.skip).state
+            except (OSError, Refused):
+                return "", None
+            if found.hash == wanted:
+                return found.hash, ()
+            if known is None:
+                return found.hash, None
+            now = {b"": Entry(Kind.FOLDER, found.mode, b""), **dict(index.below(b""))}
+            return found.hash, difference(known.items(), now)
 
     def seen(
         self,
@@ -132,23 +186,39 @@ class Space:
             os.close(folder)
 
     def room(self, name: str) -> Path:
-        folder = self.folder / "rooms" / name
-        folder.mkdir(mode=0o700)
-        (folder / "owner").write_text(current_owner())
+        """A folder for one run: what is staged, and what will go."""
+        folder = self.rooms / name
+        removal.make(folder)
+        (folder / _OWNER).write_text(current_owner())
         return folder
 
-    def drop(self, room: Path) -> None:
-        shutil.rmtree(room, ignore_errors=True)
+    @contextlib.contextmanager
+    def staging(self) -> Iterator[Path]:
+        """A room for copies, and nothing of it afterwards."""
+        room = self.room(f"staging-{os.urandom(8).hex()}")
+        try:
+            yield room
+        finally:
+            self.drop(room)
 
-    def recover(self, finish: Finish) -> bool:
-        """Carry through what was decided; only while the lock is held alone. True if there was."""
+    def drop(self, room: Path) -> None:
+        # What cannot be removed safely stays. It holds copies only, and blocks no other run.
+        with contextlib.suppress(removal.RemovalRefused, OSError):
+            removal.remove(room)
+
+    def recover(self, finish: Finish) -> Mapping[str, Any] | None:
+        """Carry through what was decided; only while the lock is held alone. The intent, if there
+        was one."""
+        left = [room for room in self.rooms.iterdir() if not _in_use(room)]
+        for room in left:
+            if not removal.is_removable(room):
+                removal.mark(room)  # version 0.1 wrote no markers
         body = commit.pending_intent(self.folder)
         if body is not None:
             self._carry_through(body, finish, again=True)
-        for room in (self.folder / "rooms").iterdir():
-            if not _in_use(room):
-                self.drop(room)
-        return body is not None
+        for room in left:
+            self.drop(room)
+        return body
 
     def change(self, room: Path, staged: Staged, record: Mapping[str, Any], finish: Finish) -> None:
         """Make a staged delta the workspace's state; only while the lock is held alone."""
@@ -158,23 +228,33 @@ class Space:
             self._carry_through(body, finish, again=False)
 
     def _carry_through(self, body: Mapping[str, Any], finish: Finish, *, again: bool) -> None:
-        room = self.folder / "rooms" / body["room"]
+        room = self.rooms / body["room"]
         kept = self.folder / "kept" / body["room"]
         steps: Iterable[Step] = [Step.read(step) for step in body["steps"]]
         if room.exists():  # else it was applied and kept already, and the intent outlived a crash
-            base = os.open(self.base, files.FOLDER_FLAGS)
-            try:
-                if again:
-                    steps = commit.left_to_do(steps, commit.backward_steps(room), base, room)
-                commit.apply(steps, base, room / "new")
-            finally:
-                os.close(base)
+            if (room / "new").exists():  # removed when everything was applied
+                self._apply(steps, room, again=again)
             finish(body["record"])
-            os.rename(room, kept)
-            shutil.rmtree(kept / "new", ignore_errors=True)
+            self._keep(room, kept)
         else:
             finish(body["record"])
         commit.drop_intent(self.folder)
+
+    def _apply(self, steps: Iterable[Step], room: Path, *, again: bool) -> None:
+        base = os.open(self.base, files.FOLDER_FLAGS)
+        try:
+            if again:
+                steps = commit.left_to_do(steps, commit.backward_steps(room), base, room)
+            commit.apply(steps, base, room / "new")
+        finally:
+            os.close(base)
+
+    def _keep(self, room: Path, kept: Path) -> None:
+        """Move to `kept` what an undo needs. From here on nothing removes it."""
+        if removal.is_removable(room):
+            removal.remove_part(room, "new")
+            os.unlink(room / removal.MARKER)
+        os.rename(room, kept)
 
     def backward(self, name: str) -> tuple[tuple[Step, ...], Path]:
         """How a kept change is undone: the steps, and the folder with what they put back."""
@@ -182,20 +262,39 @@ class Space:
         return commit.backward_steps(kept), kept / "old"
 
 
-def _in_use(room: Path) -> bool:
+def delta_of(steps: Iterable[Step], index: Index) -> Delta:
+    """What steps change in the state that the index holds."""
+    changes = (
+        Change(
+            step.path,
+            index.entry(step.path),
+            None if step.kind is None else Entry(step.kind, step.mode, bytes.fromhex(step.digest)),
+        )
+        for step in steps
+    )
+    return tuple(sorted(changes, key=lambda change: change.path))
+
+
+def _in_use(folder: Path) -> bool:
     """Whether its process still is there, which may wait for the lock to commit."""
     try:
-        return is_alive((room / "owner").read_text())
+        return is_alive((folder / _OWNER).read_text())
     except (FileNotFoundError, ValueError):
-        return False  # it died before it said who it was
+        return False  # its process died before it wrote its name
 
 
 def spaces(home: Path) -> Iterator[Space]:
-    """Every space of a home whose folder is still there."""
+    """Every lasting space of a home whose folder is still there. Throwaway spaces whose process is
+    gone are removed."""
     folder = home / "work"
     if not folder.is_dir():
         return
     for found in folder.iterdir():
+        if removal.is_removable(found):
+            if not _in_use(found):
+                with contextlib.suppress(removal.RemovalRefused, OSError):
+                    removal.remove(found)
+            continue
         base = _base_of(found)
         if base is not None and base.is_dir():
             yield Space(home, base)

@@ -121,11 +121,25 @@ def is_below(path: bytes, folder: bytes) -> bool:
     return not folder or path == folder or path.startswith(folder + b"/")
 
 
+_QUOTED = "%:"  #: begins a path that is written in percent-encoding
+
+
 def shown(path: bytes) -> str:
-    """A path as text that everyone can read and that stands for these very bytes only."""
+    """A path as text that people can read and that stands for these very bytes only.
+
+    A printable name is written as it is. Any other one is percent-encoded behind `%:`, and so is a
+    name that begins with these two characters.
+    """
     try:
         text = path.decode()
     except UnicodeDecodeError:
-        return quote_from_bytes(path)
-    plain = text.isprintable() and "%" not in text
-    return text if plain else quote_from_bytes(path)
+        return _QUOTED + quote_from_bytes(path)
+    if text.isprintable() and not text.startswith(_QUOTED):
+        return text
+    return _QUOTED + quote_from_bytes(path)
+
+
+def shown_by_0_1(path: bytes) -> str:
+    """The same as receipts of version 0.1 have it: percent-encoded wherever there is a `%`."""
+    text = shown(path)
+    return quote_from_bytes(path) if text.startswith(_QUOTED) or "%" in text else text

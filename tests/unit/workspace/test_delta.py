@@ -171,7 +171,7 @@ def test_the_delta_is_the_difference_and_is_committed_and_undone_exactly(
             space = Space(home, base)
             before = space.scan().state
             room = space.room("one")
-            ground = Ground(base=base, place=base, room=room, home=home, skip=space.skip)
+            ground = Ground(base=base, place=base, mounts=space.mounts, home=home, skip=space.skip)
             with space.index() as index:
                 engine = kind(ground)
                 try:
@@ -204,7 +204,7 @@ def test_the_right_to_be_somebody_else_is_not_brought_in(tmp_path: Path, kind: t
         space = Space(home, base)
         space.scan()
         room = space.room("one")
-        ground = Ground(base=base, place=base, room=room, home=home, skip=space.skip)
+        ground = Ground(base=base, place=base, mounts=space.mounts, home=home, skip=space.skip)
         engine = kind(ground)
         try:
             with engine.show(), space.index() as index:

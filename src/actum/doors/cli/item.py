@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from actum.doors.cli import exit_codes, say, words
+from actum.doors.cli.interrupts import interrupted_by_signals
 
 if TYPE_CHECKING:
     from actum.engine.work.model import RunResult
@@ -31,21 +33,32 @@ def command() -> None:
 @click.option(
     "--engine",
     type=click.Choice(["auto", "overlay", "copy"]),
-    default="auto",
-    show_default=True,
-    help="How its changes are kept apart; auto takes a copy where an overlay cannot be had.",
+    default=None,
+    help="How its changes are kept apart; auto takes a copy where the kernel gives no overlay."
+    "  [default: `[work] engine` of actum.toml, else auto]",
 )
-def run_item(file: Path, engine: str) -> int:
-    """Carry out a work item, and say what came of it."""
+def run_item(file: Path, engine: str | None) -> int:
+    """Carry out a work item, and say what came of it.
+
+    Ctrl-C ends it: nothing of it is committed, or all of it is and the receipt says so.
+    """
+    from actum.agents.workshop import WorkInterrupted
+
     if not file.is_file():
         raise click.UsageError(f"There is no file {file}.")
-    with words.open_runtime() as runtime:
-        result = runtime.workshop.run(file, engine=engine)
+    interrupted = False
+    with words.open_runtime() as runtime, interrupted_by_signals():
+        try:
+            result = runtime.workshop.run(file, engine=engine)
+        except WorkInterrupted as interrupt:
+            if interrupt.result is None:
+                raise
+            result, interrupted = interrupt.result, True
     if words.wants_json():
         say.document(result.document())
     else:
         tell_result(result)
-    return CODES[result.status.value]
+    return exit_codes.CANCELLED if interrupted else CODES[result.status.value]
 
 
 @command.command("hash")
@@ -65,7 +78,8 @@ def hash_state(folder: Path | None) -> int:
 @click.argument("run_id", metavar="RUN")
 @click.argument("folder", metavar="DIR", type=_FOLDER)
 def restore_state(run_id: str, folder: Path) -> int:
-    """Put the state from before a run into a folder, and compare its hash with the record.
+    """Put the state from before a run into a new or empty folder, and compare its hash with the
+    record.
 
     RUN is the `run_id` of its receipt. Replay scripts call this first.
     """
@@ -76,6 +90,44 @@ def restore_state(run_id: str, folder: Path) -> int:
     if found != wanted:
         say.aside("The state before cannot be restored: the project was changed since, not by us.")
         return exit_codes.FAILED
+    return exit_codes.SUCCESS
+
+
+@command.command("accept")
+@click.argument("receipt", metavar="RECEIPT")
+def accept_state(receipt: str) -> int:
+    """Take the project as it is, after `verify` or `doctor` said DAMAGED.
+
+    After a crash, Actum compares the project with the state that the interrupted run had frozen.
+    Look at the paths that it names: put back what is missing, or keep your own edits. Then this
+    command records, with a receipt, that you accept the state as it is now. It changes no file.
+    RECEIPT is the id in the message.
+    """
+    with words.open_runtime() as runtime:
+        result = runtime.workshop.accept(receipt)
+    if words.wants_json():
+        say.document(result.document())
+    else:
+        tell_result(result, done="Accepted as it is")
+    return exit_codes.SUCCESS
+
+
+@command.command("place", hidden=True)
+def make_place() -> int:
+    """Make a throwaway folder for the process that calls this command. For replay scripts."""
+    from actum.sandbox import sweep
+
+    say.line(str(sweep.make_home(os.getppid())))
+    return exit_codes.SUCCESS
+
+
+@command.command("clear", hidden=True)
+@click.argument("folder", metavar="DIR", type=_FOLDER)
+def clear_place(folder: Path) -> int:
+    """Remove a folder that `place` has made."""
+    from actum.sandbox import sweep
+
+    sweep.remove_home(folder)
     return exit_codes.SUCCESS
 
 

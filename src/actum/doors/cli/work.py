@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from actum.doors.cli import say, words
+from actum.doors.cli import exit_codes, say, words
+from actum.doors.cli.interrupts import interrupted_by_signals
 from actum.doors.cli.item import CODES
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ _WORST = ("failure", "timeout", "denied", "success")
 def command(file: Path, dry_run: bool, at_once: int | None) -> int:
     """Run a graph of work items, level by level. Each is all there with a receipt, or not at all.
 
+    Ctrl-C ends the items at work and begins no other; items that were committed stay committed.
+
     \b
     items:
       - {id: parse, agent_id: agent-1, description: Write the parser}
@@ -40,21 +43,26 @@ def command(file: Path, dry_run: bool, at_once: int | None) -> int:
     """
     if not file.is_file():
         raise click.UsageError(f"There is no file {file}.")
-    from actum.agents.foreman import Foreman
+    from actum.agents.foreman import Foreman, GraphInterrupted
     from actum.engine.work.dag import read_work
 
-    with words.open_runtime() as runtime:
+    with words.open_runtime() as runtime, interrupted_by_signals():
         items = read_work(file)
         quiet = dry_run or words.wants_json()
         told = (lambda _event: None) if quiet else _tell
         foreman = Foreman(runtime.workshop, told, at_once=at_once or 2 * (os.cpu_count() or 1))
         if dry_run:
             return _show_rehearsal(foreman.rehearse(items))
-        done = foreman.carry_out(items)
+        try:
+            done = foreman.carry_out(items)
+        except GraphInterrupted as interrupt:
+            done = interrupt.done
     if words.wants_json():
         say.document(done.document())
     else:
         _sum_up(done)
+    if done.cancelled:
+        return exit_codes.CANCELLED
     return _code(result.status.value for result in done.results.values())
 
 
@@ -66,7 +74,7 @@ def _tell(event: Mapping[str, Any]) -> None:
     elif at == "called":
         say.aside(f"  {name}: {event['tool']} {event['outcome']} after {event['elapsed_ms']} ms")
     elif at == "conflict":
-        say.aside(f"  {name}: {event['why']} Once more, on what there is now.")
+        say.aside(f"  {name}: {event['why']} Retrying on the current state.")
     elif at == "blocked":
         say.aside(f"  {name}: waits for {', '.join(event['waits_for'])}")
     elif at == "ended":
@@ -79,8 +87,10 @@ def _tell(event: Mapping[str, Any]) -> None:
 
 def _sum_up(done: WorkDone) -> None:
     committed = sum(result.status == "success" for result in done.results.values())
-    total = len(done.results) + len(done.blocked)
-    say.line(f"{committed} of {total} work items committed, {len(done.blocked)} blocked.")
+    total = sum(map(len, done.levels))
+    cancelled = "Cancelled: " if done.cancelled else ""
+    blocked = f", {len(done.blocked)} blocked"
+    say.line(f"{cancelled}{committed} of {total} work items committed{blocked}.")
 
 
 def _code(ends: Iterable[str]) -> int:

@@ -5,8 +5,9 @@ Pure. It judges a capsule, which says what a run did; it looks at no file and re
 
 from __future__ import annotations
 
+import os
 from collections.abc import Container, Mapping
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 from blake3 import blake3
 
@@ -157,6 +158,16 @@ def make_capsule(delta: Delta, trace: tuple[ToolOp, ...], outputs: Container[str
             if any(each and each.kind is Kind.OTHER for each in (change.before, change.after))
         ),
     )
+
+
+def changed_files(delta: Delta, base: Path, action: Action) -> tuple[str, ...]:
+    """The files that were created, modified or deleted: absolute paths, exact. A name that is no
+    UTF-8 has surrogates in it, as everywhere in Python, and opens the file."""
+    return tuple(exact_path(change.path, base) for change in delta if change.file_action is action)
+
+
+def exact_path(path: bytes, base: Path) -> str:
+    return os.path.join(base, os.fsdecode(path))
 
 
 def _told(change: Change, *, before: bool) -> str | None:

@@ -1,16 +1,20 @@
 """The work itself: from the frozen state to changes that are staged, let in and tested.
 
-Nothing of the workspace is touched here. A run that cannot go on ends with `Ended`, and whoever
-asked lets go of the view.
+Nothing of the workspace is touched here. A run that cannot go on ends with `Ended`, and its caller
+drops the view.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import stat
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
+from actum import kernel
 from actum.contract.outcome import Outcome
 from actum.engine.pipeline import execute
 from actum.engine.work.admission import check_admission, make_capsule, run_hash
@@ -18,13 +22,14 @@ from actum.engine.work.counting import count_tests
 from actum.engine.work.hands import Agent, Ended, Hands
 from actum.engine.work.model import Status, path_of
 from actum.engine.work.run import Run, Shop, at_work, seen, tell
+from actum.errors import Refused
 from actum.value import replace
-from actum.workspace import commit
+from actum.workspace import commit, files
 from actum.workspace.copying import CopyEngine
 from actum.workspace.engine import Engine, Ground
 from actum.workspace.index import Index, Scanned
 from actum.workspace.merge import in_the_way
-from actum.workspace.overlay import OverlayEngine
+from actum.workspace.overlay import OverlayEngine, OverlayUnsupported
 from actum.workspace.tree import shown
 
 _TEST_OUTPUT_BYTES = 65_536
@@ -38,9 +43,10 @@ def is_conflict(reason: str | None) -> bool:
     return reason is not None and _BESIDE in reason
 
 
-def work(run: Run, agent: Agent, shop: Shop, *, judged: bool = True) -> None:
-    """Steps 1 to 4. Not `judged`: neither rules nor tests are asked."""
-    with _frozen(run, shop) as engine:
+def work(run: Run, agent: Agent, shop: Shop, *, judged: bool = True, record: bool = False) -> None:
+    """Steps 1 to 4. Not `judged`: neither rules nor tests are asked. `record`: as a run, opened
+    with the frozen state's hash before anything starts."""
+    with _frozen(run, shop, record=record) as engine:
         with engine.show():
             _perform(run, agent, engine, shop)
             if judged:
@@ -90,8 +96,8 @@ def _held_still(run: Run, shop: Shop, since_ns: int | None = None) -> Iterator[S
     space = shop.space
     while True:
         with space.held(alone=True, wait=False) as alone:
-            if alone:  # else somebody runs here, who has looked already
-                space.recover(shop.records.close)
+            if alone:  # else another process runs here, and has recovered already
+                shop.recover(space)
         with space.held(alone=False):
             if commit.pending_intent(space.folder) is not None:
                 continue  # a crash in this very moment
@@ -100,44 +106,73 @@ def _held_still(run: Run, shop: Shop, since_ns: int | None = None) -> Iterator[S
 
 
 @contextlib.contextmanager
-def _frozen(run: Run, shop: Shop) -> Iterator[Engine]:
+def _frozen(run: Run, shop: Shop, *, record: bool) -> Iterator[Engine]:
     """Step 1: the state before. Of items that are asked for together, the first looks for all:
     what is changed between its look and theirs is found before the commit."""
-    with _held_still(run, shop, shop.asked_ns) as scanned:
+    with _held_still(run, shop, shop.asked_ns) as scanned, contextlib.ExitStack() as undo:
         run.state = scanned.state.hash
+        if record:
+            # On the disk before anything starts: recovery compares with it.
+            shop.records.open(run.before, run.state)
+            run.recorded = True
         _require_inputs(run, shop)
         shop.space.room(run.room.name)
         engine = _engine(run, shop, strangers=scanned.strangers)
+        undo.callback(engine.close)
         tell(run, shop, "frozen")
         # Its own time begins here: waiting for those who start with it is not its work.
         run.deadline = time.monotonic() + run.item.constraints.timeout_ms / 1000
-        try:
-            yield engine
-        finally:
-            engine.close()
+        yield engine
 
 
 def _engine(run: Run, shop: Shop, *, strangers: int) -> Engine:
     ground = Ground(
         base=shop.space.base,
         place=shop.place,
-        room=run.room,
+        mounts=shop.space.mounts,
         home=shop.space.home,
         skip=shop.space.skip,
         cap_bytes=shop.cap_bytes,
     )
     # In a user namespace the kernel cannot copy up a file whose owner has no id there.
     foreign = strangers > 0 and os.geteuid() != 0
-    copying = shop.engine == "copy" or (shop.engine == "auto" and foreign)
-    engine: Engine = CopyEngine(ground) if copying else OverlayEngine(ground)
+    engine: Engine
+    if shop.engine == "copy" or (shop.engine == "auto" and foreign):
+        engine = CopyEngine(ground)
+    else:
+        try:
+            engine = OverlayEngine(ground)
+        except OverlayUnsupported:
+            if shop.engine == "overlay":
+                raise
+            engine = CopyEngine(ground)
     run.engine = engine.name
     return engine
 
 
 def _require_inputs(run: Run, shop: Shop) -> None:
     for name in run.item.input_files:
-        if not path_of(name, shop.space.base).is_file():
+        # A link may lead to another file of the project, and to nothing outside of it.
+        if not _is_file(name, shop.space.base, kernel.RESOLVE_BENEATH):
             raise Ended(Status.FAILURE, f"Input file missing: {name}")
+
+
+def _is_file(name: str, base: Path, resolve: int) -> bool:
+    """Whether a name of the work item is a regular file below `base`."""
+    path = os.path.relpath(path_of(name, base), base)
+    folder = os.open(base, files.FOLDER_FLAGS)
+    try:
+        descriptor = kernel.openat2(folder, path, os.O_PATH, resolve)
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EXDEV, errno.EACCES):
+            return False
+        raise
+    finally:
+        os.close(folder)
+    try:
+        return stat.S_ISREG(os.fstat(descriptor).st_mode)
+    finally:
+        os.close(descriptor)
 
 
 def _perform(run: Run, agent: Agent, engine: Engine, shop: Shop) -> None:
@@ -154,15 +189,26 @@ def _perform(run: Run, agent: Agent, engine: Engine, shop: Shop) -> None:
             touched=lambda: _touched(engine, shop),
             after_call=lambda op: tell(run, shop, "called", tool=op.tool_id, outcome=op.outcome),
         )
-        try:
-            agent.perform(run.item, hands)
-        finally:
-            run.capsule = replace(run.capsule, tool_trace=hands.trace)
-        if hands.ended is not None:
-            raise hands.ended
-        if not hands.time_left_ms():
-            raise Ended(Status.TIMEOUT, run.too_late())
+        ended = _performed(run, agent, hands)
+    if ended is not None:
+        # What it had changed until then is told in the metrics. More than can be read is not.
+        with contextlib.suppress(Ended, Refused, OSError):
+            _look(run, engine, shop)
+        raise ended
     _look(run, engine, shop)
+
+
+def _performed(run: Run, agent: Agent, hands: Hands) -> Ended | None:
+    """Let the agent work; why the run ended before the agent was done, if it did."""
+    try:
+        agent.perform(run.item, hands)
+    except Ended as end:
+        return end
+    finally:
+        run.capsule = replace(run.capsule, tool_trace=hands.trace)
+    if hands.ended is None and not hands.time_left_ms():
+        return Ended(Status.TIMEOUT, run.too_late())
+    return hands.ended
 
 
 def _look(run: Run, engine: Engine, shop: Shop) -> None:
@@ -180,7 +226,8 @@ def _look(run: Run, engine: Engine, shop: Shop) -> None:
 
 def _touched(engine: Engine, shop: Shop) -> tuple[int, int]:
     """(files, delta size) so far. Whatever is open and written meanwhile is counted as it is."""
-    if engine.census().files == 0 and engine.name == "overlay":
+    census = engine.census()
+    if engine.name == "overlay" and census.files == census.folders == 0:
         return 0, 0
     with shop.space.index() as index:
         capsule = make_capsule(engine.delta(index), (), ())
@@ -197,8 +244,11 @@ def _admit(run: Run, shop: Shop) -> None:
 
 def _require_outputs(run: Run, shop: Shop) -> None:
     for name in run.item.output_files:
-        if not path_of(name, shop.place).is_file():
-            raise Ended(Status.FAILURE, f"Output file missing: {name}")
+        # Through no link: the file itself is the output, and is in the project.
+        if not _is_file(name, shop.place, kernel.RESOLVE_BENEATH | kernel.RESOLVE_NO_SYMLINKS):
+            link = os.path.islink(path_of(name, shop.place))
+            why = "is a link, not a file" if link else "missing"
+            raise Ended(Status.FAILURE, f"Output file {why}: {name}")
 
 
 def _test(run: Run, engine: Engine, shop: Shop) -> None:

@@ -4,8 +4,8 @@
 
 It runs in a process with a mount namespace of its own (`engine.work.process`). Until the commit
 is decided nothing of the workspace was touched, so "thaw" is to let go of the view. Every end is
-recorded; whatever goes wrong on the way is a failure that carries its message. What is done between
-freeze and tests is in `attempt`.
+recorded; an error on the way is a failure that carries its message. What is done between freeze and
+tests is in `attempt`.
 """
 
 from __future__ import annotations
@@ -15,22 +15,24 @@ from collections.abc import Mapping
 from actum.contract.ids import new_id
 from actum.contract.model import Json
 from actum.engine.work import diff, replay
+from actum.engine.work.admission import changed_files, exact_path
 from actum.engine.work.attempt import MOVED, require_mergeable, retest, work
 from actum.engine.work.hands import Agent, Ended
 from actum.engine.work.model import Rehearsed, RunResult, Status, WorkItem
 from actum.engine.work.receipt import FILE_NAME, After, folder_of, make_receipt
 from actum.engine.work.records import nothing_done
 from actum.engine.work.run import Run, Shop, begun, seen, tell
+from actum.errors import Refused
 from actum.workspace import commit
 from actum.workspace.index import Index
+from actum.workspace.tree import Action
 
 
 def execute_work_item(item: WorkItem, agent: Agent, shop: Shop, run_id: str) -> RunResult:
     """Carry out one work item. A result for every outcome."""
     run = begun(item, agent, shop, run_id)
-    shop.records.open(run.before)
     try:
-        work(run, agent, shop)
+        work(run, agent, shop, record=True)
         run.wait()
         tell(run, shop, "ready")
         return _brought_in(run, shop)
@@ -38,7 +40,7 @@ def execute_work_item(item: WorkItem, agent: Agent, shop: Shop, run_id: str) -> 
         return _thawed(run, shop, end.status, end.reason)
     except Exception as error:  # the contract: any error is a failure with its text
         if _decided(run, shop):
-            raise  # past the commit point there is only forward; whoever comes next goes there
+            raise  # past the commit point there is only forward: the next process goes there
         return _thawed(run, shop, Status.FAILURE, str(error) or type(error).__name__)
 
 
@@ -149,22 +151,19 @@ def _committed(run: Run, shop: Shop) -> RunResult | None:
 def _success(run: Run, shop: Shop, state: str) -> RunResult:
     receipt_id = run.before.receipt_id
     folder = folder_of(shop.space.home, receipt_id)
-    base = str(shop.space.base)
-    named = {"create": [], "edit": [], "delete": []}  # type: dict[str, list[str]]
-    for artifact in run.capsule.artifacts:
-        named[artifact.type].append(f"{base}/{artifact.path}")
+    base = shop.space.base
     return RunResult(
         status=Status.SUCCESS,
         receipt_id=receipt_id,
         receipt_path=str(folder / FILE_NAME),
-        modified_files=tuple(named["edit"]),
-        created_files=tuple(named["create"]),
-        deleted_files=tuple(named["delete"]),
+        modified_files=changed_files(run.delta, base, Action.MODIFIED),
+        created_files=changed_files(run.delta, base, Action.CREATED),
+        deleted_files=changed_files(run.delta, base, Action.DELETED),
         output_hash=state,
         artifact_hashes={
-            f"{base}/{artifact.path}": artifact.content_hash
-            for artifact in run.capsule.artifacts
-            if artifact.content_hash is not None
+            exact_path(change.path, base): change.after.digest.hex()
+            for change in run.delta
+            if change.after is not None and change.after.is_file
         },
         metrics=run.metrics(),
         test_output=run.test_output,
@@ -176,10 +175,16 @@ def _thawed(run: Run, shop: Shop, status: Status, reason: str) -> RunResult:
     """Nothing was committed: the view is gone, and that the state is as before is looked at."""
     space = shop.space
     space.drop(run.room)
-    state = seen(run, shop).state.hash
+    try:
+        state = seen(run, shop).state.hash
+    except (OSError, Refused) as error:
+        state, reason = "", f"{reason} (The project cannot be read: {error})"
+    if not run.recorded:
+        shop.records.open(run.before, None)
     run.state = run.state or state
     last = shop.records.last_success(space.base)
-    if state != run.state and (last is None or last[0] != state) and reason != MOVED:
+    moved = state != run.state and (last is None or last[0] != state)
+    if state and moved and reason != MOVED:
         reason = f"{reason} ({MOVED})"
     result = nothing_done(
         status,
@@ -190,7 +195,7 @@ def _thawed(run: Run, shop: Shop, status: Status, reason: str) -> RunResult:
         metrics=run.metrics(),
         test_output=run.test_output,
     )
-    facts = _after(run, shop, state, None)
+    facts = _after(run, shop, state or run.state, None)
     receipt = make_receipt(run.before, facts, result, shop.signer)
     shop.records.close(shop.records.record(run.before, facts, result, receipt, None))
     return result

@@ -1,4 +1,4 @@
-"""A work item's own process: started by whoever asks, and gone with whatever it had mounted.
+"""A work item's own process: started by its asker, and gone with everything that it mounted.
 
 The work runs in a mount namespace that only this process and its children have, and entering one
 takes a process without threads. If it dies on the way, the asker finds out what it had decided.
@@ -6,45 +6,81 @@ takes a process without threads. If it dies on the way, the asker finds out what
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from typing import IO, Any
 
 from actum.contract.model import Json
 from actum.errors import SandboxUnavailable
 
-_BOOT = "import sys; sys.path[:0] = sys.argv[1:]; from actum.doors.chamber import main; main()"
+_BOOT = "import sys; sys.path[:0] = sys.argv[2:]; from actum.doors.chamber import main; main()"
 
 
-#: Told what a run has come to. It goes on when this returns.
+#: Called with what a run has come to. The run goes on when this returns.
 Hear = Callable[[Mapping[str, Any]], None]
 
 
 class Died(Exception):
     """It ended without an answer."""
 
+    def __init__(self, how: str, *, killed: bool) -> None:
+        super().__init__(how)
+        self.killed = killed  #: by a signal, and so by no mistake of its own
 
-def ask(order: Mapping[str, Json], hear: Hear | None = None) -> dict[str, Any]:
+
+class Stop:
+    """Ends the processes of all work items that are asked for with it, and lets none start."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: set[subprocess.Popen[bytes]] = set()
+        self._stopped = False
+
+    def stop(self) -> None:
+        with self._lock:
+            self._stopped = True
+            for process in self._running:
+                process.kill()
+
+    @contextlib.contextmanager
+    def ends(self, process: subprocess.Popen[bytes]) -> Iterator[None]:
+        with self._lock:
+            self._running.add(process)
+            if self._stopped:
+                process.kill()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._running.discard(process)
+
+
+def ask(
+    order: Mapping[str, Json], hear: Hear | None = None, stop: Stop | None = None
+) -> dict[str, Any]:
     """Have one order carried out; raises `Died` if its process did not live to answer.
 
     One line each way: the order; then, as often as there is something to say, a word and a nod;
     then the answer.
     """
     source = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(__file__))))
-    with tempfile.TemporaryFile() as complaints:  # a pipe would fill while nobody reads it
+    with tempfile.TemporaryFile() as complaints:  # a pipe would fill while nothing reads it
         process = subprocess.Popen(
-            [sys.executable, "-c", _BOOT, source],
+            # It is given our number: if we die before it can ask, its parent is another process.
+            [sys.executable, "-c", _BOOT, str(os.getpid()), source],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=complaints,
             start_new_session=True,  # Ctrl-C is the asker's to handle
         )
         try:
-            with process:
+            with (stop or Stop()).ends(process), process:
                 answer = _talk(process, order, hear)
         except BaseException:
             process.kill()
@@ -53,7 +89,7 @@ def ask(order: Mapping[str, Json], hear: Hear | None = None) -> dict[str, Any]:
         if process.returncode != 0 or answer is None:
             complaints.seek(0)
             said = complaints.read().decode(errors="replace").strip()[-2000:]
-            raise Died(f"exit {process.returncode}: {said}")
+            raise Died(f"exit {process.returncode}: {said}", killed=process.returncode < 0)
     if "fault" in answer:
         raise SandboxUnavailable(answer["fault"], remedy=answer["remedy"])
     return answer
@@ -73,7 +109,7 @@ def _talk(
                 hear(said)
             _say(process.stdin, {})
     except BrokenPipeError:
-        pass  # it died; how is seen by the one who waits for it
+        pass  # it died; its exit status says how
     return None
 
 

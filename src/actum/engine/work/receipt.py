@@ -14,6 +14,7 @@ from actum.contract.canonical import sha256_bytes
 from actum.contract.ids import new_id
 from actum.contract.model import Json
 from actum.engine.work.admission import RunCapsule, counts
+from actum.engine.work.damage import Damage
 from actum.engine.work.model import RunResult, WorkItem
 from actum.evidence.encoding import encoded
 from actum.evidence.facts import ACTUM_VERSION
@@ -54,6 +55,7 @@ class After:
     test_exit: int | None = None
     tested_on: str = ""  #: what its tests saw it on; `before_hash`, if it was committed
     previous_receipt: str | None = None
+    damage: Damage | None = None  #: what recovery found to differ from `before_hash`
     ended_at: datetime
 
 
@@ -123,6 +125,8 @@ def make_receipt(before: Before, after: After, result: RunResult, signer: Signer
             "cap_bytes": after.cap_bytes,
             "state_by": "scan" if after.looked else "index",
         },
+        "budget": item.document()["budget"],
+        "damage": after.damage.document() if after.damage else None,
         "previous_receipt": after.previous_receipt,
         "time": {"started": rfc3339(before.started_at), "finished": rfc3339(after.ended_at)},
         "environment": {"actum": ACTUM_VERSION},

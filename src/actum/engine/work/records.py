@@ -1,13 +1,14 @@
 """What the store knows of work items: one row per run, its receipt, and the history of duplicates.
 
-A run is written down before anything of it starts, and closed exactly once. Whoever finds a row
-whose process is gone closes it: as a success if its commit was decided, else as a failure.
+A run is written down, with the hash of the state that it froze, before anything of it starts, and
+closed exactly once. The next process that finds a row whose own process is gone closes it: as a
+success if its commit was decided, else as a failure.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -24,9 +25,30 @@ from actum.evidence.log import Log
 from actum.evidence.owner import current_owner, is_alive
 from actum.evidence.receipt import Receipt
 from actum.evidence.trace import rfc3339
+from actum.evidence.work_findings import damaged_runs
 from actum.store.database import Database
 from actum.store.whole_file import write_whole
 from actum.value import value
+
+#: Committed runs that were not undone since. An undo has no agent: an item of an agent that only
+#: has such an id is none.
+_STANDING = (
+    "SELECT 1 FROM work_runs AS run WHERE status = 'success'"
+    " AND NOT EXISTS (SELECT 1 FROM work_runs AS later WHERE later.status = 'success'"
+    " AND later.agent_sha256 = '' AND later.item_id = 'undo:' || run.run_id)"
+)
+
+
+@value
+class LostRun:
+    """A run that was opened by a process that is gone."""
+
+    run_id: str
+    item: WorkItem
+    agent_sha256: str
+    workspace: Path
+    started_at: str
+    before_hash: str | None  #: ``None``: it froze nothing, or version 0.1 opened it
 
 
 @value
@@ -44,19 +66,21 @@ class WorkRecords:
         self._log = log
         self.home = home
 
-    def open(self, before: Before) -> None:
-        """Write-ahead: from here on somebody will close it."""
+    def open(self, before: Before, state: str | None) -> None:
+        """Write-ahead, on the disk when this returns. `state` is the hash of what the run froze;
+        ``None`` if that could not be read, and then nothing runs."""
         with self._log.page() as page:
-            page.append(_audit(before, "open", None, None, None))
+            page.append(_audit(before, "open", state, None, None))
             page.cursor.execute(
                 "INSERT INTO work_runs (run_id, item_id, item, agent_sha256, workspace, state,"
-                " started_at, owner) VALUES (?, ?, ?, ?, ?, 'OPEN', ?, ?)",
+                " before_hash, started_at, owner) VALUES (?, ?, ?, ?, ?, 'OPEN', ?, ?, ?)",
                 (
                     before.run_id,
                     before.item.id,
                     json.dumps(before.item.document()),
                     before.agent_sha256,
                     str(before.workspace),
+                    state,
                     rfc3339(before.started_at),
                     current_owner(),
                 ),
@@ -129,17 +153,7 @@ class WorkRecords:
             path.chmod(0o700)
 
     def in_history(self, run_hash: str) -> bool:
-        return (
-            self._database.row(
-                # What was taken back since may be done again. An undo is nobody's agent: an item
-                # that is only called like one does not count.
-                "SELECT 1 FROM work_runs AS run WHERE run_hash = ? AND status = 'success'"
-                " AND NOT EXISTS (SELECT 1 FROM work_runs AS later WHERE later.status = 'success'"
-                " AND later.agent_sha256 = '' AND later.item_id = 'undo:' || run.run_id)",
-                (run_hash,),
-            )
-            is not None
-        )
+        return self._database.row(f"{_STANDING} AND run_hash = ?", (run_hash,)) is not None
 
     def undo_of(self, run_id: str) -> str | None:
         """The receipt by which a run was last taken back."""
@@ -149,6 +163,17 @@ class WorkRecords:
             (run_id,),
         )
         return None if row is None else str(row[0])
+
+    def missing(self, needs: Iterable[str], workspace: Path) -> tuple[str, ...]:
+        """Of these items, the ones without a committed run here that still stands."""
+        return tuple(
+            name
+            for name in needs
+            if self._database.row(
+                f"{_STANDING} AND item_id = ? AND workspace = ?", (name, str(workspace))
+            )
+            is None
+        )
 
     def of_receipt(self, receipt_id: str) -> str | None:
         """The run that a receipt is about."""
@@ -193,22 +218,35 @@ class WorkRecords:
             " JOIN work_runs AS later ON later.workspace = this.workspace"
             " JOIN work_receipts AS theirs ON theirs.run_id = later.run_id"
             " WHERE this.run_id = ? AND later.status = 'success'"
+            # What was accepted as it was changed no file.
+            " AND NOT (later.agent_sha256 = '' AND later.item_id LIKE 'accept:%')"
             " AND theirs.final_seq >= its.final_seq ORDER BY theirs.final_seq DESC",
             (run_id,),
         )
         return tuple(row[0] for row in rows)
 
-    def lost(self) -> tuple[tuple[str, WorkItem, str, Path, str], ...]:
-        """(run, item, agent, workspace, start) of runs whose process is gone."""
+    def lost(self) -> tuple[LostRun, ...]:
+        """Runs whose process is gone."""
         rows = self._database.rows(
-            "SELECT run_id, item, agent_sha256, workspace, started_at, owner FROM work_runs"
-            " WHERE state = 'OPEN'"
+            "SELECT run_id, item, agent_sha256, workspace, started_at, before_hash, owner"
+            " FROM work_runs WHERE state = 'OPEN'"
         )
         return tuple(
-            (row[0], WorkItem.parse(row[1]), row[2], Path(row[3]), row[4])
+            LostRun(
+                run_id=row[0],
+                item=WorkItem.parse(row[1]),
+                agent_sha256=row[2],
+                workspace=Path(row[3]),
+                started_at=row[4],
+                before_hash=row[5],
+            )
             for row in rows
-            if not is_alive(row[5])
+            if not is_alive(row[6])
         )
+
+    def damaged(self, run_id: str | None = None) -> list[tuple[str, str, str]]:
+        """(run, receipt, what is wrong) for damage that no person has accepted."""
+        return damaged_runs(self._database, run_id)
 
     def envelope(self, receipt_id: str) -> dict[str, Json] | None:
         row = self._database.row(
@@ -246,10 +284,10 @@ def nothing_done(
     )
 
 
-def interrupted(state: str, ended_at: datetime) -> After:
+def interrupted(before_hash: str, ended_at: datetime) -> After:
     return After(
-        before_hash=state,
-        base_hash=state,
+        before_hash=before_hash,
+        base_hash=before_hash,
         capsule=RunCapsule(),
         run_hash="",
         engine="none",

@@ -1,47 +1,212 @@
-"""After a crash: finish what was decided, close what was left open, remove what lies around."""
+"""After a crash: finish what was decided, close what was left open, remove what is left over.
+
+Recovery vouches for nothing that it did not see. The hash of the state that a run froze is on the
+disk before the run starts. If the project is in another state now, and no recorded run led there,
+the receipt names the state on record, the state that was found, and what is missing or changed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
-from actum.engine.work.model import Status
+from actum.contract.ids import new_id
+from actum.engine.work.damage import Damage
+from actum.engine.work.model import RunResult, Status, WorkItem
 from actum.engine.work.receipt import Before, make_receipt
-from actum.engine.work.records import WorkRecords, interrupted, nothing_done
-from actum.errors import EvidenceUnavailable
+from actum.engine.work.records import (
+    KeptRun,
+    LostRun,
+    WorkRecords,
+    interrupted,
+    nothing_done,
+)
+from actum.errors import EvidenceUnavailable, Refused
 from actum.store.keys import Signer
+from actum.value import replace, value
+from actum.workspace.commit import Step, pending_intent
 from actum.workspace.space import Space, spaces
+from actum.workspace.tree import Delta
 
 _GONE = "The process that carried it out is gone; nothing of its work was committed."
+_KILLED = "Its process was killed before it began; nothing of it ran."
+_UNKNOWN = "The state before was not on record, so whether the project changed cannot be said."
+_ADDED = "Files were added to the project since."
 
 
-def recover_work(
-    home: Path, records: WorkRecords, signer: Signer, clock: Callable[[], datetime]
-) -> None:
-    """Needs nobody. A workspace on which somebody runs is left to them."""
-    if not (home / "work").is_dir():
-        return
-    for space in spaces(home):
+@value
+class Recovering:
+    """What recovery works with."""
+
+    home: Path
+    records: WorkRecords
+    signer: Signer
+    clock: Callable[[], datetime]
+
+    def all(self, *, wait: bool = False) -> None:
+        """Recover every workspace of this home. `wait`: also one that a commit holds just now."""
+        for space in spaces(self.home):
+            while not self._tried(space, wait=wait) and wait:
+                pass  # a process died in its commit between two looks
+        for lost in self.records.lost():
+            if not lost.workspace.is_dir():
+                self._close(lost, "", Damage(listed=False))
+
+    def _tried(self, space: Space, *, wait: bool) -> bool:
         with space.held(alone=True, wait=False) as alone:
             if alone:
-                space.recover(records.close)
-    for run_id, item, agent_sha256, workspace, started_at in records.lost():
+                self.space(space)
+                return True
+        # Others run here. A commit waits for them, so none is left half done; a run that died
+        # beside them can be closed.
+        with space.held(alone=False, wait=wait) as shared:
+            if not shared or pending_intent(space.folder) is not None:
+                return False
+            self._close_lost(space)
+            return True
+
+    def space(self, space: Space) -> None:
+        """Recover one workspace; only while its lock is held alone."""
+        intent = space.recover(self.records.close)
+        if intent is not None and intent["record"]:
+            self._compare_with_commit(space, intent)
+        self._close_lost(space)
+
+    def never_began(self, run_id: str, item: WorkItem, agent_sha256: str, workspace: Path) -> None:
+        """Record a run whose process was killed before it could."""
         before = Before(
             run_id=run_id,
             item=item,
             agent_sha256=agent_sha256,
             workspace=workspace,
-            started_at=datetime.fromisoformat(started_at),
+            started_at=self.clock(),
         )
-        state = Space(home, workspace).scan().state.hash if workspace.is_dir() else ""
-        result = nothing_done(Status.FAILURE, _GONE, state, home)
-        facts = interrupted(state, clock())
-        receipt = make_receipt(before, facts, result, signer)
+        state = _state_now(Space(self.home, workspace))
+        self.records.open(before, None)
+        self._write(before, state, state, _KILLED, None)
+
+    def _close_lost(self, space: Space) -> None:
+        for lost in self.records.lost():
+            if lost.workspace == space.base:
+                self._compare_with_freeze(space, lost)
+
+    def _compare_with_freeze(self, space: Space, lost: LostRun) -> None:
+        """Close a run that was not committed."""
+        if lost.before_hash is None:
+            self._close(lost, _state_now(space), None)
+            return
+        found, delta = space.compared(lost.before_hash)
+        last = self.records.last_success(space.base)
+        if last is not None and last[0] == found:
+            delta = ()  # another run led there, and has a receipt of its own
+        self._close(lost, found, _damage(found, lost.before_hash, delta))
+
+    def _compare_with_commit(self, space: Space, intent: Mapping[str, Any]) -> None:
+        """The receipt of a commit that was carried through now was signed before the crash."""
+        record = intent["record"]
+        wanted = str(record["result"]["output_hash"])
+        steps = [Step.read(step) for step in intent["steps"]]
+        found, delta = space.compared(wanted, based_on=str(record["before_hash"]), steps=steps)
+        # What people wrote to a path of the commit meanwhile was kept on purpose (`left_to_do`).
+        own = {step.path for step in steps}
+        others = None if delta is None else tuple(each for each in delta if each.path not in own)
+        damage = _damage(found, wanted, others)
+        if damage is not None and damage.counts:
+            run_id = new_id()
+            item = WorkItem(
+                id=f"check:{record['run_id']}",
+                agent_id=str(record["audit"]["agent_id"]),
+                description="Compare a commit that was carried through after a crash",
+            )
+            before = Before(
+                run_id=run_id,
+                item=item,
+                agent_sha256="",
+                workspace=space.base,
+                started_at=self.clock(),
+            )
+            self.records.open(before, wanted)
+            self._write(before, wanted, found, str(damage), damage)
+
+    def _close(self, lost: LostRun, found: str, damage: Damage | None) -> None:
+        before = Before(
+            run_id=lost.run_id,
+            item=lost.item,
+            agent_sha256=lost.agent_sha256,
+            workspace=lost.workspace,
+            started_at=datetime.fromisoformat(lost.started_at),
+        )
+        reason = _GONE
+        if damage is not None:
+            reason = f"{_GONE} {damage if damage.counts else _ADDED}"
+        elif lost.before_hash is None:
+            reason = f"{_GONE} {_UNKNOWN}"
+        counted = damage if damage is not None and damage.counts else None
+        self._write(before, lost.before_hash or found, found, reason, counted)
+
+    def _write(
+        self, before: Before, before_hash: str, found: str, reason: str, damage: Damage | None
+    ) -> None:
+        result = nothing_done(Status.FAILURE, reason, found, self.home)
+        facts = replace(interrupted(before_hash, self.clock()), damage=damage)
+        receipt = make_receipt(before, facts, result, self.signer)
         try:
-            records.close(records.record(before, facts, result, receipt, None))
+            self.records.close(self.records.record(before, facts, result, receipt, None))
         except EvidenceUnavailable:
             # Several processes may come after one crash, and each of them sees the same row.
-            found = records.find(run_id)
-            if found is None or found.status is None:
+            kept = self.records.find(before.run_id)
+            if kept is None or kept.status is None:
                 raise
+
+
+def accept(kept: KeptRun, with_: Recovering) -> RunResult:
+    """Record that a person takes the project as it is now. Changes no file."""
+    if not with_.records.damaged(kept.run_id):
+        raise Refused(
+            "WORK_NOT_DAMAGED",
+            f"The run {kept.run_id} left no damage that is not accepted yet.",
+            remedy="`actum verify --all` names the runs that did.",
+        )
+    space = Space(with_.home, kept.workspace)
+    before = Before(
+        run_id=new_id(),
+        item=WorkItem(
+            id=f"accept:{kept.run_id}",
+            agent_id=kept.item.agent_id,
+            description=f"Accept the project as it is after the run {kept.run_id}",
+        ),
+        agent_sha256="",
+        workspace=space.base,
+        started_at=with_.clock(),
+    )
+    with space.held(alone=True):
+        with_.space(space)
+        state = space.scan().state.hash
+        with_.records.open(before, state)
+        result = replace(
+            nothing_done(Status.SUCCESS, "", state, with_.home), error=None, denial_reason=None
+        )
+        last = with_.records.last_success(space.base)
+        facts = replace(
+            interrupted(state, with_.clock()),
+            engine="accept",
+            previous_receipt=last[1] if last else None,
+        )
+        receipt = make_receipt(before, facts, result, with_.signer)
+        with_.records.close(with_.records.record(before, facts, result, receipt, None))
+    return result
+
+
+def _damage(found: str, wanted: str, delta: Delta | None) -> Damage | None:
+    if found == wanted or delta == ():
+        return None
+    return Damage(listed=False) if delta is None else Damage.of(delta)
+
+
+def _state_now(space: Space) -> str:
+    try:
+        return space.scan().state.hash
+    except (OSError, Refused):
+        return ""

@@ -1,6 +1,6 @@
 """The script that proves a run: restore what was there, do it again, compare the hash.
 
-It works in a folder of its own; neither the live workspace nor the history learns of it.
+It works in a throwaway folder; neither the live workspace nor the history is changed by it.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ _SCRIPT = """\
 
 set -euo pipefail
 
-PLACE=$(mktemp -d)
-trap 'rm -rf -- "$PLACE"' EXIT
 ACTUM=({actum})
 HOME_DIR={home}
+PLACE=$("${{ACTUM[@]}}" item place)
+trap '"${{ACTUM[@]}}" item clear "$PLACE"{prune}' EXIT
 
 # 1. Restore input state{git}
 "${{ACTUM[@]}}" item restore --home "$HOME_DIR" {run} "$PLACE/state"
@@ -41,8 +41,8 @@ fi
 echo "✅ Replay successful: hash verified"
 """
 _WITH_GIT = """ (tracked files: git checkout of the before commit)
-git -C {root} worktree add --quiet --detach "$PLACE/state" {commit}
-trap 'git -C {root} worktree remove --force "$PLACE/state" || true; rm -rf -- "$PLACE"' EXIT"""
+git -C {root} worktree add --quiet --detach "$PLACE/state" {commit}"""
+_PRUNE = "; git -C {root} worktree prune"  #: git forgets a worktree whose folder is gone
 
 
 def script_name(item: WorkItem) -> str:
@@ -53,7 +53,10 @@ def make_script(
     item: WorkItem, run_id: str, after_hash: str, home: Path, root: Path, commit: str | None
 ) -> str:
     """`commit` is what git had checked out when the run began, where there is a repository."""
-    git = _WITH_GIT.format(root=shlex.quote(str(root)), commit=commit) if commit else ""
+    at = shlex.quote(str(root))
+    git = _WITH_GIT.format(root=at, commit=commit) if commit else ""
+    # In single quotes already, where the shell takes no escapes.
+    prune = _PRUNE.format(root=at.replace("'", "'\\''")) if commit else ""
     return _SCRIPT.format(
         name=script_name(item),
         item=item.id,
@@ -63,6 +66,7 @@ def make_script(
         run=run_id,
         expected=after_hash,
         git=git,
+        prune=prune,
     )
 
 

@@ -17,6 +17,7 @@ from actum.engine.work.model import Metrics, WorkItem
 from actum.engine.work.process import Hear
 from actum.engine.work.receipt import Before
 from actum.engine.work.records import WorkRecords
+from actum.engine.work.recover import Recovering
 from actum.runners.base import Runner
 from actum.store.keys import Signer
 from actum.value import field, replace, value
@@ -44,6 +45,12 @@ class Shop:
     rehearsal: bool = False  #: on a copy, which nobody but other rehearsals changes
     tell: Hear | None = None  #: told how far a run has come, and may make it wait
 
+    def recover(self, space: Space) -> None:
+        """Finish what a crash left in a workspace; only while its lock is held alone."""
+        Recovering(
+            home=space.home, records=self.records, signer=self.signer, clock=self.clock
+        ).space(space)
+
 
 @value(frozen=False, kw_only=False)
 class Run:
@@ -54,6 +61,7 @@ class Run:
     began: float
     room: Path
     state: str = ""  #: hash of what it ran on
+    recorded: bool = False  #: opened in the records, with that hash
     looked: bool = True  #: at the disk, each time that the state had to be known
     tested_on: str = ""  #: hash of what its tests have seen it on
     waiting_s: float = 0.0  #: what was left of its time when it began to wait for its turn
@@ -100,7 +108,7 @@ def begun(item: WorkItem, agent: Agent, shop: Shop, run_id: str) -> Run:
         workspace=shop.space.base,
         started_at=shop.clock(),
     )
-    room = shop.space.folder / "rooms" / run_id
+    room = shop.space.rooms / run_id
     return Run(before, began + item.constraints.timeout_ms / 1000, began, room)
 
 

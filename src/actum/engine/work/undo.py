@@ -6,14 +6,13 @@ back under the same intent that commits use, so a crash leaves all of it or noth
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
 from actum.contract.ids import new_id
 from actum.contract.model import Json
-from actum.engine.work.admission import make_capsule, told_of
+from actum.engine.work.admission import changed_files, make_capsule, told_of
 from actum.engine.work.model import Metrics, RunResult, Status, WorkItem
 from actum.engine.work.receipt import FILE_NAME, After, Before, folder_of, make_receipt
 from actum.engine.work.records import KeptRun, WorkRecords
@@ -22,11 +21,10 @@ from actum.evidence.work_findings import read_work_receipt
 from actum.store.keys import PublicKey, Signer
 from actum.value import value
 from actum.workspace import commit
-from actum.workspace.commit import Step
 from actum.workspace.index import Index
 from actum.workspace.merge import in_the_way
-from actum.workspace.space import Space
-from actum.workspace.tree import Change, Delta, Entry, shown
+from actum.workspace.space import Space, delta_of
+from actum.workspace.tree import Action, Delta, shown, shown_by_0_1
 
 _LOOK = "`actum verify --all` tells what else in this home is not as it was recorded."
 
@@ -63,11 +61,15 @@ def undo(kept: KeptRun, with_: Undoing) -> RunResult:
         with space.index() as index:
             state = index.scan(space.base, space.skip).state.hash
             steps, old = space.backward(kept.run_id)
-            delta = _delta(steps, index)
+            delta = delta_of(steps, index)
             _require_untouched(delta, index, _left_by(kept, with_), records.undo_of(kept.run_id))
-            records.open(before)
             room = space.room(before.run_id)
-            shutil.copytree(old, room / "new", symlinks=True)
+            try:
+                commit.stage_backward(steps, old, room / "new")
+            except BaseException:
+                space.drop(room)
+                raise
+            records.open(before, state)
             after = index.preview(delta)
             last = records.last_success(space.base)
             facts = After(
@@ -80,7 +82,7 @@ def undo(kept: KeptRun, with_: Undoing) -> RunResult:
                 previous_receipt=last[1] if last else None,
                 ended_at=with_.clock(),
             )
-            result = _result(facts, after.state.hash, space)
+            result = _result(facts, delta, after.state.hash, space)
             receipt = make_receipt(before, facts, result, with_.signer)
             staged = commit.keep(delta, space.base, room)
             forward = commit.Staged(forward=steps, backward=staged.backward)
@@ -103,8 +105,12 @@ def _require_untouched(
     delta: Delta, index: Index, left: Mapping[str, Json], undone: str | None
 ) -> None:
     """Of what the run left, everything is as it was, and nothing came into what goes."""
-    told = {shown(change.path) or ".": told_of(change.before) for change in delta}
-    changed = [name for name in told if name in left and told[name] != left[name]]
+    changed = [
+        shown(change.path) or "."
+        for change in delta
+        for written in {shown(change.path) or ".", shown_by_0_1(change.path)} & left.keys()
+        if left[written] != told_of(change.before)
+    ]
     added = in_the_way(delta, index)
     if added is not None and not changed:
         changed = [shown(added)]
@@ -133,33 +139,15 @@ def _left_by(kept: KeptRun, with_: Undoing) -> Mapping[str, Json]:
     return {target: after for part in deltas.values() for _, target, _, after in part}
 
 
-def _delta(steps: tuple[Step, ...], index: Index) -> Delta:
-    return tuple(
-        sorted(
-            (Change(step.path, index.entry(step.path), _entry(step)) for step in steps),
-            key=lambda change: change.path,
-        )
-    )
-
-
-def _entry(step: Step) -> Entry | None:
-    if step.kind is None:
-        return None
-    return Entry(step.kind, step.mode, bytes.fromhex(step.digest))
-
-
-def _result(facts: After, state: str, space: Space) -> RunResult:
+def _result(facts: After, delta: Delta, state: str, space: Space) -> RunResult:
     receipt_id = new_id()
-    named: dict[str, list[str]] = {"create": [], "edit": [], "delete": []}
-    for artifact in facts.capsule.artifacts:
-        named[artifact.type].append(f"{space.base}/{artifact.path}")
     return RunResult(
         status=Status.SUCCESS,
         receipt_id=receipt_id,
         receipt_path=str(folder_of(space.home, receipt_id) / FILE_NAME),
-        modified_files=tuple(named["edit"]),
-        created_files=tuple(named["create"]),
-        deleted_files=tuple(named["delete"]),
+        modified_files=changed_files(delta, space.base, Action.MODIFIED),
+        created_files=changed_files(delta, space.base, Action.CREATED),
+        deleted_files=changed_files(delta, space.base, Action.DELETED),
         output_hash=state,
         artifact_hashes={},
         metrics=Metrics(
