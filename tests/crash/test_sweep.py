@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from actum import Runtime
+from actum import Runtime, removal
 from actum.errors import Refused
 from actum.evidence.owner import current_owner
 from actum.sandbox import sweep
@@ -125,6 +125,7 @@ def test_a_dead_process_loses_its_throwaway_home_and_a_living_one_keeps_it(
 ):
     kept = sweep.make_home()
     left = kept.parent / dead
+    removal.make(left)
     (left / "deep" / "er").mkdir(parents=True)
     stranger = kept.parent / "something-else"
     stranger.mkdir()
@@ -133,6 +134,15 @@ def test_a_dead_process_loses_its_throwaway_home_and_a_living_one_keeps_it(
     stranger.rmdir()
     sweep.remove_home(kept)
     assert list(temporary.iterdir()) == []
+
+
+def test_a_folder_that_only_has_such_a_name_is_left_alone(temporary: Path, dead: str):
+    kept = sweep.make_home()
+    left = kept.parent / dead
+    (left / "work").mkdir(parents=True)
+    sweep.sweep_homes()
+    assert (left / "work").is_dir()
+    sweep.remove_home(kept)
 
 
 def test_a_home_of_another_boot_is_not_judged(temporary: Path, dead: str):

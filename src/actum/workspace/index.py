@@ -91,6 +91,16 @@ class Preview:
     folders: dict[bytes, Packed | None] = field(default_factory=dict)
 
 
+@value
+class _Looked:
+    """What a scan found, not yet stored."""
+
+    scanned: Scanned
+    folders: Mapping[bytes, Packed]  #: all that are there
+    changes: Mapping[bytes, Packed | None]  #: those that the index has not, or has otherwise
+    scan_ns: int
+
+
 class _Moved(Exception):
     """A name was not what it had been a moment before."""
 
@@ -193,11 +203,26 @@ class Index:
 
         `skip` are names right below the top that are no part of the state.
         """
+        found = self._looked(top, skip)
+        self._store(found.changes, found.scanned.state, (found.scanned.strangers, found.scan_ns))
+        return found.scanned
+
+    def look(self, top: Path, skip: frozenset[bytes]) -> tuple[State, dict[bytes, Entry]]:
+        """The state of the folder `top` now, entry by entry. The index stays as it is."""
+        found = self._looked(top, skip)
+        entries = {
+            joined(folder, name): entry
+            for folder, packed in found.folders.items()
+            for name, entry in packed.items()
+        }
+        return found.scanned.state, entries
+
+    def _looked(self, top: Path, skip: frozenset[bytes]) -> _Looked:
         anchor = os.open(top, files.FOLDER_FLAGS)
         try:
             for left in reversed(range(_TRIES)):
                 try:
-                    return self._scan(anchor, skip)
+                    return self._look(anchor, skip)
                 except (FileNotFoundError, NotADirectoryError, _Moved):
                     if not left:
                         raise
@@ -205,7 +230,7 @@ class Index:
             os.close(anchor)
         raise AssertionError("unreachable")
 
-    def _scan(self, anchor: int, skip: frozenset[bytes]) -> Scanned:
+    def _look(self, anchor: int, skip: frozenset[bytes]) -> _Looked:
         scan_ns, top, last = _now_ns(), os.fstat(anchor), self.state
         looker = Looker(top)
         known = {
@@ -238,9 +263,12 @@ class Index:
             waiting.extend(joined(path, name) for name in stamped.folders)
         digest = _carried_up(order, known, changed) or (last.digest if last else b"")
         state = State(top.st_mode & 0o777, digest)
-        gone = known.keys() - set(order)
-        self._store({**dict.fromkeys(gone), **changed}, state, (strangers, scan_ns))
-        return Scanned(state=state, entries=entries, read=read, strangers=strangers)
+        return _Looked(
+            scanned=Scanned(state=state, entries=entries, read=read, strangers=strangers),
+            folders={path: changed.get(path) or known[path] for path in order},
+            changes={**dict.fromkeys(known.keys() - set(order)), **changed},
+            scan_ns=scan_ns,
+        )
 
     def preview(self, delta: Delta) -> Preview:
         """The state that `delta` leads to. Costs the changes."""

@@ -117,25 +117,24 @@ class Space:
         """The hash of what is on the disk now, and how that differs from the state `wanted`.
 
         ``None`` if the index holds neither that state nor `based_on`, from which `steps` lead to
-        it. A project that cannot be read has the hash "".
+        it. A project that cannot be read has the hash "". The index stays as it is.
         """
         with self.index() as index:
+            known: dict[bytes, Entry] | None = None
             state = index.state
-            if state is not None and steps and state.hash == based_on:
-                index.accept(index.preview(delta_of(steps, index)))
-                state = index.state
-            known = None
-            if state is not None and state.hash == wanted:
+            if state is not None and state.hash in (wanted, based_on):
                 known = {b"": Entry(Kind.FOLDER, state.mode, b""), **dict(index.below(b""))}
+                if state.hash != wanted:
+                    _follow(steps, known)
             try:
-                found = index.scan(self.base, self.skip).state
+                found, now = index.look(self.base, self.skip)
             except (OSError, Refused):
                 return "", None
             if found.hash == wanted:
                 return found.hash, ()
             if known is None:
                 return found.hash, None
-            now = {b"": Entry(Kind.FOLDER, found.mode, b""), **dict(index.below(b""))}
+            now[b""] = Entry(Kind.FOLDER, found.mode, b"")
             return found.hash, difference(known.items(), now)
 
     def seen(
@@ -273,6 +272,15 @@ def delta_of(steps: Iterable[Step], index: Index) -> Delta:
         for step in steps
     )
     return tuple(sorted(changes, key=lambda change: change.path))
+
+
+def _follow(steps: Iterable[Step], entries: dict[bytes, Entry]) -> None:
+    """Change a listing as the steps of a commit would change the folder."""
+    for step in steps:
+        if step.kind is None:
+            entries.pop(step.path, None)
+        else:
+            entries[step.path] = Entry(step.kind, step.mode, bytes.fromhex(step.digest))
 
 
 def _in_use(folder: Path) -> bool:

@@ -47,9 +47,9 @@ def test_nothing_that_a_tool_leaves_in_a_throwaway_home_outlives_it(
         assert result.result.stdout == "made\n", result.result.stderr
         if crashed:
             # As if it had been left by a process that is gone: of this boot, but no living pid.
-            boot, namespace, _pid, rest = root.name.split("-", 3)
-            root.chmod(0o700)
-            root.rename(root.with_name(f"{boot}-{namespace}-4194304-{rest}"))
+            home = root.parent
+            boot, namespace, _pid, rest = home.name.split("-", 3)
+            home.rename(home.with_name(f"{boot}-{namespace}-4194304-{rest}"))
             Runtime.temporary(pool=False).close()
     assert not homes.exists()
     assert (elsewhere / "kept").read_text() == "kept"

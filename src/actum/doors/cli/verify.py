@@ -15,6 +15,7 @@ from actum.value import as_dict, value
 
 if TYPE_CHECKING:
     from actum.evidence.findings import Finding
+    from actum.evidence.log import Log
     from actum.evidence.receipts import KeptReceipt, Receipts
     from actum.store.blobs import BlobStore
     from actum.store.database import Database
@@ -73,7 +74,9 @@ def _tell(findings: tuple[Finding, ...], broken: list[Finding], target: str) -> 
 class _Home:
     """What verifying needs of a home, and nothing that would write to a log found broken."""
 
+    folder: Path
     database: Database
+    log: Log
     blobs: BlobStore
     receipts: Receipts
     trusted: Mapping[str, PublicKey]
@@ -94,9 +97,12 @@ def _opened() -> Iterator[_Home]:
     keyring = Keyring.open(settings.home, trust=settings.trusted_keys)
     database = Database.open(settings.home, create=False)
     try:
-        Log(database, keyring.signer).adopt()
+        log = Log(database, keyring.signer)
+        log.adopt()
         yield _Home(
+            folder=settings.home,
             database=database,
+            log=log,
             blobs=BlobStore(settings.home, database),
             receipts=Receipts(database, settings.home),
             trusted=keyring.trusted,
@@ -153,7 +159,7 @@ def _findings(
         found = verifier.verify_all(kept_elsewhere)
         with home.database.as_it_is():  # it is filed by now, or was found to be changed
             copies = [_copy(receipts, receipt) for receipt in receipts.latest(-1)]
-        return (*found, *(copy for copy in copies if copy))
+        return (*found, *(copy for copy in copies if copy), *_interrupted(home))
     if kept_elsewhere is not None:
         return verifier.verify_log(kept_elsewhere)
     if target is not None and (of_work := one_work_receipt(home.database, trusted, target)):
@@ -163,6 +169,17 @@ def _findings(
         raise click.UsageError("There is no receipt yet. `actum exec` makes one.")
     copy = _copy(receipts, kept[0])
     return (*verifier.verify_execution(kept[0].receipt_id), *((copy,) if copy else ()))
+
+
+def _interrupted(home: _Home) -> tuple[Finding, ...]:
+    """Work items whose process is gone and that no command has closed yet."""
+    if not (home.folder / "work").is_dir():
+        return ()
+    from actum.engine.work.records import WorkRecords
+    from actum.engine.work.recover import interrupted_findings
+
+    records = WorkRecords(home.database, home.log, home.folder)
+    return tuple(interrupted_findings(home.folder, records))
 
 
 def _read_as(target: str) -> Finding:

@@ -7,7 +7,7 @@ the receipt names the state on record, the state that was found, and what is mis
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from actum.engine.work.records import (
     nothing_done,
 )
 from actum.errors import EvidenceUnavailable, Refused
+from actum.evidence.findings import Finding, judged
 from actum.store.keys import Signer
 from actum.value import replace, value
 from actum.workspace.commit import Step, pending_intent
@@ -94,14 +95,8 @@ class Recovering:
 
     def _compare_with_freeze(self, space: Space, lost: LostRun) -> None:
         """Close a run that was not committed."""
-        if lost.before_hash is None:
-            self._close(lost, _state_now(space), None)
-            return
-        found, delta = space.compared(lost.before_hash)
-        last = self.records.last_success(space.base)
-        if last is not None and last[0] == found:
-            delta = ()  # another run led there, and has a receipt of its own
-        self._close(lost, found, _damage(found, lost.before_hash, delta))
+        found, damage = _compared(space, lost, self.records)
+        self._close(lost, found, damage)
 
     def _compare_with_commit(self, space: Space, intent: Mapping[str, Any]) -> None:
         """The receipt of a commit that was carried through now was signed before the crash."""
@@ -159,6 +154,33 @@ class Recovering:
             kept = self.records.find(before.run_id)
             if kept is None or kept.status is None:
                 raise
+
+
+def interrupted_findings(home: Path, records: WorkRecords) -> Iterator[Finding]:
+    """What recovery would find of runs that were interrupted. Writes nothing on record."""
+    for lost in records.lost():
+        subject = f"work run {lost.run_id}"
+        damage: Damage | None = Damage(listed=False)
+        if lost.workspace.is_dir():
+            space = Space(home, lost.workspace)
+            if pending_intent(space.folder) is not None:
+                detail = "a commit was interrupted; the next work item, or `actum doctor`, ends it"
+                yield Finding(subject, "interrupted", True, detail)
+                continue
+            _found, damage = _compared(space, lost, records)
+        counts = damage is not None and damage.counts
+        yield judged(subject, "workspace", not counts, str(damage))
+
+
+def _compared(space: Space, lost: LostRun, records: WorkRecords) -> tuple[str, Damage | None]:
+    """The state now, and what of it differs from what a run froze, by no recorded run."""
+    if lost.before_hash is None:
+        return _state_now(space), None
+    found, delta = space.compared(lost.before_hash)
+    last = records.last_success(space.base)
+    if last is not None and last[0] == found:
+        return found, None  # another run led there, and has a receipt of its own
+    return found, _damage(found, lost.before_hash, delta)
 
 
 def accept(kept: KeptRun, with_: Recovering) -> RunResult:
