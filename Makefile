@@ -5,7 +5,8 @@ READY := .venv/.ready
 
 # The native parts. Every target below compiles them again if one of their sources is newer.
 NATIVE := src/actum/sandbox/jail-x86_64 src/actum/engine/steady-x86_64.so
-NATIVE_SOURCES := hatch_build.py $(wildcard src/actum/sandbox/jail/*.[ch]) src/actum/engine/steady.c
+# The folder as well: it is newer when a source was removed.
+NATIVE_SOURCES := hatch_build.py src/actum/sandbox/jail $(wildcard src/actum/sandbox/jail/*.[ch]) src/actum/engine/steady.c
 
 .PHONY: setup build demo test test-fast check fmt bench conformance soak
 
