@@ -3,15 +3,23 @@
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: setup demo test test-fast check fmt bench conformance soak steady jail
+# The native parts. Every target below compiles them again if one of their sources is newer.
+NATIVE := src/actum/sandbox/jail-x86_64 src/actum/engine/steady-x86_64.so
+# The folder as well: it is newer when a source was removed.
+NATIVE_SOURCES := hatch_build.py src/actum/sandbox/jail $(wildcard src/actum/sandbox/jail/*.[ch]) src/actum/engine/steady.c
 
-setup: $(READY)
+.PHONY: setup build demo test test-fast check fmt bench conformance soak
+
+setup: $(READY) $(NATIVE)
 
 $(READY): requirements/dev.txt pyproject.toml scripts/setup scripts/debian-packages scripts/npm-servers tests/servers/package-lock.json
 	scripts/setup
 	touch $@
 
-demo: $(READY)
+$(NATIVE) &: $(NATIVE_SOURCES) | $(READY)
+	$(BIN)/python hatch_build.py
+
+demo: setup
 	scripts/demo.sh
 
 # Everything that CI runs. One file stays in one process: its tests may share a sandbox.
@@ -33,38 +41,29 @@ test: check
 	    $(PYTEST) -o cache_dir=$$HOME/cache $(ONLY_ROOT) $(SANDBOXED) || \
 	    $(AGAIN) -o cache_dir=$$HOME/cache $(ONLY_ROOT) $(SANDBOXED)'
 
-test-fast: $(READY)
+test-fast: setup
 	$(BIN)/pytest tests/unit -q
 
-check: $(READY)
+check: setup
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-fmt: $(READY)
+fmt: setup
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-bench: $(READY)
+bench: setup
 	$(BIN)/python bench/run.py
 
-conformance: $(READY)
+conformance: setup
 	$(BIN)/python scripts/conformance.py
 
-soak: $(READY)
+soak: setup
 	ACTUM_SOAK=1 $(BIN)/pytest -m soak
 
-# What tools at determinism level D2 are preloaded with. The result is kept beside its source.
-STEADY_FLAGS=-O2 -fPIC -shared -nostdlib -ffreestanding -fvisibility=hidden -fno-stack-protector -fno-builtin -fno-asynchronous-unwind-tables -fcf-protection=none -Wall -Wextra -s -Wl,--build-id=none,-z,norelro,-z,noseparate-code,--hash-style=gnu
-steady:
-	gcc $(STEADY_FLAGS) -o src/actum/engine/steady-x86_64.so src/actum/engine/steady.c
-	chmod 644 src/actum/engine/steady-x86_64.so
-
-# The init of every sandbox. The result is kept beside its sources.
-JAIL_FLAGS=-std=c11 -Os -static -no-pie -fstack-protector-strong -fno-asynchronous-unwind-tables -fcf-protection=none -Wall -Wextra -Werror -s -Wl,--build-id=none,-z,noexecstack,-z,relro,-z,now
-JAIL=src/actum/sandbox/jail
-jail:
-	$(BIN)/python scripts/jail-calls > $(JAIL)/calls.h
-	musl-gcc $(JAIL_FLAGS) -o src/actum/sandbox/jail-x86_64 $(JAIL)/*.c
-	chmod 644 src/actum/sandbox/jail-x86_64
+# Compiles the native parts anew, also after a change of sandbox/seccomp.py, which calls.h repeats.
+build: $(READY)
+	$(BIN)/python scripts/jail-calls > src/actum/sandbox/jail/calls.h
+	$(BIN)/python hatch_build.py

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from actum import native
 from actum.contract.outcome import Outcome
 from actum.contract.parse import parse_contract
 from actum.doors.cli import exit_codes
@@ -180,6 +181,10 @@ def test_doctor_lists_every_limit_of_every_runner(tmp_path: Path):
     assert answer.code == (0 if runners["local"]["usable"] else 1)
     assert "memory_mb" in [each["limit"] for each in runners["local"]["limits"]]
     assert "--runner local" in runners["docker"]["remedy"]
+    assert answer.json["build"] == {
+        "init_sha256": native.sha256(native.INIT),
+        "determinism_sha256": native.sha256(native.DETERMINISM),
+    }
 
 
 @pytest.mark.sandbox

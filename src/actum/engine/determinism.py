@@ -15,9 +15,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from enum import StrEnum
-from functools import cache
-from pathlib import Path
 
+from actum import native
 from actum.capture.model import Cancelled, Capture, Exited
 from actum.contract.call import PROVIDED, EffectivePolicy, Executable, Plan
 from actum.contract.model import Contract, Determinism, Json
@@ -88,12 +87,8 @@ def steady(executable: Executable) -> tuple[dict[str, bytes], dict[str, str]]:
             " statically: it would see the real clock."
         )
         raise Refused("DETERMINISM_UNSUPPORTED", why, remedy="Ask for D1.")
-    return {_STEADY: _library()}, {"LD_PRELOAD": f"{PROVIDED}/{_STEADY}"}
-
-
-@cache
-def _library() -> bytes:
-    return (Path(__file__).parent / "steady-x86_64.so").read_bytes()
+    library = native.content(native.DETERMINISM)
+    return {_STEADY: library}, {"LD_PRELOAD": f"{PROVIDED}/{_STEADY}"}
 
 
 def _is_static(path: str) -> bool:

@@ -6,7 +6,7 @@
  * process to process (by its number, which a fresh pid namespace counts the same way each time),
  * or two children of one run would make the same "unique" names.
  *
- * Needs nothing but the errno of the library beneath it. Build: make steady
+ * Needs nothing but the errno of the library beneath it. Compiled by hatch_build.py.
  */
 
 typedef unsigned long u64;

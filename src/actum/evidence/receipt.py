@@ -15,9 +15,11 @@ from collections.abc import Mapping
 from functools import cache, cached_property, lru_cache
 from operator import attrgetter
 
+from actum import native
 from actum.capture.interpret import interpret
 from actum.capture.model import Capture, Collected, Stream
 from actum.capture.streams import SILENCE
+from actum.contract.call import Plan
 from actum.contract.canonical import sha256_bytes
 from actum.contract.model import Json
 from actum.evidence.audit import closed
@@ -156,6 +158,7 @@ def asked_by_judgement(intent: Intent) -> dict[str, Json]:
             "actum": ACTUM_VERSION,
             "kernel": _uname().release,
             "machine": _uname().machine,
+            **_native(intent.plan),
         },
         "policy": {"sha256": policy_sha256(policy), "document": policy.document()}
         if policy
@@ -174,6 +177,14 @@ def asked_by_judgement(intent: Intent) -> dict[str, Json]:
         if proof
         else None,
         "runner": policy.runner.value if policy else None,
+    }
+
+
+def _native(plan: Plan | None) -> dict[str, Json]:
+    """Which build of the native parts a plan is carried out with."""
+    return {
+        "init_sha256": native.sha256(native.INIT) if plan else None,
+        "determinism_sha256": native.sha256(native.DETERMINISM) if plan and plan.steady else None,
     }
 
 

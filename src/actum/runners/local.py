@@ -15,6 +15,7 @@ from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from actum import native
 from actum.capture.model import Capture, Enforced
 from actum.contract.call import EffectivePolicy, Plan
 from actum.contract.limits import IDLE_S, MESSAGE_BYTES
@@ -157,6 +158,7 @@ class LocalRunner:
         return manifest.capabilities(self.host)
 
     def foresee(self, policy: EffectivePolicy) -> tuple[Enforced, ...]:
+        native.content(native.INIT)  # a tree that was not built is a fault, of a check as well
         host = self.host
         for what, (problem, remedy) in host.problems.items():
             raise Refused(

@@ -11,8 +11,9 @@ import subprocess
 import sys
 import threading
 from collections import Counter, deque
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
+from actum import native
 from actum.errors import SandboxUnavailable
 from actum.sandbox import wire
 from actum.sandbox.handle import Sandbox, no_descriptors
@@ -29,7 +30,7 @@ _MOST_ASKED = 5
 _SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 _BOOT = (
     "import sys; sys.path.insert(0, sys.argv[1]); from actum.sandbox.spawner import main; "
-    "main(int(sys.argv[2]), int(sys.argv[3]))"
+    "main(*map(int, sys.argv[2:]))"
 )
 #: What the first member is prepared for, before anything was asked.
 _MIB = 1 << 20
@@ -132,22 +133,24 @@ class Spawner:
         if self._socket is not None and not self._peers.poll(0):
             return self._socket
         self._discard()
+        program = native.content(native.INIT)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         opener, openers = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        numbers = [theirs.fileno(), openers.fileno()]
         interpreter = os.path.realpath(sys.executable)
         found = os.stat(interpreter)
         self._interpreter = (found.st_dev, found.st_ino)
-        self._process = subprocess.Popen(
-            [interpreter, "-I", "-S", "-c", _BOOT, _SOURCE, *map(str, numbers)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            pass_fds=numbers,
-            env={},
-            cwd="/",
-            start_new_session=True,
-        )
+        with _in_memory(program) as init:
+            numbers = [theirs.fileno(), openers.fileno(), init.fileno()]
+            self._process = subprocess.Popen(
+                [interpreter, "-I", "-S", "-c", _BOOT, _SOURCE, *map(str, numbers)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                pass_fds=numbers,
+                env={},
+                cwd="/",
+                start_new_session=True,
+            )
         theirs.close()
         openers.close()
         self._socket, self._opener = ours, opener
@@ -523,6 +526,15 @@ class Spawner:
         """Hang up; the spawner ends and takes every sandbox still alive with it."""
         with self._lock:
             self._discard()
+
+
+def _in_memory(content: bytes) -> BinaryIO:
+    """A file with `content` that has no name. The spawner copies the bytes of this process, not the
+    installed file, which may have been built anew meanwhile."""
+    file = open(os.memfd_create("actum-init"), "wb")  # noqa: SIM115 -- the caller closes it
+    file.write(content)
+    file.flush()
+    return file
 
 
 def _kind(make: Make) -> Kind:

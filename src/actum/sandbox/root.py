@@ -43,9 +43,9 @@ _READ_ONLY = kernel.MOUNT_ATTR_RDONLY | kernel.MOUNT_ATTR_NOSUID | kernel.MOUNT_
 _MOUNT_FLAGS = kernel.MS_NOSUID | kernel.MS_NODEV
 
 
-def make_template(folder: str, uid: int, gid: int) -> None:
+def make_template(folder: str, uid: int, gid: int, init: bytes) -> None:
     """What every sandbox has in common, made once by the spawner in a mount namespace of its own,
-    which is left with nothing else."""
+    which is left with nothing else. `init` is the program of every init."""
     kernel.mount("tmpfs", folder, "tmpfs", _MOUNT_FLAGS, "mode=755,size=8m")
     for name in ("usr", "etc", "dev", "proc", "new"):
         os.mkdir(f"{folder}/{name}")
@@ -58,7 +58,8 @@ def make_template(folder: str, uid: int, gid: int) -> None:
             _attach(_tree_of(f"/{name}", _READ_ONLY), f"{folder}/{name}")
     _write_etc(f"{folder}/etc", uid, gid)
     _write_dev(f"{folder}/dev")
-    _copy(_beside("jail-x86_64"), f"{folder}{JAIL}")
+    with open(f"{folder}{JAIL}", "wb") as program:
+        program.write(init)
     os.chmod(f"{folder}{JAIL}", 0o555)  # noqa: S103 -- a program
     # In a user namespace a new /proc can only be mounted where an unhindered one is visible.
     _attach(_tree_of("/proc", 0), f"{folder}/proc")

@@ -38,18 +38,18 @@ _FOLDER = "/sys"
 _PROGRAM, _OPENER = "actum.sandbox.spawner", "actum.sandbox.opener"
 
 
-def main(descriptor: int, opener: int) -> None:
-    """Serve until the host hangs up."""
+def main(descriptor: int, opener: int, program: int) -> None:
+    """Serve until the host hangs up. `program` holds the program of every init."""
     server = socket.socket(fileno=descriptor)
     # They came through an exec; through those of the inits they do not go.
-    for passed in (descriptor, opener):
+    for passed in (descriptor, opener, program):
         os.set_inheritable(passed, False)
     # Nothing of the host process's environment or terminal is of use here.
     os.environ.clear()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the host's to handle
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps; an init is never waited for
     os.umask(0o022)  # what is made for a tool must be open to it
-    view, template = _prepare()
+    view, template = _prepare(_content(program))
     _start_opener(opener, view, template)
     server.send(b"ready")
     received = receive_document(server)
@@ -118,7 +118,7 @@ def _start_opener(descriptor: int, view: int, template: Template) -> None:
     server.close()
 
 
-def _prepare() -> tuple[int, Template]:
+def _prepare(init: bytes) -> tuple[int, Template]:
     """(the mount namespace that follows the host's, what members are made of)"""
     uid, gid = os.getuid(), os.getgid()
     rootless = uid != 0
@@ -138,9 +138,15 @@ def _prepare() -> tuple[int, Template]:
     kernel.mount("", "/", "", kernel.MS_REC | kernel.MS_SLAVE)
     view = os.open("/proc/self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
     kernel.unshare(kernel.CLONE_NEWNS)
-    root.make_template(_FOLDER, uid, gid)
+    root.make_template(_FOLDER, uid, gid, init)
     programs = {allow: seccomp.compile_filter(allow_fork=allow) for allow in (True, False)}
     return view, Template(programs, kernel.landlock_abi(), uid, gid, rootless=rootless)
+
+
+def _content(descriptor: int) -> bytes:
+    content = os.pread(descriptor, os.fstat(descriptor).st_size, 0)
+    os.close(descriptor)
+    return content
 
 
 def _write(path: str, text: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +16,8 @@ from securesystemslib.dsse import Envelope
 from securesystemslib.exceptions import VerificationError
 from securesystemslib.signer import SSlibKey
 
+import actum
+from actum import native
 from actum.capture.model import Denial, Stream
 from actum.contract.canonical import sha256_bytes
 from actum.errors import Refused
@@ -66,7 +69,13 @@ def test_the_statement_binds_the_whole_execution(house: House) -> None:
         {"name": "output_file/log.txt", "digest": {"sha256": FILES[1].sha256}},
     ]
     predicate = statement["predicate"]
-    assert predicate["environment"].keys() == {"actum", "kernel", "machine"}
+    assert predicate["environment"] == {
+        "actum": actum.__version__,
+        "kernel": os.uname().release,
+        "machine": os.uname().machine,
+        "init_sha256": sha256_bytes(native.content(native.INIT)),
+        "determinism_sha256": None,
+    }
     assert predicate["enforcement"][1] == {
         "limit": "memory_mb",
         "requested": "512",
@@ -135,6 +144,7 @@ def test_a_refusal_has_a_receipt_that_says_how_far_it_came(house: House) -> None
     empty = ("adapter", "policy", "proof", "executable", "runner", "ending", "streams")
     assert {name: predicate[name] for name in empty} == dict.fromkeys(empty)
     assert predicate["reason_codes"] == ["TOOL_UNKNOWN"]
+    assert predicate["environment"]["init_sha256"] is None
 
 
 def test_counts_beyond_what_json_readers_keep_are_strings(house: House) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 from pathlib import Path
 
 import pytest
 
+from actum import native
 from actum.sandbox.host import _GUESS
 from hostile.jail import own_cgroups, until
 from hostile.member import asked, carried_out, pid_of, spawner
@@ -38,6 +40,25 @@ def test_neither_the_init_nor_the_tools_process_holds_a_socket_of_the_spawner(
         assert _sockets(process.pid)
         assert not inside & _sockets(process.pid)
         member.discard()
+
+
+@pytest.mark.parametrize("interpreter", [False, True])
+def test_a_member_runs_the_init_that_receipts_name(interpreter: bool) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("it is not dumpable: only root can look")
+    with spawner() as started:
+        if interpreter:
+            started.teach()
+        make = {"allow_fork": True, "steady": False, "interpreter": interpreter, **_GUESS}
+        member = started._take(make)  # type: ignore[arg-type]
+        init = pid_of(member.sandbox.pidfd)
+        program = Path(f"/proc/{init}/exe")
+        until(lambda: _sha256(program) == native.sha256(native.INIT), "the named init")
+        member.discard()
+
+
+def _sha256(program: Path) -> str:
+    return hashlib.sha256(program.read_bytes()).hexdigest()
 
 
 def _children(pid: int) -> list[int]:

@@ -1,4 +1,7 @@
-"""`actum doctor`: per runner and limit, can this host enforce it? If not: the remedy."""
+"""`actum doctor`: per runner and limit, can this host enforce it? If not: the remedy.
+
+It names the build as well: the digests of the native parts that sandboxes would run with.
+"""
 
 from __future__ import annotations
 
@@ -30,20 +33,42 @@ def command() -> int:
         capabilities = runner.capabilities()
     finally:
         runner.close()
-    usable = all(capability.enforceable for capability in capabilities)
+    build, missing = _build()
+    usable = not missing and all(capability.enforceable for capability in capabilities)
     if words.wants_json():
-        say.document({"runners": _documents(capabilities, usable)})
+        runners = _documents(capabilities, usable, missing)
+        say.document({"runners": runners, "build": build})
     else:
-        _tell(capabilities, usable)
+        _tell(capabilities, usable, missing)
+        for part, sha256 in build.items():
+            say.line(f"{part}: {sha256 or 'missing'}")
     return exit_codes.SUCCESS if usable else exit_codes.FAILED
 
 
-def _documents(capabilities: tuple[Capability, ...], usable: bool) -> list[Json]:
+def _build() -> tuple[dict[str, Json], str]:
+    """(the digests of the native parts, the remedy if one is missing)"""
+    from actum import native
+
+    digests: dict[str, Json] = {}
+    remedy = ""
+    for name, part in (
+        ("init_sha256", native.INIT),
+        ("determinism_sha256", native.DETERMINISM),
+    ):
+        try:
+            digests[name] = native.sha256(part)
+        except native.NotBuilt as error:
+            digests[name] = None
+            remedy = str(error)
+    return digests, remedy
+
+
+def _documents(capabilities: tuple[Capability, ...], usable: bool, missing: str) -> list[Json]:
     local: Json = {
         "runner": "local",
         "usable": usable,
         "limits": [as_dict(capability) for capability in capabilities],
-        "remedy": "",
+        "remedy": missing,
     }
     absent = [
         {"runner": name, "usable": False, "limits": [], "remedy": remedy}
@@ -52,13 +77,14 @@ def _documents(capabilities: tuple[Capability, ...], usable: bool) -> list[Json]
     return [local, *absent]
 
 
-def _tell(capabilities: tuple[Capability, ...], usable: bool) -> None:
+def _tell(capabilities: tuple[Capability, ...], usable: bool, missing: str) -> None:
     say.line(f"local: {'usable' if usable else 'not usable'}")
     say.table(
         ("  LIMIT", "ENFORCED", "BY"),
         [(f"  {each.limit}", _yes(each.enforceable), each.mechanism) for each in capabilities],
     )
-    for remedy in dict.fromkeys(each.remedy for each in capabilities if each.remedy):
+    remedies = [missing, *(each.remedy for each in capabilities)]
+    for remedy in dict.fromkeys(filter(None, remedies)):
         say.line(f"  Remedy: {remedy}")
     for name, remedy in _ABSENT.items():
         say.line(f"{name}: not available. {remedy}")
