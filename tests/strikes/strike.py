@@ -61,6 +61,7 @@ class Blow:
     signal: Signal
     target: Target
     delay_s: float  #: after the target was first seen
+    clock: Target | None = None  #: the delay starts when this one is first seen instead
 
 
 @dataclass(frozen=True)
@@ -182,7 +183,7 @@ def _watched(
             break
         if blow is not None and not hit:
             targets = family.find(blow.target)
-            if targets and due is None:
+            if due is None and family.find(blow.clock or blow.target):
                 due = now + blow.delay_s
             if targets and due is not None and now >= due:
                 hit = _strike(blow, family, targets, output)
