@@ -16,7 +16,7 @@ demo: $(READY)
 
 # Everything that CI runs. One file stays in one process: its tests may share a sandbox.
 # What starts sandboxes runs twice: as whoever asks, and if that is root, as an ordinary user too.
-SANDBOXED := tests/conformance tests/integration tests/security
+SANDBOXED := tests/conformance tests/integration tests/security tests/strikes
 ONLY_ROOT := --ignore tests/integration/test_delegate.py
 
 # Sandboxes are prepared before they are asked for; what attacks them is asked without that, too.
@@ -54,6 +54,8 @@ conformance: $(READY)
 
 soak: $(READY)
 	ACTUM_SOAK=1 $(BIN)/pytest -m soak
+	test "$$(id -u)" != 0 || scripts/as-user env ACTUM_SOAK=1 \
+	    $(PYTEST) -m soak -o cache_dir=build/cache-user tests/strikes
 
 # What tools at determinism level D2 are preloaded with. The result is kept beside its source.
 STEADY_FLAGS=-O2 -fPIC -shared -nostdlib -ffreestanding -fvisibility=hidden -fno-stack-protector -fno-builtin -fno-asynchronous-unwind-tables -fcf-protection=none -Wall -Wextra -s -Wl,--build-id=none,-z,norelro,-z,noseparate-code,--hash-style=gnu

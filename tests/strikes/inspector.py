@@ -51,7 +51,9 @@ def _of_rows(runtime: Runtime, project: Path, rows: list[Any]) -> list[str]:
         if status != "success" and before != after:
             wrong.append(f"the run of {item_id} is a {status} that changed the state")
         path = project / ".actum/receipts/work" / receipt_id / "RECEIPT.json"
-        read_work_receipt(json.loads(path.read_bytes()), runtime.keyring.trusted)
+        receipt: Any = read_work_receipt(json.loads(path.read_bytes()), runtime.keyring.trusted)
+        if receipt["status"] != status:
+            wrong.append(f"{item_id} is a {status}, and its receipt file says {receipt['status']}")
     return wrong
 
 

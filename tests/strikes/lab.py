@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +23,10 @@ HOOKS = Path(__file__).with_name("hooks")
 _INSPECTOR = Path(__file__).with_name("inspector.py")
 #: Parts of the home whose files must survive: keys, receipts, and what an undo puts back.
 _KEYS, _EVIDENCE = "keys", ("receipts", "evidence", "work")
+
+#: Words of `actum work` about one item, and of `actum item run` about its own.
+_OF_GRAPH = re.compile(r"^\S+ (\w+) (success|failure|denied|timeout) ·", re.MULTILINE)
+_COMPLETE, _FAILED = "Work item complete", "Work item failed"
 
 ITEM_RUN, WORK, UNDO, REPLAY = COMMANDS = ("item-run", "work", "undo", "replay")
 
@@ -41,6 +46,7 @@ class Unharmed:
     words: tuple[str, ...]
     template: Path
     runs: frozenset[str]  #: ids of the runs that are on record before
+    items: frozenset[str]  #: ids of the items that it commits
     keys: Mapping[str, str]
     evidence: Mapping[str, str]
     before: Listing
@@ -93,6 +99,7 @@ class Lab:
             words=words,
             template=template,
             runs=frozenset(run["run_id"] for run in runs),
+            items=frozenset(run["item_id"] for run in new),
             keys=listing.digests(home / _KEYS),
             evidence=_evidence(home),
             before=before,
@@ -133,7 +140,8 @@ class Lab:
 
     def _set_aside(self, name: str) -> Path:
         template = self.folder / name
-        self.project.rename(template)
+        project.copy(self.project, template)  # it may lie on another file system
+        self.clear()
         return template
 
     def restore(self, template: Path) -> None:
@@ -178,10 +186,13 @@ class Lab:
         wrong += report["wrong"]
         new = [run for run in report["runs"] if run["run_id"] not in unharmed.runs]
         succeeded = frozenset(run["item_id"] for run in new if run["status"] == "success")
+        if ended.exit_code == 0 and kind.command != REPLAY and succeeded != unharmed.items:
+            wrong.append(f"exit code 0, and only {sorted(succeeded)} on record as a success")
         if kind.command == REPLAY and new:
             wrong.append("the replay is on record as a run")
         if len(report["runs"]) - len(new) != len(unharmed.runs):
             wrong.append("an earlier run is gone from the record")
+        wrong += _untrue(ended, succeeded)
         found = listing.take(self.project)
         expected = unharmed.leads_to(succeeded)
         if expected is None:
@@ -225,6 +236,24 @@ def mounted_below(place: Path) -> bool:
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as table:
         points = [line.split(" ")[4] for line in table]
     return any(point == str(place) or point.startswith(f"{place}/") for point in points)
+
+
+def _untrue(ended: Ended, succeeded: frozenset[str]) -> list[str]:
+    """What the command said of its items and the record does not bear out. A command that ended
+    with a fault or a signal has said nothing."""
+    claims = {name: status == "success" for name, status in _OF_GRAPH.findall(ended.said)}
+    if _FAILED in ended.said:
+        claims[project.ITEM["id"]] = False
+    elif _COMPLETE in ended.said:
+        claims[project.ITEM["id"]] = True
+    wrong = [
+        f"the command said that {name} {'succeeded' if claim else 'failed'}, which is not true"
+        for name, claim in claims.items()
+        if claim != (name in succeeded)
+    ]
+    if ended.exit_code == 0 and not all(claims.values()):
+        wrong.append("the command said that an item failed, and its exit code is 0")
+    return wrong
 
 
 def _evidence(home: Path) -> dict[str, str]:

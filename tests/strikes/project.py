@@ -81,8 +81,9 @@ def make(project: Path, settings: str) -> None:
         _write(project / name, json.dumps(document))  # JSON is YAML
     _fill(project)
     git = ("git", "-c", "user.name=Tester", "-c", "user.email=tester@example.org")
-    for words in (("init", "--quiet"), ("add", "."), ("commit", "--quiet", "-m", "First")):
-        subprocess.run([*git, *words], cwd=project, check=True, capture_output=True)
+    # Packed and without sample hooks: the copy engine copies the repository, too.
+    for line in ("init --quiet --template=", "add .", "commit --quiet -m First", "repack -adq"):
+        subprocess.run([*git, *line.split()], cwd=project, check=True, capture_output=True)
     actum(project, "item", "run", "items/earlier.yaml")
 
 

@@ -38,18 +38,14 @@ class Tally:
         )
 
 
-def sweep(
-    lab: Lab, trials: Sequence[Trial], environment: Mapping[str, str] | None = None
-) -> Tally:
+def sweep(lab: Lab, trials: Sequence[Trial], environment: Mapping[str, str] | None = None) -> Tally:
     tally = Tally(lab.engine)
     for number, trial in enumerate(trials):
         _try(lab, number, trial, tally, environment or {})
     return tally
 
 
-def _try(
-    lab: Lab, number: int, trial: Trial, tally: Tally, environment: Mapping[str, str]
-) -> None:
+def _try(lab: Lab, number: int, trial: Trial, tally: Tally, environment: Mapping[str, str]) -> None:
     cell = trial.cell
     unharmed = lab.unharmed(cell.kind)
     delay_s = trial.delay_s
@@ -57,9 +53,7 @@ def _try(
         delay_s = trial.share * unharmed.lives[cell.target]
     for _ in range(_TRIES):
         lab.restore(unharmed.template)
-        ended = lab.start(
-            unharmed.words, Blow(cell.signal, cell.target, delay_s), environment
-        )
+        ended = lab.start(unharmed.words, Blow(cell.signal, cell.target, delay_s), environment)
         if ended.hit or trial.delay_s is not None:
             break
         tally.missed += 1

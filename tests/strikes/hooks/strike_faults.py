@@ -22,12 +22,13 @@ from strike_imports import wrap
 _MODULES = {"posix", "_posixsubprocess", "fcntl", "_socket", "select", "sqlite3", "_io", "io"}
 _TYPES = {"_socket", "socket", "sqlite3", "select", "_io"}
 #: They make no system call, or none that can fail.
-_HARMLESS = set(
-    "fspath fsencode fsdecode getenv fileno getvalue decode getpid getppid getuid geteuid getgid"
-    " getegid umask times cpu_count urandom isatty tell readable writable seekable __enter__ _exit"
-    " get_inheritable get_blocking register_at_fork WIFEXITED WEXITSTATUS WIFSIGNALED WIFSTOPPED"
-    " waitstatus_to_exitcode text_encoding".split()
-)
+_HARMLESS = {
+    *("fspath", "fsencode", "fsdecode", "getenv", "fileno", "getvalue", "decode", "text_encoding"),
+    *("getpid", "getppid", "getuid", "geteuid", "getgid", "getegid", "umask", "times", "_exit"),
+    *("cpu_count", "urandom", "isatty", "tell", "readable", "writable", "seekable", "__enter__"),
+    *("get_inheritable", "get_blocking", "register_at_fork", "waitstatus_to_exitcode"),
+    *("WIFEXITED", "WEXITSTATUS", "WIFSIGNALED", "WIFSTOPPED"),
+}
 _IN_MEMORY = {"StringIO", "BytesIO"}
 
 
@@ -38,6 +39,7 @@ class _Fault:
         self.number = getattr(errno, error)
         self.report = report
         self.struck = ""
+        self.calls: list[str] = []  #: when only counting: where each call was made
         atexit.register(self._write)
 
     def begin(self) -> None:
@@ -58,10 +60,13 @@ class _Fault:
         else:
             return
         self.seen += 1
-        if self.seen != self.at:
+        if self.seen != self.at and self.at:
             return
-        where = f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
-        self.struck = f"{name} at {where} fails with {errno.errorcode[self.number]}"
+        call = f"{name} at {os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
+        if not self.at:
+            self.calls.append(call)
+            return
+        self.struck = f"{call} fails with {errno.errorcode[self.number]}"
         self._write()  # the process may end without its exit functions
         raise self._error(argument if event == "c_call" else None)
 
@@ -76,8 +81,9 @@ class _Fault:
         return OSError(self.number, os.strerror(self.number))
 
     def _write(self) -> None:
+        sys.setprofile(None)  # what is written here is no call of the product
         with open(self.report, "w") as file:
-            json.dump({"calls": self.seen, "struck": self.struck}, file)
+            json.dump({"calls": self.calls, "struck": self.struck}, file)
 
 
 def _touches(function: object) -> bool:
