@@ -54,8 +54,8 @@ conformance: $(READY)
 
 soak: $(READY)
 	ACTUM_SOAK=1 $(BIN)/pytest -m soak
-	test "$$(id -u)" != 0 || scripts/as-user env ACTUM_SOAK=1 \
-	    $(PYTEST) -m soak -o cache_dir=build/cache-user tests/strikes
+	test "$$(id -u)" != 0 || scripts/as-user sh -c ' \
+	    ACTUM_SOAK=1 $(PYTEST) -m soak -o cache_dir=$$HOME/cache tests/strikes'
 
 # What tools at determinism level D2 are preloaded with. The result is kept beside its source.
 STEADY_FLAGS=-O2 -fPIC -shared -nostdlib -ffreestanding -fvisibility=hidden -fno-stack-protector -fno-builtin -fno-asynchronous-unwind-tables -fcf-protection=none -Wall -Wextra -s -Wl,--build-id=none,-z,norelro,-z,noseparate-code,--hash-style=gnu
