@@ -24,7 +24,7 @@ demo: setup
 
 # Everything that CI runs. One file stays in one process: its tests may share a sandbox.
 # What starts sandboxes runs twice: as whoever asks, and if that is root, as an ordinary user too.
-SANDBOXED := tests/conformance tests/integration tests/security
+SANDBOXED := tests/conformance tests/integration tests/security tests/strikes
 ONLY_ROOT := --ignore tests/integration/test_delegate.py
 
 # Sandboxes are prepared before they are asked for; what attacks them is asked without that, too.
@@ -62,6 +62,8 @@ conformance: setup
 
 soak: setup
 	ACTUM_SOAK=1 $(BIN)/pytest -m soak
+	test "$$(id -u)" != 0 || scripts/as-user sh -c ' \
+	    ACTUM_SOAK=1 $(PYTEST) -m soak -o cache_dir=$$HOME/cache tests/strikes'
 
 # Compiles the native parts anew, also after a change of sandbox/seccomp.py, which calls.h repeats.
 build: $(READY)

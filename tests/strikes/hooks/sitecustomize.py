@@ -1,0 +1,30 @@
+"""Loaded by every Python that a trial starts; acts in the work item's own process only.
+
+A trial puts this folder on PYTHONPATH and its wishes into ACTUM_TEST_HOOKS. The product knows
+neither.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+_MARK = "actum.doors.chamber"
+
+
+def _act() -> None:
+    wishes = os.environ.get("ACTUM_TEST_HOOKS")
+    if wishes is None or not any(_MARK in word for word in sys.orig_argv):
+        return
+    from strike_breaks import apply_break
+    from strike_faults import arm_fault
+
+    wanted = json.loads(wishes)
+    if "break" in wanted:
+        apply_break(wanted["break"])
+    if "fault" in wanted:
+        arm_fault(**wanted["fault"])
+
+
+_act()
