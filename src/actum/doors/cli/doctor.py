@@ -25,7 +25,8 @@ _ABSENT = {
 
 @click.command("doctor", cls=words.Command, short_help="What this host can enforce.")
 def command() -> int:
-    """Say what each runner can enforce on this host. Exits 0 if at least one runner is usable."""
+    """Say what each runner can enforce on this host, and whether work items left this project
+    damaged. Exits 0 if at least one runner is usable and nothing is damaged."""
     from actum.runners.local import LocalRunner
 
     runner = LocalRunner()
@@ -34,15 +35,41 @@ def command() -> int:
     finally:
         runner.close()
     build, missing = _build()
+    damaged = _damaged()
     usable = not missing and all(capability.enforceable for capability in capabilities)
     if words.wants_json():
         runners = _documents(capabilities, usable, missing)
-        say.document({"runners": runners, "build": build})
+        say.document({"runners": runners, "build": build, "damaged": damaged})
     else:
         _tell(capabilities, usable, missing)
         for part, sha256 in build.items():
             say.line(f"{part}: {sha256 or 'missing'}")
-    return exit_codes.SUCCESS if usable else exit_codes.FAILED
+        for each in damaged:
+            say.line(f"work item run {each['run_id']}: {each['damage']}")
+            say.line(
+                f"  Remedy: put back what is missing, then `actum item accept {each['run_id']}`."
+            )
+    return exit_codes.SUCCESS if usable and not damaged else exit_codes.FAILED
+
+
+def _damaged() -> list[dict[str, str]]:
+    """What recovery found after crashes of work items in this project, if this is one."""
+    from pathlib import Path
+
+    from actum import settings as project
+    from actum.errors import Refused
+
+    try:
+        home = project.discover(Path.cwd(), words.given_home())
+    except Refused:
+        if words.given_home() is not None:
+            raise
+        return []
+    if not (home / "work").is_dir():
+        return []
+    with words.open_runtime() as runtime:  # which recovers
+        found = runtime.workshop.records.damaged()
+    return [{"run_id": run, "receipt_id": receipt, "damage": text} for run, receipt, text in found]
 
 
 def _build() -> tuple[dict[str, Json], str]:
