@@ -114,5 +114,7 @@ def _talk(
 
 
 def _say(pipe: IO[bytes], document: Mapping[str, Json]) -> None:
-    pipe.write(json.dumps(document).encode() + b"\n")
-    pipe.flush()
+    # Past the buffer: what it could not write it would try to write again when it is closed.
+    rest = memoryview(json.dumps(document).encode() + b"\n")
+    while rest:
+        rest = rest[os.write(pipe.fileno(), rest) :]
