@@ -41,6 +41,7 @@ def show_config() -> int:
         "limits.max_queued": found.max_queued,
         "limits.max_wait_s": found.max_wait_s,
         "limits.max_sessions": found.max_sessions,
+        "work.engine": found.work_engine,
         "work.exclusive": found.work_exclusive,
         "secrets": [f"{name} (from {source})" for name, source in found.secrets.items()],
     }
