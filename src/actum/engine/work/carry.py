@@ -39,6 +39,9 @@ def execute_work_item(item: WorkItem, agent: Agent, shop: Shop, run_id: str) -> 
     except Ended as end:
         return _thawed(run, shop, end.status, end.reason)
     except Exception as error:  # the contract: any error is a failure with its text
+        kept = shop.records.find(run_id)
+        if kept is not None and kept.result is not None:
+            return kept.result  # it was committed, and what failed came after that
         if _decided(run, shop):
             raise  # past the commit point there is only forward: the next process goes there
         return _thawed(run, shop, Status.FAILURE, str(error) or type(error).__name__)
@@ -144,7 +147,7 @@ def _committed(run: Run, shop: Shop) -> RunResult | None:
         record = records.record(run.before, facts, result, receipt, script)
         index.expect_change()
         space.change(run.room, staged, record, records.close)
-        index.accept(after)
+        index.accept(after)  # should it fail, the next scan sees the same
     return result
 
 

@@ -96,7 +96,7 @@ class Recovering:
     def _compare_with_freeze(self, space: Space, lost: LostRun) -> None:
         """Close a run that was not committed."""
         found, damage = _compared(space, lost, self.records)
-        self._close(lost, found, damage)
+        self._close(lost, found, damage, by_others=_led_there(space, found, self.records))
 
     def _compare_with_commit(self, space: Space, intent: Mapping[str, Any]) -> None:
         """The receipt of a commit that was carried through now was signed before the crash."""
@@ -125,7 +125,10 @@ class Recovering:
             self.records.open(before, wanted)
             self._write(before, wanted, found, str(damage), damage)
 
-    def _close(self, lost: LostRun, found: str, damage: Damage | None) -> None:
+    def _close(
+        self, lost: LostRun, found: str, damage: Damage | None, *, by_others: bool = False
+    ) -> None:
+        """`by_others`: other runs, with receipts of their own, led from what it froze to this."""
         before = Before(
             run_id=lost.run_id,
             item=lost.item,
@@ -139,13 +142,22 @@ class Recovering:
         elif lost.before_hash is None:
             reason = f"{_GONE} {_UNKNOWN}"
         counted = damage if damage is not None and damage.counts else None
-        self._write(before, lost.before_hash or found, found, reason, counted)
+        frozen = lost.before_hash or found
+        self._write(before, found if by_others else frozen, found, reason, counted, base=frozen)
 
     def _write(
-        self, before: Before, before_hash: str, found: str, reason: str, damage: Damage | None
+        self,
+        before: Before,
+        before_hash: str,
+        found: str,
+        reason: str,
+        damage: Damage | None,
+        base: str | None = None,
     ) -> None:
         result = nothing_done(Status.FAILURE, reason, found, self.home)
-        facts = replace(interrupted(before_hash, self.clock()), damage=damage)
+        facts = replace(
+            interrupted(before_hash, self.clock()), base_hash=base or before_hash, damage=damage
+        )
         receipt = make_receipt(before, facts, result, self.signer)
         try:
             self.records.close(self.records.record(before, facts, result, receipt, None))
@@ -177,10 +189,15 @@ def _compared(space: Space, lost: LostRun, records: WorkRecords) -> tuple[str, D
     if lost.before_hash is None:
         return _state_now(space), None
     found, delta = space.compared(lost.before_hash)
-    last = records.last_success(space.base)
-    if last is not None and last[0] == found:
-        return found, None  # another run led there, and has a receipt of its own
+    if _led_there(space, found, records):
+        return found, None
     return found, _damage(found, lost.before_hash, delta)
+
+
+def _led_there(space: Space, found: str, records: WorkRecords) -> bool:
+    """Whether the newest committed run left this state."""
+    last = records.last_success(space.base)
+    return last is not None and last[0] == found
 
 
 def accept(kept: KeptRun, with_: Recovering) -> RunResult:
