@@ -266,6 +266,7 @@ class Workshop:
             signer=self.signer,
             trusted=self.trusted,
             clock=self.clock,
+            recovering=self._recovering(),
         )
         try:
             return undo(kept, tools)

@@ -205,9 +205,8 @@ class Space:
         with contextlib.suppress(removal.RemovalRefused, OSError):
             removal.remove(room)
 
-    def recover(self, finish: Finish) -> Mapping[str, Any] | None:
-        """Carry through what was decided; only while the lock is held alone. The intent, if there
-        was one."""
+    def recover(self, finish: Finish) -> bool:
+        """Carry through what was decided; only while the lock is held alone. True if there was."""
         left = [room for room in self.rooms.iterdir() if not _in_use(room)]
         for room in left:
             if not removal.is_removable(room):
@@ -217,7 +216,7 @@ class Space:
             self._carry_through(body, finish, again=True)
         for room in left:
             self.drop(room)
-        return body
+        return body is not None
 
     def change(self, room: Path, staged: Staged, record: Mapping[str, Any], finish: Finish) -> None:
         """Make a staged delta the workspace's state; only while the lock is held alone."""

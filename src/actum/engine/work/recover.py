@@ -7,6 +7,7 @@ the receipt names the state on record, the state that was found, and what is mis
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -50,7 +51,7 @@ class Recovering:
         """Recover every workspace of this home. `wait`: also one that a commit holds just now."""
         for space in spaces(self.home):
             while not self._tried(space, wait=wait) and wait:
-                pass  # a process died in its commit between two looks
+                time.sleep(0.01)  # a process died in its commit between two looks
         for lost in self.records.lost():
             if not lost.workspace.is_dir():
                 self._close(lost, "", Damage(listed=False))
@@ -70,9 +71,15 @@ class Recovering:
 
     def space(self, space: Space) -> None:
         """Recover one workspace; only while its lock is held alone."""
-        intent = space.recover(self.records.close)
-        if intent is not None and intent["record"]:
-            self._compare_with_commit(space, intent)
+        intent = pending_intent(space.folder)
+
+        def finish(record: Mapping[str, Any]) -> None:
+            if record:  # a replay's commit has none
+                self.records.close(record)
+                self._compare_with_commit(space, intent or {})
+
+        # The comparison comes before the intent goes: a crash on the way repeats both.
+        space.recover(finish)
         self._close_lost(space)
 
     def never_began(self, run_id: str, item: WorkItem, agent_sha256: str, workspace: Path) -> None:

@@ -18,6 +18,7 @@ from actum.engine.work.admission import changed_files, make_capsule, told_of
 from actum.engine.work.model import Metrics, RunResult, Status, WorkItem
 from actum.engine.work.receipt import FILE_NAME, After, Before, folder_of, make_receipt
 from actum.engine.work.records import KeptRun, WorkRecords
+from actum.engine.work.recover import Recovering
 from actum.errors import Refused, VerificationFailed
 from actum.evidence.work_findings import read_work_receipt
 from actum.store.keys import PublicKey, Signer
@@ -40,6 +41,7 @@ class Undoing:
     signer: Signer
     trusted: Mapping[str, PublicKey]  #: whose signature makes a receipt one
     clock: Callable[[], datetime]
+    recovering: Recovering
 
 
 def undo(kept: KeptRun, with_: Undoing) -> RunResult:
@@ -59,7 +61,7 @@ def undo(kept: KeptRun, with_: Undoing) -> RunResult:
         started_at=with_.clock(),
     )
     with space.held(alone=True):
-        space.recover(records.close)
+        with_.recovering.space(space)
         with space.index() as index:
             state = index.scan(space.base, space.skip).state.hash
             steps, old = space.backward(kept.run_id)
