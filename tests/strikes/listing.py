@@ -35,6 +35,8 @@ Listing = Mapping[bytes, Entry]  #: path relative to the top; b"." is the top it
 
 def take(project: Path) -> Listing:
     """Every path below `project` except the top-level `.actum` and `.git`."""
+    if not project.is_dir():
+        return {}
     top = os.fsencode(project)
     found: dict[bytes, tuple[os.stat_result, str]] = {b".": (os.lstat(top), "")}
     for path in _paths(top):

@@ -76,5 +76,5 @@ def _told(name: str, wrong: Sequence[str], said: str) -> str:
     runner = "" if os.geteuid() == 0 else "scripts/as-user env "
     file = Path(__file__).parent.name
     again = f"{runner}ACTUM_STRIKE_TRIAL={name} .venv/bin/pytest tests/{file}"
-    lines = "\n    ".join(wrong)
+    lines = "\n    ".join(each[-800:] for each in wrong[:20])
     return f"{name} (seed {SEED})\n    {lines}\n    it said: {said[-500:]!r}\n    again: {again}\n"
