@@ -19,7 +19,7 @@ from . import listing, project, strike
 from .listing import Listing
 from .strike import Blow, Ended, Target
 
-HOOKS = Path(__file__).with_name("hooks")
+_HOOKS = Path(__file__).with_name("hooks")
 _INSPECTOR = Path(__file__).with_name("inspector.py")
 #: Parts of the home whose files must survive: keys, receipts, and what an undo puts back.
 _KEYS, _EVIDENCE = "keys", ("receipts", "evidence", "work")
@@ -232,6 +232,12 @@ class Lab:
         for template in (*self._fresh.values(), *(path for path, _ in self._done.values())):
             project.remove(template)
         self.clear()
+
+
+def hooks(**wishes: object) -> dict[str, str]:
+    """The environment that loads `hooks/` into the work item's own process."""
+    folders = [str(_HOOKS), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {"PYTHONPATH": os.pathsep.join(folders), "ACTUM_TEST_HOOKS": json.dumps(wishes)}
 
 
 def mounted_below(place: Path) -> bool:

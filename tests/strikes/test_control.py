@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from .lab import HOOKS, ITEM_RUN, Kind, Lab
-from .strike import Blow, Signal, Target
+from .held_open import strike_held_open
+from .lab import Lab
+from .strike import Signal
 
 pytestmark = pytest.mark.sandbox
 
-_TRIALS = 24
+_TRIALS = 5
 
 
 def test_control_without_protection_an_interrupt_deletes_files(
@@ -21,20 +21,11 @@ def test_control_without_protection_an_interrupt_deletes_files(
 ) -> None:
     lab = Lab(tmp_path, "overlay")
     try:
-        kind = Kind(ITEM_RUN, exclusive=False)
-        unharmed = lab.unharmed(kind)
-        hooks = {
-            "PYTHONPATH": str(HOOKS),
-            "ACTUM_TEST_HOOKS": json.dumps({"break": "plain-removal"}),
-        }
         for number in range(_TRIALS):
-            # The first half of the child's life holds its set-up.
-            delay_s = 0.5 * unharmed.lives[Target.CHILD] * number / _TRIALS
-            blow = Blow(Signal.INT, Target.COMMAND, delay_s, clock=Target.CHILD)
-            lab.restore(unharmed.template)
-            _, wrong = lab.judge(kind, lab.start(unharmed.words, blow, hooks))
-            if any(each.startswith("LOST") for each in wrong):
-                record_property("figure", f"the control lost files at trial {number + 1}")
+            wrong = strike_held_open(lab, Signal.INT, ["plain-removal"])
+            losses = [each for each in wrong if each.startswith("LOST")]
+            if losses:
+                record_property("figure", f"control, trial {number + 1}: {losses[0]}")
                 return
     finally:
         lab.close()

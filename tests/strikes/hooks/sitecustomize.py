@@ -17,12 +17,12 @@ def _act() -> None:
     wishes = os.environ.get("ACTUM_TEST_HOOKS")
     if wishes is None or not any(_MARK in word for word in sys.orig_argv):
         return
-    from strike_breaks import apply_break
+    from strike_breaks import apply_breaks
     from strike_faults import arm_fault
 
     wanted = json.loads(wishes)
-    if "break" in wanted:
-        apply_break(wanted["break"])
+    if "broken" in wanted:
+        apply_breaks(wanted["broken"])
     if "fault" in wanted:
         arm_fault(**wanted["fault"])
 

@@ -1,9 +1,11 @@
-"""Named parts of the protection that a control takes out, in the work item's own process."""
+"""Named changes to a work item's own process: protection taken out, or a moment held open."""
 
 from __future__ import annotations
 
+import select
 import shutil
 from collections.abc import Callable
+from typing import Any
 
 from strike_imports import wrap
 
@@ -17,8 +19,24 @@ def _plain_removal() -> None:
     wrap("actum.workspace.space", "Space.drop", around)
 
 
-BREAKS = {"plain-removal": _plain_removal}
+def _late_word() -> None:
+    """Set-up is done and the view is there; the process says so when its asker is gone."""
+
+    def around(tell: Callable) -> Callable:
+        def called(*arguments: Any) -> Any:
+            waiting = select.poll()
+            waiting.register(1, 0)  # a pipe without a reader is an error, which is always reported
+            waiting.poll(60_000)
+            return tell(*arguments)
+
+        return called
+
+    wrap("actum.doors.chamber", "_tell", around)
 
 
-def apply_break(name: str) -> None:
-    BREAKS[name]()
+BREAKS = {"plain-removal": _plain_removal, "late-word": _late_word}
+
+
+def apply_breaks(names: list[str]) -> None:
+    for name in names:
+        BREAKS[name]()
