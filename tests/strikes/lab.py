@@ -5,6 +5,7 @@ Every kind of command runs once unharmed first. What it left is what a struck on
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import re
@@ -136,10 +137,16 @@ class Lab:
             self.restore(self._fresh_template(exclusive))
             words = ("item", "run", "--engine", self.engine, "items/item.yaml")
             result = project.actum(self.project, *words, json_wanted=True)
-            receipt = json.loads(Path(result["receipt_path"]).read_bytes())
-            assert receipt["payload"], receipt
+            self._require_kind(Path(result["receipt_path"]), exclusive)
             self._done[exclusive] = (self._set_aside(f"done-{exclusive}"), result)
         return self._done[exclusive]
+
+    def _require_kind(self, receipt: Path, exclusive: bool) -> None:
+        """The settings took effect, or the trials would be of another kind than they say."""
+        payload = base64.b64decode(json.loads(receipt.read_bytes())["payload"])
+        isolation = json.loads(payload)["predicate"]["isolation"]
+        assert isolation["engine"] == self.engine, isolation
+        assert isolation["state_by"] == ("index" if exclusive else "scan"), isolation
 
     def _set_aside(self, name: str) -> Path:
         template = self.folder / name
