@@ -5,6 +5,7 @@ Every kind of command runs once unharmed first. What it left is what a struck on
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import re
@@ -19,7 +20,7 @@ from . import listing, project, strike
 from .listing import Listing
 from .strike import Blow, Ended, Target
 
-HOOKS = Path(__file__).with_name("hooks")
+_HOOKS = Path(__file__).with_name("hooks")
 _INSPECTOR = Path(__file__).with_name("inspector.py")
 #: Parts of the home whose files must survive: keys, receipts, and what an undo puts back.
 _KEYS, _EVIDENCE = "keys", ("receipts", "evidence", "work")
@@ -27,6 +28,7 @@ _KEYS, _EVIDENCE = "keys", ("receipts", "evidence", "work")
 #: Words of `actum work` about one item, and of `actum item run` about its own.
 _OF_GRAPH = re.compile(r"^\S+ (\w+) (success|failure|denied|timeout) ·", re.MULTILINE)
 _COMPLETE, _FAILED = "Work item complete", "Work item failed"
+_VERIFIED = "Replay successful: hash verified"
 
 ITEM_RUN, WORK, UNDO, REPLAY = COMMANDS = ("item-run", "work", "undo", "replay")
 
@@ -65,9 +67,9 @@ class Lab:
         self._done: dict[bool, tuple[Path, dict[str, Any]]] = {}
         self._inspector: subprocess.Popen[str] | None = None
         self.has_setting = project.accepts_engine(folder)
-        temporary = folder / "tmp"
-        temporary.mkdir()
-        self.environment = {**os.environ, "TMPDIR": str(temporary)}
+        self._temporary = folder / "tmp"
+        self._temporary.mkdir()
+        self.environment = {**os.environ, "TMPDIR": str(self._temporary)}
 
     @property
     def commands(self) -> tuple[str, ...]:
@@ -90,7 +92,9 @@ class Lab:
         before, runs = listing.take(self.project), self.inspect()["runs"]
         self.restore(template)
         ended = self.start(words, None)
-        assert ended.exit_code == 0, ended.said
+        # A replay script verifies first and then fails to remove folders that are closed to their
+        # owner.
+        assert ended.exit_code == 0 or _VERIFIED in ended.said, ended.said
         assert ended.problems == (), ended.problems
         after = listing.take(self.project)
         home = template / ".actum"
@@ -133,10 +137,16 @@ class Lab:
             self.restore(self._fresh_template(exclusive))
             words = ("item", "run", "--engine", self.engine, "items/item.yaml")
             result = project.actum(self.project, *words, json_wanted=True)
-            receipt = json.loads(Path(result["receipt_path"]).read_bytes())
-            assert receipt["payload"], receipt
+            self._require_kind(Path(result["receipt_path"]), exclusive)
             self._done[exclusive] = (self._set_aside(f"done-{exclusive}"), result)
         return self._done[exclusive]
+
+    def _require_kind(self, receipt: Path, exclusive: bool) -> None:
+        """The settings took effect, or the trials would be of another kind than they say."""
+        payload = base64.b64decode(json.loads(receipt.read_bytes())["payload"])
+        isolation = json.loads(payload)["predicate"]["isolation"]
+        assert isolation["engine"] == self.engine, isolation
+        assert isolation["state_by"] == ("index" if exclusive else "scan"), isolation
 
     def _set_aside(self, name: str) -> Path:
         template = self.folder / name
@@ -152,6 +162,8 @@ class Lab:
         if os.path.lexists(self.project):
             assert not mounted_below(self.project), "the project is still mounted"
             project.remove(self.project)
+        for left in self._temporary.iterdir():  # a killed replay leaves its folder there
+            project.remove(left)
 
     def start(
         self, words: Sequence[str], blow: Blow | None, more: Mapping[str, str] | None = None
@@ -205,11 +217,9 @@ class Lab:
         if listing.digests(home / _KEYS) != unharmed.keys:
             wrong.append("the keys are not the same")
         evidence = _evidence(home)
-        wrong += [
-            f"earlier evidence is gone or changed: {name}"
-            for name, digest in unharmed.evidence.items()
-            if evidence.get(name) != digest
-        ]
+        changed = [name for name, was in unharmed.evidence.items() if evidence.get(name) != was]
+        if changed:
+            wrong.append(f"earlier evidence is gone or changed: {', '.join(changed[:3])}")
         return succeeded, wrong
 
     def runs_next(self) -> list[str]:
@@ -229,6 +239,12 @@ class Lab:
         for template in (*self._fresh.values(), *(path for path, _ in self._done.values())):
             project.remove(template)
         self.clear()
+
+
+def hooks(**wishes: object) -> dict[str, str]:
+    """The environment that loads `hooks/` into the work item's own process."""
+    folders = [str(_HOOKS), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {"PYTHONPATH": os.pathsep.join(folders), "ACTUM_TEST_HOOKS": json.dumps(wishes)}
 
 
 def mounted_below(place: Path) -> bool:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 _LEFT_OUT = {b".actum", b".git"}
+_SHOWN = 4  #: differences that are reported one by one
 _KINDS = {
     stat.S_IFREG: "file",
     stat.S_IFDIR: "folder",
@@ -35,6 +36,8 @@ Listing = Mapping[bytes, Entry]  #: path relative to the top; b"." is the top it
 
 def take(project: Path) -> Listing:
     """Every path below `project` except the top-level `.actum` and `.git`."""
+    if not project.is_dir():
+        return {}
     top = os.fsencode(project)
     found: dict[bytes, tuple[os.stat_result, str]] = {b".": (os.lstat(top), "")}
     for path in _paths(top):
@@ -93,15 +96,15 @@ def digests(folder: Path) -> Mapping[str, str]:
 
 
 def difference(expected: Listing, found: Listing) -> list[str]:
-    """One line for each path that differs, at most ten, and a count of the missing paths."""
+    """One line for each of the first paths that differ, and a count of the missing paths."""
     lines = []
     for path in sorted(expected.keys() | found.keys()):
         wanted, there = expected.get(path), found.get(path)
         if wanted != there:
             lines.append(f"{path!r}: expected {wanted}, found {there}")
     missing = len(expected.keys() - found.keys())
-    rest = [f"... and {len(lines) - 10} more"] if len(lines) > 10 else []
-    return [*([f"{missing} entries are missing"] if missing else []), *lines[:10], *rest]
+    rest = [f"... and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else []
+    return [*([f"{missing} entries are missing"] if missing else []), *lines[:_SHOWN], *rest]
 
 
 def lost(before: Listing, after: Listing, found: Listing) -> int:

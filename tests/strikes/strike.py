@@ -159,7 +159,7 @@ def run(
             stdout=output.stdout,
             stderr=output.stdout,
             start_new_session=True,
-            preexec_fn=_take_terminal if on_terminal else None,
+            preexec_fn=_on_terminal if on_terminal else _as_from_a_shell,
         )
         family.top = process.pid
         try:
@@ -302,7 +302,15 @@ def _adopting() -> Iterator[None]:
         prctl(_PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
 
 
-def _take_terminal() -> None:
+def _as_from_a_shell() -> None:
+    """A test run in the background ignores SIGINT, and its children would inherit that."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def _on_terminal() -> None:
+    _as_from_a_shell()
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 

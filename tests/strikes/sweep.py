@@ -6,7 +6,6 @@ import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from .cells import SEED, Trial
 from .lab import Lab
@@ -69,12 +68,12 @@ def _try(lab: Lab, number: int, trial: Trial, tally: Tally, environment: Mapping
     tally.ends["unchanged" if unharmed.before == unharmed.after else end] += 1
     if wrong:
         tally.lost += any(each.startswith("LOST") for each in wrong)
-        tally.failures.append(_told(trial.name(lab.engine, delay_s), wrong, ended.said))
+        tally.failures.append(_told(lab.engine, trial.name(lab.engine, delay_s), wrong, ended.said))
 
 
-def _told(name: str, wrong: Sequence[str], said: str) -> str:
+def _told(engine: str, name: str, wrong: Sequence[str], said: str) -> str:
     runner = "" if os.geteuid() == 0 else "scripts/as-user env "
-    file = Path(__file__).parent.name
-    again = f"{runner}ACTUM_STRIKE_TRIAL={name} .venv/bin/pytest tests/{file}"
-    lines = "\n    ".join(wrong)
+    file = f"tests/strikes/test_{engine}.py"
+    again = f"{runner}ACTUM_STRIKE_TRIAL={name} .venv/bin/pytest {file}"
+    lines = "\n    ".join(each[-800:] for each in wrong[:20])
     return f"{name} (seed {SEED})\n    {lines}\n    it said: {said[-500:]!r}\n    again: {again}\n"

@@ -6,12 +6,11 @@ same moment each time.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 
 import pytest
 
-from .lab import HOOKS, ITEM_RUN, Kind, Lab
+from .lab import ITEM_RUN, Kind, Lab, hooks
 
 pytestmark = pytest.mark.sandbox
 
@@ -33,10 +32,8 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 def _wrong(lab: Lab, rules_out: list[str]) -> list[str]:
     unharmed = lab.unharmed(_KIND)
-    wishes = {"break": {"rules": rules_out, "fail": True}}
-    hooks = {"PYTHONPATH": str(HOOKS), "ACTUM_TEST_HOOKS": json.dumps(wishes)}
     lab.restore(unharmed.template)
-    ended = lab.start(unharmed.words, None, hooks)
+    ended = lab.start(unharmed.words, None, hooks(broken=[*rules_out, "fails when frozen"]))
     assert ended.exit_code != 0, ended.said
     return lab.judge(_KIND, ended)[1]
 

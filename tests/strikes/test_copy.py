@@ -24,7 +24,10 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 def test_struck_at_any_moment_the_project_is_wholly_before_or_wholly_after(
     lab: Lab, record_property: Callable[[str, object], None]
 ) -> None:
-    tally = sweep(lab, plan(lab))
+    trials = plan(lab)
+    if not trials:
+        pytest.skip("the trial to repeat is of another engine")
+    tally = sweep(lab, trials)
     record_property("figure", tally.figure())
     assert not tally.failures, f"{tally.figure()}\n" + "\n".join(tally.failures)
     assert ONLY is not None or tally.struck == RUNS

@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from .cells import SEED, SOAK
-from .lab import HOOKS, ITEM_RUN, Kind, Lab
+from .lab import ITEM_RUN, Kind, Lab, hooks
 
 pytestmark = [pytest.mark.sandbox, pytest.mark.soak]
 
@@ -85,14 +85,15 @@ def _run(lab: Lab, phase: str, number: int, error: str) -> tuple[dict, str, list
     report = lab.folder / "report.json"
     report.unlink(missing_ok=True)
     fault = {"phase": phase, "at": number, "error": error, "report": str(report)}
-    hooks = {"PYTHONPATH": str(HOOKS), "ACTUM_TEST_HOOKS": json.dumps({"fault": fault})}
     lab.restore(unharmed.template)
-    ended = lab.start(unharmed.words, None, hooks)
+    ended = lab.start(unharmed.words, None, hooks(fault=fault))
     committed, wrong = lab.judge(_KIND, ended)
     if not wrong and number % 10 == 0:
         wrong = lab.runs_next()
     if wrong:
         wrong.append(f"it said: {ended.said[-500:]!r}")
+    if not report.exists():
+        return {"struck": ""}, "before", [*wrong, f"no work item was started: {ended.said}"]
     return json.loads(report.read_text()), "after" if committed else "before", wrong
 
 

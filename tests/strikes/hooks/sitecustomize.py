@@ -21,8 +21,8 @@ def _act() -> None:
     from strike_faults import arm_fault
 
     wanted = json.loads(wishes)
-    if "break" in wanted:
-        apply_breaks(**wanted["break"])
+    if "broken" in wanted:
+        apply_breaks(wanted["broken"])
     if "fault" in wanted:
         arm_fault(**wanted["fault"])
 

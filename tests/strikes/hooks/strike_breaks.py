@@ -1,13 +1,14 @@
-"""The rules that keep a project from being lost, each of which a control can take out.
+"""Named changes to a work item's own process: a rule taken out, or a moment made worse.
 
-They act in the work item's own process only. `fail` makes the run fail at the worst moment: the
-engine is set up, and nothing has run yet.
+The rules are those that keep a project from being lost; a control takes them out. The worst moment
+is when the engine is set up and nothing has run yet.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import select
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -65,7 +66,9 @@ def _no_undo() -> None:
     wrap("actum.workspace.overlay", "OverlayEngine.close", around)
 
 
-def _fail() -> None:
+def _fails_when_frozen() -> None:
+    """The run fails when its engine is set up."""
+
     def around(tell: Callable) -> Callable:
         def failing(run: Any, shop: Any, at: str, **more: str) -> None:
             if at == "frozen":
@@ -77,17 +80,31 @@ def _fail() -> None:
     wrap("actum.engine.work.attempt", "tell", around)
 
 
-RULES = {
+def _late_word() -> None:
+    """Set-up is done and the view is there; the process says so when its asker is gone."""
+
+    def around(tell: Callable) -> Callable:
+        def called(*arguments: Any) -> Any:
+            waiting = select.poll()
+            waiting.register(1, 0)  # a pipe without a reader is an error, which is always reported
+            waiting.poll(60_000)
+            return tell(*arguments)
+
+        return called
+
+    wrap("actum.doors.chamber", "_tell", around)
+
+
+BREAKS = {
     "read-only lower layer": _writable_lower,
     "no mount in a room": _mounts_in_room,
     "the one remover": _plain_removal,
     "set-up undoes itself": _no_undo,
+    "fails when frozen": _fails_when_frozen,
+    "late-word": _late_word,
 }
 
 
-def apply_breaks(rules: list[str], *, fail: bool) -> None:
-    """Take these rules out; `fail`: and let the run fail."""
-    for rule in rules:
-        RULES[rule]()
-    if fail:
-        _fail()
+def apply_breaks(names: list[str]) -> None:
+    for name in names:
+        BREAKS[name]()
