@@ -327,8 +327,6 @@ def left_to_do(
 
 
 def _overtaken(step: Step, was: str, base: int, room: Path) -> bool:
-    if step.kind is Kind.FOLDER:
-        return False
     if step.staged and not os.path.lexists(room / "new" / step.staged):
         return True  # it was put there; what is there now came later
     with _parent(step.path, base) as folder:
@@ -345,10 +343,15 @@ def _overtaken(step: Step, was: str, base: int, room: Path) -> bool:
         target = os.open(met, files.FOLDER_FLAGS)
         try:
             with contextlib.suppress(FileExistsError):  # kept by whoever came before us
-                _keep(step.path, base, step.staged.encode(), target)
+                _keep(step.path, base, (step.staged or _name_for(step.path)).encode(), target)
         finally:
             os.close(target)
         return False
+
+
+def _name_for(path: bytes) -> str:
+    """Of a file that is in the place of a folder, which has no name in the stage."""
+    return sha256_bytes(path)
 
 
 def _clear(step: Step, base: int) -> None:
