@@ -191,6 +191,18 @@ class WorkRecords:
         )
         return None if row is None else (row[0], row[1])
 
+    def was_committed_since(self, run_id: str) -> bool:
+        """Whether a run on the same workspace was committed after this one was opened."""
+        # A run is first named by the audit record that opens it.
+        row = self._database.row(
+            "SELECT 1 FROM work_runs AS this JOIN work_runs AS other USING (workspace)"
+            " JOIN work_receipts ON work_receipts.run_id = other.run_id"
+            " WHERE this.run_id = ?1 AND other.status = 'success' AND final_seq >"
+            " (SELECT min(seq) FROM audit WHERE instr(record, CAST(?1 AS BLOB)) > 0) LIMIT 1",
+            (run_id,),
+        )
+        return row is not None
+
     def find(self, run_id: str) -> KeptRun | None:
         row = self._database.row(
             "SELECT run_id, item, workspace, status, result FROM work_runs WHERE run_id = ?",

@@ -178,7 +178,7 @@ def _compared(space: Space, lost: LostRun, records: WorkRecords) -> tuple[str, D
         return _state_now(space), None
     found, delta = space.compared(lost.before_hash)
     last = records.last_success(space.base)
-    if last is not None and last[0] == found:
+    if last is not None and last[0] == found and records.was_committed_since(lost.run_id):
         return found, None  # another run led there, and has a receipt of its own
     return found, _damage(found, lost.before_hash, delta)
 
