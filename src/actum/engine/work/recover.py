@@ -52,7 +52,7 @@ class Recovering:
             while not self._tried(space, wait=wait) and wait:
                 pass  # a process died in its commit between two looks
         for lost in self.records.lost():
-            if not lost.workspace.is_dir():
+            if lost.workspace != self.home.parent:  # the project was moved or copied since
                 self._close(lost, "", Damage(listed=False))
 
     def _tried(self, space: Space, *, wait: bool) -> bool:
@@ -161,7 +161,7 @@ def interrupted_findings(home: Path, records: WorkRecords) -> Iterator[Finding]:
     for lost in records.lost():
         subject = f"work run {lost.run_id}"
         damage: Damage | None = Damage(listed=False)
-        if lost.workspace.is_dir():
+        if lost.workspace == home.parent:
             space = Space(home, lost.workspace)
             if pending_intent(space.folder) is not None:
                 detail = "a commit was interrupted; the next work item, or `actum doctor`, ends it"
@@ -191,7 +191,7 @@ def accept(kept: KeptRun, with_: Recovering) -> RunResult:
             f"The run {kept.run_id} left no damage that is not accepted yet.",
             remedy="`actum verify --all` names the runs that did.",
         )
-    space = Space(with_.home, kept.workspace)
+    space = Space(with_.home, with_.home.parent)
     before = Before(
         run_id=new_id(),
         item=WorkItem(
