@@ -3,9 +3,12 @@ people wrote is lost, and nothing that an agent leaves is run on the host."""
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +21,21 @@ from actum.contract.model import RunnerKind
 from actum.engine.project import create
 from actum.engine.work import process
 from actum.errors import ActumError
+from actum.workspace import commit
+from actum.workspace.commit import Step
+from actum.workspace.tree import Kind
 
 pytestmark = pytest.mark.sandbox
 
 _ACTUM = (sys.executable, "-P", "-m", "actum.doors.cli.main")
 #: Runs in the work item's own process, before its door opens.
 _STRUCK = (
-    "import os, sys; sys.path[:0] = sys.argv[2:]; from actum.workspace import commit\n"
+    "import os, sys; sys.path[:0] = sys.argv[2:]; from actum.workspace import commit, space\n"
     "def strike(*_): os._exit(9)\n"
-    "commit.{function} = strike\n"
+    "{function} = strike\n"
     "from actum.doors.chamber import main; main()"
 )
-_APPLY, _INTENT = "apply", "write_intent"
+_APPLY, _INTENT, _KEEP = "commit.apply", "commit.write_intent", "space.Space._keep"
 
 
 @pytest.fixture
@@ -182,3 +188,102 @@ def test_a_loss_back_to_the_last_committed_state_is_damage(project: Path) -> Non
     done = _actum(project, "verify", "--all")
     again = _actum(project, "verify", "--all")
     assert "DAMAGED" in done.stdout + again.stdout, done.stdout + again.stdout
+
+
+def test_a_mounted_file_is_refused_before_anything_is_decided(project: Path) -> None:
+    """A name that something is mounted on cannot be replaced: a commit would never end."""
+    script = """
+        set -e
+        mount --bind actum.toml a.txt
+        before=$("$@" item hash 2>&1) && exit 90
+        code=0; "$@" item run item.json > said 2>&1 || code=$?
+        cat said; ls .actum/work/*/ | grep -q intent.json && exit 91
+        umount a.txt; exit $code
+    """
+    add_agent(project, "echo changed > a.txt; echo new > new.txt")
+    (project / "item.json").write_text(json.dumps(item()))
+    wrapped = ["unshare", "-m", "sh", "-c", script, "sh", *_ACTUM]
+    if os.geteuid() != 0:
+        wrapped[1:2] = ["-Urm"]
+    done = subprocess.run(wrapped, cwd=project, text=True, capture_output=True, check=False)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "a.txt: something is mounted in the workspace" in done.stdout
+    assert (project / "a.txt").read_text() == "alpha\n"
+    assert not (project / "new.txt").exists()
+
+
+def test_a_commit_from_another_file_system_replaces_only_its_own_paths(tmp_path: Path) -> None:
+    base = tmp_path / "base"
+    base.mkdir()
+    (base / ".actum-new-0").write_text("mine")
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as elsewhere:
+        stage = Path(elsewhere) / "room/new"
+        stage.mkdir(parents=True)
+        assert stage.stat().st_dev != base.stat().st_dev
+        (stage / "0").write_text("new")
+        folder = os.open(base, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            commit.apply([Step(path=b"a", kind=Kind.FILE, staged="0")], folder, stage)
+        finally:
+            os.close(folder)
+    assert (base / "a").read_text() == "new"
+    assert (base / ".actum-new-0").read_text() == "mine"
+    assert len(list(base.iterdir())) == 2
+
+
+def test_a_run_that_was_undone_and_done_again_counts_for_its_dependents(project: Path) -> None:
+    add_agent(project, "echo new > new.txt")
+    add_agent(project, "echo more > more.txt", number=2)
+    with opened(project) as rt:
+        undone = rt.workshop.undo(rt.work(item()).receipt_id)
+        next_one = item(id="next", agent_id="agent-2", dependencies=["work-item-1"])
+        with pytest.raises(ActumError):
+            rt.work(next_one)
+        rt.workshop.undo(undone.receipt_id)
+        assert (project / "new.txt").exists()
+        assert rt.work(next_one).status == "success"
+
+
+def test_a_bind_mount_of_the_project_is_no_place_for_a_replay(
+    project: Path, tmp_path: Path
+) -> None:
+    add_agent(project, "echo new > new.txt")
+    with opened(project) as rt:
+        run_id = _run_of(rt, rt.work(item()).receipt_id)
+    (project / "new.txt").unlink()
+    alias = tmp_path / "alias"
+    alias.mkdir()
+    script = 'mount --bind "$PWD" "$1"; run=$2; alias=$1; shift 2; "$@" item again "$run" "$alias"'
+    wrapped = ["unshare", "-m", "sh", "-c", script, "sh", str(alias), run_id, *_ACTUM]
+    if os.geteuid() != 0:
+        wrapped[1:2] = ["-Urm"]
+    done = subprocess.run(wrapped, cwd=project, text=True, capture_output=True, check=False)
+    assert not (project / "new.txt").exists()
+    assert done.returncode == 3, done.stdout + done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads what its owner closed")
+@pytest.mark.parametrize(
+    "script", ["chmod 0 a.txt", "mkdir x; echo 1 > x/f; chmod 0 x", "rm d/b.txt; chmod 0 d"]
+)
+@pytest.mark.parametrize("crashed", [False, True])
+def test_what_a_run_closed_to_its_owner_can_be_undone(
+    project: Path, script: str, crashed: bool
+) -> None:
+    with opened(project) as rt:
+        before = rt.state_hash()
+    add_agent(project, script)
+    if crashed:
+        _crash(project, _KEEP)
+    else:
+        with opened(project) as rt:
+            assert rt.work(item()).status == "success"
+    receipts = project / ".actum/receipts/work"
+    assert _actum(project, "doctor").returncode == 0
+    (receipt,) = receipts.iterdir()
+    done = _actum(project, "undo", receipt.name)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (project / "agents/agent-1.yaml").unlink()
+    (project / "agents").rmdir()
+    with opened(project) as rt:
+        assert rt.state_hash() == before
