@@ -287,3 +287,14 @@ def test_what_a_run_closed_to_its_owner_can_be_undone(
     (project / "agents").rmdir()
     with opened(project) as rt:
         assert rt.state_hash() == before
+
+
+def test_a_marker_that_an_agent_leaves_makes_no_project_removable(project: Path) -> None:
+    """Agents may use any name. Only where a folder is shows whether it was made to be removed."""
+    add_agent(project, "echo > .actum-removable; echo > d/.actum-removable")
+    with opened(project) as rt:
+        assert rt.work(item()).status == "success"
+    for folder in (project, project / "d"):
+        done = _actum(project, "item", "clear", str(folder))
+        assert (folder / ".actum-removable").exists()
+        assert done.returncode == 3, done.stdout + done.stderr
