@@ -158,9 +158,10 @@ class Workshop:
         A git worktree that the replay script has checked out in a throwaway home is replaced by
         what was there before the run; its link to the repository stays.
         """
-        kept = self.find(run_id)
-        space = Space(self.home, kept.workspace)
-        with space.held(alone=False), _opened(kept.workspace) as source:
+        self._of_this_project(run_id)
+        self._require_apart(target)
+        space = Space(self.home, self.root)
+        with space.held(alone=False), _opened(self.root) as source:
             _make_empty(target)
             with _opened(target) as there, space.staging() as stage:
                 copying.copy_tree(source, there, space.skip)
@@ -172,15 +173,9 @@ class Workshop:
 
     def again(self, run_id: str, base: Path) -> str:
         """Do the work of a run once more on `base`, a restored state; the hash it leads to."""
-        kept = self.find(run_id)
+        kept = self._of_this_project(run_id)
         base = base.resolve()
-        if base.is_relative_to(self.root) or self.root.is_relative_to(base):
-            raise Refused(
-                "REPLAY_IN_PROJECT",
-                f"{base} and the project {self.root} hold each other.",
-                remedy="A replay changes its folder without a record. Name a folder outside of the"
-                " project, filled by `actum item restore`.",
-            )
+        self._require_apart(base)
         order: dict[str, Json] = {
             **self._place(),
             "do": "again",
@@ -196,6 +191,33 @@ class Workshop:
                 f"The replay's process ended without an answer ({death}).", remedy="Run it again."
             ) from death
         return str(answer["state"])
+
+    def _require_apart(self, folder: Path) -> None:
+        """Neither in the project nor around it. By inode too: a bind mount is another path."""
+        folder = folder.resolve()
+        if not (
+            self.root.is_relative_to(folder)
+            or any(_is_same(outer, self.root) for outer in (folder, *folder.parents))
+            or any(_is_same(outer, folder) for outer in self.root.parents)
+        ):
+            return
+        raise Refused(
+            "REPLAY_IN_PROJECT",
+            f"{folder} and the project {self.root} hold each other.",
+            remedy="A replay changes its folder without a record. Name a folder outside of the"
+            " project; `actum item restore` fills it.",
+        )
+
+    def _of_this_project(self, run_id: str) -> KeptRun:
+        kept = self.find(run_id)
+        if kept.workspace != self.root:
+            # A home is copied and moved with its project: the folder on record may be another's.
+            raise Refused(
+                "WORK_RUN_ELSEWHERE",
+                f"The run {run_id} was in {kept.workspace}, and this project is {self.root}.",
+                remedy="Nothing was changed. Name a run that was committed in this folder.",
+            )
+        return kept
 
     @contextlib.contextmanager
     def _throwaway(self, base: Path) -> Iterator[Space]:
@@ -259,9 +281,9 @@ class Workshop:
 
     def undo(self, name: str) -> RunResult:
         """Take back the run of a receipt, or of a run's own id."""
-        kept = self.find(self.records.of_receipt(name) or name)
+        kept = self._of_this_project(self.records.of_receipt(name) or name)
         tools = Undoing(
-            space=Space(self.home, kept.workspace),
+            space=Space(self.home, self.root),
             records=self.records,
             signer=self.signer,
             trusted=self.trusted,
@@ -314,6 +336,13 @@ def _opened(folder: Path) -> Any:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    try:
+        return one.samefile(other)
+    except OSError:
+        return False  # not there yet, or closed to this user
 
 
 def _make_empty(target: Path) -> None:

@@ -301,6 +301,9 @@ def apply(steps: Iterable[Step], base: int, staged: Path) -> None:
     """Do every step, or do it again. What is gone comes first, deepest first; then what is new."""
     ordered = sorted(steps, key=lambda step: step.path)
     stage_folder = os.open(staged, files.FOLDER_FLAGS)
+    # By the room, whose name no agent knows: no file of the project has such a name. The same one
+    # when it is done again, so that a copy that a crash cut short is found.
+    beside = f".actum-new-{staged.parent.name}-".encode()
     try:
         for step in reversed(ordered):
             _clear(step, base)
@@ -308,7 +311,7 @@ def apply(steps: Iterable[Step], base: int, staged: Path) -> None:
             if step.kind is Kind.FOLDER:
                 _make_folder(step, base)
             elif step.kind is not None:
-                _put(step, base, stage_folder)
+                _put(step, base, stage_folder, beside)
         for step in reversed(ordered):
             if step.kind is Kind.FOLDER:
                 _set_mode(step, base)
@@ -327,8 +330,6 @@ def left_to_do(
 
 
 def _overtaken(step: Step, was: str, base: int, room: Path) -> bool:
-    if step.kind is Kind.FOLDER:
-        return False
     if step.staged and not os.path.lexists(room / "new" / step.staged):
         return True  # it was put there; what is there now came later
     with _parent(step.path, base) as folder:
@@ -345,10 +346,15 @@ def _overtaken(step: Step, was: str, base: int, room: Path) -> bool:
         target = os.open(met, files.FOLDER_FLAGS)
         try:
             with contextlib.suppress(FileExistsError):  # kept by whoever came before us
-                _keep(step.path, base, step.staged.encode(), target)
+                _keep(step.path, base, (step.staged or _name_for(step.path)).encode(), target)
         finally:
             os.close(target)
         return False
+
+
+def _name_for(path: bytes) -> str:
+    """Of a file that is in the place of a folder, which has no name in the stage."""
+    return sha256_bytes(path)
 
 
 def _clear(step: Step, base: int) -> None:
@@ -404,7 +410,7 @@ def _make_folder(step: Step, base: int) -> None:
         _open_up(name, folder)
 
 
-def _put(step: Step, base: int, staged: int) -> None:
+def _put(step: Step, base: int, staged: int, beside: bytes) -> None:
     with _parent(step.path, base) as folder:
         if folder is None:
             raise _cannot(step)
@@ -415,16 +421,17 @@ def _put(step: Step, base: int, staged: int) -> None:
         try:
             os.rename(source, name, src_dir_fd=staged, dst_dir_fd=folder)
         except OSError as error:
-            if error.errno in (errno.EISDIR, errno.ENOTEMPTY, errno.EEXIST):
+            if error.errno in (errno.EISDIR, errno.ENOTEMPTY, errno.EEXIST, errno.EBUSY):
                 raise _cannot(step) from error
             if error.errno != errno.EXDEV:
                 raise
-            _copy_over(source, look, staged, name, folder)
+            _copy_over(source, look, staged, name, folder, beside + source)
 
 
-def _copy_over(source: bytes, look: os.stat_result, staged: int, name: bytes, folder: int) -> None:
+def _copy_over(
+    source: bytes, look: os.stat_result, staged: int, name: bytes, folder: int, beside: bytes
+) -> None:
     """The stage lies on another file system: a whole copy beside the target, then one rename."""
-    beside = b".actum-new-" + source
     with contextlib.suppress(FileNotFoundError):
         os.unlink(beside, dir_fd=folder)
     copy_name(source, look, staged, beside, folder)

@@ -78,6 +78,20 @@ def open_folder(path: bytes, anchor: int) -> int:
         raise another_mount(path) from error
 
 
+def require_no_mounts(top: int, skip: frozenset[bytes]) -> None:
+    """Raises `Refused` if anything is mounted below an open folder, but for the names in `skip`.
+
+    A file can be mounted on a file of its own device: neither device nor `open_folder` shows that.
+    Its name cannot be replaced, so a commit could not be finished.
+    """
+    inside = os.readlink(f"/proc/self/fd/{top}").rstrip("/") + "/"
+    for mount in kernel.mount_points():
+        if mount.startswith(inside):
+            path = os.fsencode(mount[len(inside) :])
+            if path.partition(b"/")[0] not in skip:
+                raise another_mount(path)
+
+
 def another_mount(path: bytes) -> Refused:
     return Refused(
         "WORKSPACE_HAS_MOUNTS",

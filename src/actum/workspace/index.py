@@ -220,6 +220,7 @@ class Index:
     def _looked(self, top: Path, skip: frozenset[bytes]) -> _Looked:
         anchor = os.open(top, files.FOLDER_FLAGS)
         try:
+            files.require_no_mounts(anchor, skip)
             for left in reversed(range(_TRIES)):
                 try:
                     return self._look(anchor, skip)

@@ -291,8 +291,12 @@ def _in_use(folder: Path) -> bool:
 
 
 def spaces(home: Path) -> Iterator[Space]:
-    """Every lasting space of a home whose folder is still there. Throwaway spaces whose process is
-    gone are removed."""
+    """The lasting space of the project that a home lies in. Throwaway spaces whose process is gone
+    are removed.
+
+    A project that was copied or moved with its home has a space of the folder that it was before.
+    Another project may be there now: that space is left alone.
+    """
     folder = home / "work"
     if not folder.is_dir():
         return
@@ -303,7 +307,7 @@ def spaces(home: Path) -> Iterator[Space]:
                     removal.remove(found)
             continue
         base = _base_of(found)
-        if base is not None and base.is_dir():
+        if base == home.parent:
             yield Space(home, base)
 
 

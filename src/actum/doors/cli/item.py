@@ -125,8 +125,16 @@ def make_place() -> int:
 @click.argument("folder", metavar="DIR", type=_FOLDER)
 def clear_place(folder: Path) -> int:
     """Remove a folder that `place` has made."""
+    from actum.errors import Refused
     from actum.sandbox import sweep
 
+    # Not by its marker alone: an agent can leave a file of that name in the project.
+    if folder.exists() and not sweep.is_home(folder):
+        raise Refused(
+            "NO_THROWAWAY_FOLDER",
+            f"{folder} is not a folder that `actum item place` has made.",
+            remedy="Nothing was removed. Replay scripts call this command; there is no need to.",
+        )
     sweep.remove_home(folder)
     return exit_codes.SUCCESS
 

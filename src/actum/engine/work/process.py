@@ -72,8 +72,9 @@ def ask(
     source = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(__file__))))
     with tempfile.TemporaryFile() as complaints:  # a pipe would fill while nothing reads it
         process = subprocess.Popen(
+            # -P: the working directory is the project, and no module may be imported from there.
             # It is given our number: if we die before it can ask, its parent is another process.
-            [sys.executable, "-c", _BOOT, str(os.getpid()), source],
+            [sys.executable, "-P", "-c", _BOOT, str(os.getpid()), source],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=complaints,

@@ -30,13 +30,9 @@ from actum.store.database import Database
 from actum.store.whole_file import write_whole
 from actum.value import value
 
-#: Committed runs that were not undone since. An undo has no agent: an item of an agent that only
-#: has such an id is none.
-_STANDING = (
-    "SELECT 1 FROM work_runs AS run WHERE status = 'success'"
-    " AND NOT EXISTS (SELECT 1 FROM work_runs AS later WHERE later.status = 'success'"
-    " AND later.agent_sha256 = '' AND later.item_id = 'undo:' || run.run_id)"
-)
+_COMMITTED = "SELECT run_id FROM work_runs WHERE status = 'success'"
+#: An undo has no agent: an item of an agent that only has such an id is none.
+_UNDONE_BY = f"{_COMMITTED} AND agent_sha256 = '' AND item_id = 'undo:' || ?"
 
 
 @value
@@ -153,7 +149,14 @@ class WorkRecords:
             path.chmod(0o700)
 
     def in_history(self, run_hash: str) -> bool:
-        return self._database.row(f"{_STANDING} AND run_hash = ?", (run_hash,)) is not None
+        return self._any_stands(f"{_COMMITTED} AND run_hash = ?", (run_hash,))
+
+    def _any_stands(self, runs: str, parameters: tuple[str, ...]) -> bool:
+        """Whether one of these committed runs was not undone, or its undo was undone."""
+        return any(
+            not self._any_stands(_UNDONE_BY, (row[0],))
+            for row in self._database.rows(runs, parameters)
+        )
 
     def undo_of(self, run_id: str) -> str | None:
         """The receipt by which a run was last taken back."""
@@ -169,10 +172,9 @@ class WorkRecords:
         return tuple(
             name
             for name in needs
-            if self._database.row(
-                f"{_STANDING} AND item_id = ? AND workspace = ?", (name, str(workspace))
+            if not self._any_stands(
+                f"{_COMMITTED} AND item_id = ? AND workspace = ?", (name, str(workspace))
             )
-            is None
         )
 
     def of_receipt(self, receipt_id: str) -> str | None:
@@ -190,6 +192,18 @@ class WorkRecords:
             (str(workspace),),
         )
         return None if row is None else (row[0], row[1])
+
+    def was_committed_since(self, run_id: str) -> bool:
+        """Whether a run on the same workspace was committed after this one was opened."""
+        # A run is first named by the audit record that opens it.
+        row = self._database.row(
+            "SELECT 1 FROM work_runs AS this JOIN work_runs AS other USING (workspace)"
+            " JOIN work_receipts ON work_receipts.run_id = other.run_id"
+            " WHERE this.run_id = ?1 AND other.status = 'success' AND final_seq >"
+            " (SELECT min(seq) FROM audit WHERE instr(record, CAST(?1 AS BLOB)) > 0) LIMIT 1",
+            (run_id,),
+        )
+        return row is not None
 
     def find(self, run_id: str) -> KeptRun | None:
         row = self._database.row(

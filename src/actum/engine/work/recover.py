@@ -53,7 +53,7 @@ class Recovering:
             while not self._tried(space, wait=wait) and wait:
                 time.sleep(0.01)  # a process died in its commit between two looks
         for lost in self.records.lost():
-            if not lost.workspace.is_dir():
+            if lost.workspace != self.home.parent:  # the project was moved or copied since
                 self._close(lost, "", Damage(listed=False))
 
     def _tried(self, space: Space, *, wait: bool) -> bool:
@@ -103,7 +103,7 @@ class Recovering:
     def _compare_with_freeze(self, space: Space, lost: LostRun) -> None:
         """Close a run that was not committed."""
         found, damage = _compared(space, lost, self.records)
-        self._close(lost, found, damage, by_others=_led_there(space, found, self.records))
+        self._close(lost, found, damage, by_others=_led_there(space, lost, found, self.records))
 
     def _compare_with_commit(self, space: Space, intent: Mapping[str, Any]) -> None:
         """The receipt of a commit that was carried through now was signed before the crash."""
@@ -180,7 +180,7 @@ def interrupted_findings(home: Path, records: WorkRecords) -> Iterator[Finding]:
     for lost in records.lost():
         subject = f"work run {lost.run_id}"
         damage: Damage | None = Damage(listed=False)
-        if lost.workspace.is_dir():
+        if lost.workspace == home.parent:
             space = Space(home, lost.workspace)
             if pending_intent(space.folder) is not None:
                 detail = "a commit was interrupted; the next work item, or `actum doctor`, ends it"
@@ -196,15 +196,15 @@ def _compared(space: Space, lost: LostRun, records: WorkRecords) -> tuple[str, D
     if lost.before_hash is None:
         return _state_now(space), None
     found, delta = space.compared(lost.before_hash)
-    if _led_there(space, found, records):
+    if _led_there(space, lost, found, records):
         return found, None
     return found, _damage(found, lost.before_hash, delta)
 
 
-def _led_there(space: Space, found: str, records: WorkRecords) -> bool:
-    """Whether the newest committed run left this state."""
+def _led_there(space: Space, lost: LostRun, found: str, records: WorkRecords) -> bool:
+    """Whether a run that was committed since left this state; it has a receipt of its own."""
     last = records.last_success(space.base)
-    return last is not None and last[0] == found
+    return last is not None and last[0] == found and records.was_committed_since(lost.run_id)
 
 
 def accept(kept: KeptRun, with_: Recovering) -> RunResult:
@@ -215,7 +215,7 @@ def accept(kept: KeptRun, with_: Recovering) -> RunResult:
             f"The run {kept.run_id} left no damage that is not accepted yet.",
             remedy="`actum verify --all` names the runs that did.",
         )
-    space = Space(with_.home, kept.workspace)
+    space = Space(with_.home, with_.home.parent)
     before = Before(
         run_id=new_id(),
         item=WorkItem(

@@ -61,7 +61,8 @@ def make_script(
         name=script_name(item),
         item=item.id,
         agent=item.agent_id,
-        actum=f"{shlex.quote(sys.executable)} -m actum.doors.cli.main",
+        # -P: people run the script in the project, and no module may be imported from there.
+        actum=f"{shlex.quote(sys.executable)} -P -m actum.doors.cli.main",
         home=shlex.quote(str(home)),
         run=run_id,
         expected=after_hash,
