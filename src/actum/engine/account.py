@@ -244,7 +244,7 @@ class Account:
             **more,  # type: ignore[arg-type]
         )
 
-    def _seal(self, facts: ExecutionFacts, document: Mapping[str, Json] | bytes) -> None:
+    def _seal(self, facts: ExecutionFacts, document: Mapping[str, Json]) -> None:
         """Close the record; from here on there is a receipt to be handed out."""
         self._export.receipt = self.rooms.ledger.seal(facts, document)
 
@@ -361,7 +361,6 @@ class Account:
             self.session, contract.execution_id, capture.stdout.kept, capture.stderr.kept
         )
         digest = output_digest(capture, verdict.exit_code)
-        kept = result.kept()
         facts = self._facts(
             outcome,
             verdict.reason_codes,
@@ -371,7 +370,7 @@ class Account:
             leftovers=capture.leftovers,
             clearing=capture.clearing,
         )
-        self._seal(facts, kept)
+        self._seal(facts, result.without_output())
         if outcome is Outcome.SUCCEEDED:
             self._keep_for_later(capture)
         elif outcome is Outcome.PERMISSION_DENIED:

@@ -17,10 +17,10 @@ from operator import attrgetter, is_
 
 from actum.contract.canonical import sha256_bytes
 from actum.contract.model import Json
-from actum.evidence import alike, recovery
+from actum.evidence import recovery
 from actum.evidence.audit import allowed, denied, final, malformed, pending
 from actum.evidence.clerk import MANY, TOO_MANY, Clerk
-from actum.evidence.draft import Draft, draft
+from actum.evidence.draft import Draft
 from actum.evidence.encoding import encoded
 from actum.evidence.executions import (
     Opening,
@@ -82,7 +82,7 @@ class Ledger:
         `is_new`: its id was drawn at random for it, so nothing needs to be looked for.
         """
         self._blobs.prepare()
-        begun = draft(intent)
+        begun = Draft(intent)
         opening = recovery.opening(begun)
         if also is not None or not self.log.takes(len(opening.document)):
             with self.log.page() as page:
@@ -93,8 +93,8 @@ class Ledger:
                 return _opened(page, begun, opening)
         if self.log.laid() >= self._most:
             self._database.file()
-        decision = begun.decision()
-        start = begun.pending(opening.sha256)
+        decision = encoded(allowed(begun.audit))
+        start = encoded(pending(begun.audit, opening.sha256))
         execution_id = intent.contract.execution_id
         with self.log.entry() as entry:
             if not is_new:
@@ -108,7 +108,7 @@ class Ledger:
         self, intent: Intent, also: Callable[[sqlite3.Cursor], None] | None = None
     ) -> Opened:
         """Record that a retry or fallback of an open execution is about to start."""
-        begun = draft(intent)
+        begun = Draft(intent)
         opening = recovery.opening(begun)
         with self.log.page() as page:
             require_open(page.cursor, intent)
@@ -116,9 +116,8 @@ class Ledger:
                 also(page.cursor)
             return _opened(page, begun, opening)
 
-    def seal(self, facts: ExecutionFacts, result: Mapping[str, Json] | bytes | None) -> Receipt:
-        """Close an execution, or record a refusal. `result`, a document or its encoding, must hold
-        no raw output."""
+    def seal(self, facts: ExecutionFacts, result: Mapping[str, Json] | None) -> Receipt:
+        """Close an execution, or record a refusal. `result` must hold no raw output."""
         small: dict[str, bytes] = {}
         stored: set[str] = set()
         if facts.capture is not None and facts.capture.collected:
@@ -129,7 +128,7 @@ class Ledger:
         execution_id = facts.contract.execution_id
         require_fileable(facts.events, execution_id)
         begun = _begun(facts)
-        answer = result if result is None or isinstance(result, bytes) else encoded(result)
+        answer = None if result is None else encoded(result)
         result_sha256 = None if answer is None else sha256_bytes(answer)
 
         def described(left: tuple[str, ...] | None) -> Told:
@@ -150,8 +149,7 @@ class Ledger:
             made = described(facts.leftovers)
             part = sealed_part(made, answer)
         else:
-            known = alike.told(facts, begun, result_sha256, stored, self._redact)
-            made = known or described(())
+            made = described(())
             part = sealed_part(made, answer)
             if left := clearing():
                 made = described(left)
@@ -217,4 +215,4 @@ def _begun(facts: ExecutionFacts) -> Draft:
     written = facts.opened.draft if facts.opened else None
     if written is not None and all(map(is_, _of_intent(facts), _of_intent(written.intent))):
         return written
-    return draft(facts)
+    return Draft(facts)
