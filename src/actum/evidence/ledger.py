@@ -73,13 +73,10 @@ class Ledger:
         self,
         intent: Intent,
         also: Callable[[sqlite3.Cursor], None] | None = None,
-        *,
-        is_new: bool = False,
     ) -> Opened:
         """Record that `intent` is allowed and about to start; raises if it must not start.
 
         `also` joins the transaction: what it writes or refuses holds together with the start.
-        `is_new`: its id was drawn at random for it, so nothing needs to be looked for.
         """
         self._blobs.prepare()
         begun = Draft(intent)
@@ -97,8 +94,7 @@ class Ledger:
         start = encoded(pending(begun.audit, opening.sha256))
         execution_id = intent.contract.execution_id
         with self.log.entry() as entry:
-            if not is_new:
-                require_unstarted(entry.outcome_of(execution_id), intent)
+            require_unstarted(entry.outcome_of(execution_id), intent)
             entry.append_encoded(decision)
             seq = entry.append_encoded(start)
             entry.start(execution_id, started_part(begun, opening, seq))

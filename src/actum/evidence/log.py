@@ -194,6 +194,14 @@ class Log:
         """A frame of the journal that adds at least one record."""
         return Entry(self)
 
+    def has(self, execution_id: str) -> bool:
+        """Whether anything is on record of an id. Reads the journal as it is: nothing is filed."""
+        self.begin_entry()
+        try:
+            return self.outcome_of(execution_id) is not None
+        finally:
+            self.end_entry()
+
     def laid(self) -> int:
         """How many executions lie in the journal, as far as this process knows."""
         return len(self._laid)

@@ -400,15 +400,12 @@ def test_an_event_that_cannot_be_filed_is_not_laid_in_the_way_of_the_others(
     assert bad(house.verifier.verify_all()) == []
 
 
-def test_an_id_that_was_drawn_for_it_is_not_looked_for(house: House) -> None:
-    statements: list[str] = []
-    house.execute()
-    house.database._connection.set_trace_callback(statements.append)
-    house.ledger.write_ahead(make_intent(), is_new=True)
-    assert statements == []
-    contract = make_contract()
-    house.ledger.write_ahead(make_intent(contract))
-    assert len(statements) == 1
-    house.database._connection.set_trace_callback(None)
-    with pytest.raises(Refused, match="has been started already"):
-        house.ledger.write_ahead(make_intent(contract))
+def test_looking_for_an_id_files_nothing_and_sees_everything(house: House) -> None:
+    facts = house.execute()
+    for each in (house, House.open(house.home)):
+        assert each.ledger.log.has(facts.execution_id)
+        assert not each.ledger.log.has("another")
+        assert _lying(house) == 1
+    assert house.executions.get(facts.execution_id)
+    assert _lying(house) == 0
+    assert house.ledger.log.has(facts.execution_id)
