@@ -14,7 +14,7 @@ from enum import StrEnum
 from actum.contract.canonical import sha256_bytes
 from actum.contract.model import Json
 from actum.contract.outcome import PROJECTIONS, ActionStatus, Outcome
-from actum.evidence.facts import ACTUM_VERSION, ExecutionFacts, Intent, policy_sha256
+from actum.evidence.facts import ACTUM_VERSION, ExecutionFacts, Intent
 from actum.evidence.trace import rfc3339
 
 _IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+-]{0,127}")
@@ -140,7 +140,7 @@ def closed(name: str | None) -> str | None:
 def _policy(intent: Intent) -> str | None:
     if intent.proof is not None:
         return intent.proof.policy_sha256  # worked out when the proof was made
-    return policy_sha256(intent.policy) if intent.policy else None
+    return intent.policy.sha256 if intent.policy else None
 
 
 def record(intent: Intent) -> dict[str, Json]:

@@ -22,7 +22,7 @@ from actum.contract.canonical import sha256_bytes
 from actum.contract.model import Json
 from actum.evidence.audit import closed
 from actum.evidence.encoding import count, encoded
-from actum.evidence.facts import ACTUM_VERSION, ExecutionFacts, Intent, policy_sha256
+from actum.evidence.facts import ACTUM_VERSION, ExecutionFacts, Intent
 from actum.evidence.record import file_document
 from actum.evidence.trace import rfc3339
 from actum.store import dsse
@@ -140,9 +140,7 @@ def asked(intent: Intent) -> dict[str, Json]:
             "kernel": _uname().release,
             "machine": _uname().machine,
         },
-        "policy": {"sha256": policy_sha256(policy), "document": policy.document()}
-        if policy
-        else None,
+        "policy": {"sha256": policy.sha256, "document": policy.document()} if policy else None,
         "approvals": list(policy.approvals) if policy else [],
         "proof": {
             "sha256": proof.sha256,
