@@ -1,11 +1,11 @@
 """The two durable writes of an execution: before it starts, and when it is over.
 
-`write_ahead` commits the decision and a PENDING record; only then may anything start. `seal`
-commits everything that came of it. Each is one frame of the journal, so an execution costs two
-syncs and is at any instant unknown, open or closed, never in between. What comes with somebody
-else's rows (an approval, a retry), a refusal, and what is too large, is a transaction of the
-database instead. What the ledger cannot write it does not let happen. Proved by
-tests/unit/evidence/test_ledger.py.
+`write_ahead` commits the decision and a PENDING record; only then may anything start. `seal` signs
+the receipt and commits it with everything else that came of it. Each is one frame of the journal,
+so an execution costs two syncs and is at any instant unknown, open or closed, never in between.
+What comes with rows of other tables (an approval, a retry), a refusal, and what is too large, is a
+transaction of the database instead. What the ledger cannot write it does not let happen. Proved by
+tests/unit/evidence/test_ledger.py and tests/crash/test_signed_before_the_answer.py.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from actum.evidence.executions import (
     require_unstarted,
 )
 from actum.evidence.facts import ExecutionFacts, Intent, Opened
-from actum.evidence.laid import file_part, sealed_part, started_part
+from actum.evidence.laid import ended_part, file_part, started_part
 from actum.evidence.log import Log, Page
 from actum.evidence.receipt import Receipt
 from actum.evidence.receipts import insert_receipt
@@ -141,17 +141,11 @@ class Ledger:
         # described as cleared away, which it nearly always is, and looked at before anything of it
         # is written down.
         clearing = facts.clearing
-        if clearing is None:
-            made = described(facts.leftovers)
-            part = sealed_part(made, answer)
-        else:
-            made = described(())
-            part = sealed_part(made, answer)
-            if left := clearing():
-                made = described(left)
-                part = sealed_part(made, answer)
+        made = described(facts.leftovers if clearing is None else ())
+        if clearing is not None and (left := clearing()):
+            made = described(left)
         receipt = Receipt(facts.receipt_id, made.statement, self.log.signer)
-        room = len(made.record) + len(made.statement) + len(made.events) + len(answer or b"")
+        room = len(made.record) + len(receipt.encoded) + len(made.events) + len(answer or b"")
         room += sum(map(len, small.values()))
         if facts.opened is not None and self.log.takes(room):
             with self.log.entry() as entry:
@@ -159,9 +153,12 @@ class Ledger:
                     raise not_open(execution_id)
                 for blake3, content in small.items():
                     entry.add(file_part(blake3, content))
-                entry.seal(execution_id, facts.outcome, part)
-                # Only now is it certain whose turn it is to sign. Whoever files does it.
-                return receipt.by(entry.signer)
+                # Another key may have come since: only here is it certain whose turn it is.
+                receipt = receipt.by(entry.signer)
+                final_seq = entry.append(final(begun.audit, facts, receipt.sha256))
+                part = ended_part(facts, made, receipt, final_seq, answer)
+                entry.end(execution_id, facts.outcome, part)
+            return receipt
         with self.log.page() as page:
             cursor = page.cursor
             receipt = receipt.by(page.signer)

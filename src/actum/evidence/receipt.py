@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from functools import cache, cached_property
+from functools import cache
 from operator import attrgetter
 
 from actum.capture.interpret import interpret
@@ -36,30 +36,18 @@ MAX_FILES = 64  #: named one by one; the evidence record, the first subject, lis
 
 
 class Receipt:
-    """A statement and who signs it.
-
-    It is signed when somebody looks at it: one key and one statement make the same bytes each time
-    (RFC 8032), so nothing depends on who is the first to look.
-    """
+    """A statement and its signature. `encoded` is what is stored and exported, to the byte."""
 
     def __init__(self, receipt_id: str, statement: bytes, signer: Signer) -> None:
         self.receipt_id = receipt_id
         self.statement = statement
         self.signer = signer
+        self.encoded = dsse.sign_encoded(statement, PAYLOAD_TYPE, signer)
+        self.sha256 = sha256_bytes(self.encoded)
 
     def by(self, signer: Signer) -> Receipt:
         """The same, signed by `signer`."""
         return self if signer is self.signer else Receipt(self.receipt_id, self.statement, signer)
-
-    @cached_property
-    def encoded(self) -> bytes:
-        """What is stored and exported, to the byte."""
-        return dsse.sign_encoded(self.statement, PAYLOAD_TYPE, self.signer)
-
-    @cached_property
-    def sha256(self) -> str:
-        """Of `encoded`."""
-        return sha256_bytes(self.encoded)
 
     @property
     def envelope(self) -> Mapping[str, Json]:
