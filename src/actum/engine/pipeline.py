@@ -5,7 +5,7 @@
 
 Every arrow fails closed. A refusal on the way is sealed like any other outcome; a fault is sealed
 as far as it can be and then raised. Nothing starts before the PENDING record is on the disk, and
-no result is handed out before its receipt is.
+no result is handed out before its signed receipt is.
 """
 
 from __future__ import annotations
