@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from actum import settings as project
-from actum.contract.complete import Sections, completed, sections
+from actum.contract.complete import Fill, complete
 from actum.contract.encoder import hasten
 from actum.contract.ids import new_id
 from actum.contract.limits import IDLE_S
@@ -375,25 +375,25 @@ class Runtime:
         if isinstance(source, Contract):
             return source
         if isinstance(source, Draft):
-            return self._completed(sections(source))
+            return self._completed(source)
         return self._completed(self._parsed(source))
 
-    def _parsed(self, source: Mapping[str, Any] | str | bytes | Path) -> Sections:
+    def _parsed(self, source: Mapping[str, Any] | str | bytes | Path) -> Draft:
         try:
-            return sections(parse_contract(source))
+            return parse_contract(source)
         except ContractInvalid:
             self.rooms.ledger.malformed(_bytes_of(source), self.rooms.clock())
             raise
 
-    def _completed(self, known: Sections) -> Contract:
-        return completed(
-            known,
+    def _completed(self, draft: Draft) -> Contract:
+        fill = Fill(
             execution_id=new_id(),
             requested_at=self.rooms.clock(),
             requested_by=self._asker,
-            purpose=f"actum exec {known.tool_id}",
+            purpose=f"actum exec {draft.document['tool_id']}",
             working_directory=self._base(),
         )
+        return complete(draft, fill)
 
     def _base(self) -> str:
         """Where relative paths begin."""

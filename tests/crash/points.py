@@ -62,7 +62,7 @@ _RUNNER = "actum.runners.local"
 POINTS = (
     Point("open", "actum.wiring:Runtime.__init__", NOTHING, NOTHING),
     Point("parse", "actum.wiring:parse_contract", NOTHING, NOTHING),
-    Point("completion", "actum.wiring:completed", NOTHING, NOTHING),
+    Point("completion", "actum.wiring:complete", NOTHING, NOTHING),
     Point("gate", "actum.engine.account:Account.__init__", NOTHING, NOTHING),
     Point("registry", "actum.registry.registry:Registry.entry", NOTHING, NOTHING),
     Point("call", "actum.adapters.kinds:transformed", NOTHING, NOTHING),
