@@ -28,7 +28,6 @@ _locked = ctypes.PyDLL(None, use_errno=True)
 _locked.syscall.restype = ctypes.c_long
 
 # System call numbers, x86-64.
-SYS_MMAP, SYS_MPROTECT, SYS_MUNMAP, SYS_MREMAP, SYS_MADVISE = 9, 10, 11, 25, 28
 SYS_CAPGET = 125
 SYS_CAPSET = 126
 SYS_PIVOT_ROOT = 155
@@ -84,12 +83,6 @@ CLONE_PIDFD = 0x00001000
 CLONE_PARENT = 0x00008000
 CLONE_INTO_CGROUP = 0x2_0000_0000
 SYS_CLONE = 56
-
-
-PROT_READ, PROT_WRITE, PROT_EXEC = 1, 2, 4
-MAP_PRIVATE, MAP_ANONYMOUS = 0x02, 0x20
-MADV_HUGEPAGE = 14
-MREMAP_MAYMOVE, MREMAP_FIXED = 1, 2
 
 SYS_REQUEST_KEY = 249
 SYS_KEYCTL = 250
@@ -408,44 +401,6 @@ def keep_capabilities() -> None:
 
 def write_own_memory(address: int, content: bytes) -> None:
     ctypes.memmove(address, content, len(content))
-
-
-def own_code() -> int:
-    """An address in the code of the interpreter that runs this."""
-    return ctypes.cast(ctypes.pythonapi.Py_GetVersion, ctypes.c_void_p).value or 0
-
-
-def take_memory(size: int) -> int:
-    """Where `size` bytes of nobody's file are, to be written and read."""
-    kind = MAP_PRIVATE | MAP_ANONYMOUS
-    return _of_memory(SYS_MMAP, "mmap", 0, size, PROT_READ | PROT_WRITE, kind, -1, 0)
-
-
-def give_memory_back(at: int, size: int) -> None:
-    if size:
-        _of_memory(SYS_MUNMAP, "munmap", at, size)
-
-
-def ask_for_large_pages(at: int, size: int) -> None:
-    _of_memory(SYS_MADVISE, "madvise", at, size, MADV_HUGEPAGE)
-
-
-def copy_memory(to: int, at: int, size: int) -> None:
-    ctypes.memmove(to, at, size)
-
-
-def make_code(at: int, size: int) -> None:
-    """From here on it is read and executed, and not written."""
-    _of_memory(SYS_MPROTECT, "mprotect", at, size, PROT_READ | PROT_EXEC)
-
-
-def move_memory(to: int, at: int, size: int) -> None:
-    """Put what is mapped `at` in the place of what is mapped at `to`."""
-    _of_memory(SYS_MREMAP, "mremap", at, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, to)
-
-
-def _of_memory(number: int, what: str, *arguments: int) -> int:
-    return syscall(number, what, *map(ctypes.c_long, arguments))
 
 
 def after_raw_fork() -> None:

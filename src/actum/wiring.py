@@ -12,8 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from actum import settings as project
-from actum.contract.complete import Sections, completed, sections
-from actum.contract.drafts import Drafts
+from actum.contract.complete import Fill, complete
 from actum.contract.encoder import hasten
 from actum.contract.ids import new_id
 from actum.contract.limits import IDLE_S
@@ -21,7 +20,7 @@ from actum.contract.model import Contract, Json, RunnerKind
 from actum.contract.parse import Draft, parse_contract
 from actum.engine import snippet
 from actum.engine.approvals import Approvals
-from actum.engine.ask import Ask, Asked, contract_document
+from actum.engine.ask import Ask, contract_document
 from actum.engine.mcp.kept import KeptServers
 from actum.engine.mcp.pins import ServerPins
 from actum.engine.pipeline import Forecast, execute, forecast
@@ -51,7 +50,6 @@ from actum.store.session_memory import ProcessSessions
 if TYPE_CHECKING:
     from actum.agents.workshop import Workshop
     from actum.aio import AsyncRuntime
-    from actum.contract.mould import Mould
     from actum.engine.discovery import Discovery
     from actum.engine.reenact import Replay
     from actum.engine.session import PythonSession
@@ -59,7 +57,6 @@ if TYPE_CHECKING:
     from actum.evidence.verify import Verifier
     from actum.executors.model import ActionRequest, ActionResult
     from actum.executors.plane import Executors
-    from actum.registry.lock import Lock
     from actum.runners.early import Spawner
     from actum.store.golden import Golden
 
@@ -142,8 +139,6 @@ class Runtime:
             hasten()
             self.database.stand_by()
             ledger.clerk.start()
-        self._drafts = Drafts()
-        self._asked = Asked(self.rooms.registry, self._parsed)
         self._asker = f"user:{settings.login}"
         self._sessions: set[PythonSession] = set()
         self._warm = False
@@ -207,37 +202,30 @@ class Runtime:
         turn: Turn | None = None,
     ) -> Result:
         """One execution, asked for by keywords: the same words as `actum exec`."""
-        self._look_after()
-        rooms = self.rooms
-        asked, mould, pins = self._asked.contract(
-            self._completed,
-            rooms.clock,
-            self._base(),
-            tool,
-            parameters or {},
-            arguments,
-            stdin,
-            files,
-            env or {},
-            secrets,
-            None if cwd is None else os.fspath(cwd),
-            timeout,
-            memory,
-            allow_hosts,
-            purpose,
-            requested_by,
-            adapter_id,
-            set or {},
+        ask = Ask(
+            tool=tool,
+            parameters=parameters or {},
+            arguments=arguments,
+            stdin=stdin,
+            files=files,
+            env=env or {},
+            secrets=secrets,
+            cwd=None if cwd is None else os.fspath(cwd),
+            timeout=timeout,
+            memory=memory,
+            allow_hosts=allow_hosts,
+            purpose=purpose,
+            requested_by=requested_by,
+            adapter_id=adapter_id,
+            set=set or {},
         )
-        return self._carried_out(
-            asked,
-            "execution_id" in asked.filled,
-            turn or Queueing(rooms.places, cancel, rooms.wait_s if queue_s is None else queue_s),
-            on_output,
-            cancel,
-            wait_s,
-            mould=mould,
-            pins=pins,
+        return self.execute(
+            self.draft(ask),
+            on_output=on_output,
+            cancel=cancel,
+            wait_s=wait_s,
+            queue_s=queue_s,
+            turn=turn,
         )
 
     def python(
@@ -341,38 +329,12 @@ class Runtime:
         """
         self._look_after()
         asked = self.contract(contract)
-        is_new = asked is not contract and "execution_id" in asked.filled
         if turn is None:
             patience = self.rooms.wait_s if queue_s is None else queue_s
             turn = Queueing(self.rooms.places, cancel, patience)
-        return self._carried_out(asked, is_new, turn, on_output, cancel, wait_s, on_waiting)
-
-    def _carried_out(
-        self,
-        asked: Contract,
-        is_new: bool,
-        turn: Turn,
-        on_output: OnOutput | None,
-        cancel: Cancel | None,
-        wait_s: float | None,
-        on_waiting: Callable[[Result], None] | None = None,
-        *,
-        mould: Mould | None = None,
-        pins: Lock | None = None,
-    ) -> Result:
         until = None if wait_s is None else time.monotonic() + wait_s
         while True:
-            result = execute(
-                asked,
-                self.rooms,
-                on_output=on_output,
-                cancel=cancel,
-                turn=turn,
-                is_new=is_new,
-                mould=mould,
-                pins=pins,
-            )
-            is_new, pins = False, None
+            result = execute(asked, self.rooms, on_output=on_output, cancel=cancel, turn=turn)
             if until is None or "APPROVAL_REQUIRED" not in result.reason_codes:
                 return result
             if on_waiting is not None:
@@ -419,27 +381,25 @@ class Runtime:
         if isinstance(source, Contract):
             return source
         if isinstance(source, Draft):
-            return self._completed(sections(source))
+            return self._completed(source)
         return self._completed(self._parsed(source))
 
-    def _parsed(self, source: Mapping[str, Any] | str | bytes | Path) -> Sections:
+    def _parsed(self, source: Mapping[str, Any] | str | bytes | Path) -> Draft:
         try:
-            if isinstance(source, Mapping):
-                return self._drafts.sections(source)
-            return sections(parse_contract(source))
+            return parse_contract(source)
         except ContractInvalid:
             self.rooms.ledger.malformed(_bytes_of(source), self.rooms.clock())
             raise
 
-    def _completed(self, known: Sections, base: str | None = None) -> Contract:
-        return completed(
-            known,
+    def _completed(self, draft: Draft) -> Contract:
+        fill = Fill(
             execution_id=new_id(),
             requested_at=self.rooms.clock(),
             requested_by=self._asker,
-            purpose=f"actum exec {known.tool_id}",
-            working_directory=self._base() if base is None else base,
+            purpose=f"actum exec {draft.document['tool_id']}",
+            working_directory=self._base(),
         )
+        return complete(draft, fill)
 
     def _base(self) -> str:
         """Where relative paths begin."""

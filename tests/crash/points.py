@@ -61,8 +61,8 @@ _RUNNER = "actum.runners.local"
 
 POINTS = (
     Point("open", "actum.wiring:Runtime.__init__", NOTHING, NOTHING),
-    Point("parse", "actum.contract.drafts:parse_contract", NOTHING, NOTHING),
-    Point("completion", "actum.wiring:completed", NOTHING, NOTHING),
+    Point("parse", "actum.wiring:parse_contract", NOTHING, NOTHING),
+    Point("completion", "actum.wiring:complete", NOTHING, NOTHING),
     Point("gate", "actum.engine.account:Account.__init__", NOTHING, NOTHING),
     Point("registry", "actum.registry.registry:Registry.entry", NOTHING, NOTHING),
     Point("call", "actum.adapters.kinds:transformed", NOTHING, NOTHING),
@@ -83,6 +83,7 @@ POINTS = (
     Point("clean-up", "actum.runners.clearing:Clearing.found", OPEN, OPEN),
     Point("interpretation", "actum.engine.account:Account.seal", OPEN, CLOSED),
     Point("session", "actum.store.session_memory:ProcessSessions.put", OPEN, OPEN),
+    Point("signature", "actum.evidence.receipt:Receipt.__init__", OPEN, OPEN),
     Point("seal", "actum.evidence.ledger:Ledger.seal", OPEN, CLOSED),
     Point("export", "actum.evidence.receipts:Receipts.write", CLOSED, CLOSED),
     Point("close of the runner", f"{_RUNNER}:LocalRunner.close", CLOSED, CLOSED),

@@ -17,7 +17,7 @@ PYTHON = sys.executable
 _JAIL = "spawner zygote talk become root seccomp landlock"
 _JAIL += " wire interpreter"
 #: Loaded when the first snippet is asked for.
-LEARNT = ("sandbox/snippet", "sandbox/large_pages")
+LEARNT = ("sandbox/snippet",)
 SPAWNER = ("kernel", *(f"sandbox/{name}" for name in _JAIL.split()))
 HEAVY = {"asyncio", "sqlite3", "yaml", "click", "jsonschema_rs", "cryptography"}
 #: Web, database toolkits, MCP: doors and runs that were not asked for.

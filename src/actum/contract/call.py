@@ -14,7 +14,7 @@ from functools import lru_cache
 from actum.contract.canonical import sha256_bytes, sha256_json
 from actum.contract.limits import Limits
 from actum.contract.model import Inputs, Json, RunnerKind
-from actum.value import by_identity, field, value
+from actum.value import field, value
 
 #: Where the files that an adapter brings along lie inside: an interpreter is given their paths.
 PROVIDED = "/run/actum"
@@ -139,22 +139,14 @@ class ValidationProof:
 
     @property
     def sha256(self) -> str:
-        return _proof_sha256(self)
-
-
-_MOST_KNOWN = 64
-
-
-@by_identity(_MOST_KNOWN)
-def _proof_sha256(proof: ValidationProof) -> str:
-    return sha256_json(
-        {
-            "call": proof.call_sha256,
-            "policy": proof.policy_sha256,
-            "checks": [[c.code, c.result.value, list(c.names)] for c in proof.checks],
-            "executable": [proof.executable.path, proof.executable.sha256],
-        }
-    )
+        return sha256_json(
+            {
+                "call": self.call_sha256,
+                "policy": self.policy_sha256,
+                "checks": [[c.code, c.result.value, list(c.names)] for c in self.checks],
+                "executable": [self.executable.path, self.executable.sha256],
+            }
+        )
 
 
 @value
@@ -212,8 +204,7 @@ class EffectivePolicy:
         return _policy_sha256(self)
 
 
-@by_identity(_MOST_KNOWN)
-@lru_cache(maxsize=_MOST_KNOWN)  # equal ones share the work
+@lru_cache(maxsize=64)  # one execution asks four times, and most have the policy of another one
 def _policy_sha256(policy: EffectivePolicy) -> str:
     return sha256_json(policy.document())
 
@@ -251,57 +242,17 @@ class Plan:
     @property
     def call_sha256(self) -> str:
         """Digest of exactly what would run; `proof.call_sha256` must equal it."""
-        asked: _Asked = (
-            self.tool,
-            self.adapter,
-            self.argv,
-            self.environment,
-            self.working_directory,
-            self.stdin,
-            self.provided,
-            self.secrets,
-            self.steady,
+        return call_sha256(
+            tool=self.tool,
+            adapter=self.adapter,
+            argv=self.argv,
+            environment=self.environment,
+            working_directory=self.working_directory,
+            stdin=self.stdin,
+            provided=self.provided,
+            secrets=self.secrets,
+            steady=self.steady,
         )
-        known = _calls.get(id(self.argv))
-        if known is None or known[0] != asked:
-            if len(_calls) >= _MOST_KNOWN:
-                _calls.clear()
-            known = _calls[id(self.argv)] = _remembered(asked)
-        return known[1]
-
-
-_Asked = tuple[
-    ToolRef,
-    AdapterRef,
-    tuple[str, ...],
-    Mapping[str, str],
-    str,
-    bytes,
-    Mapping[str, bytes],
-    tuple[SecretUse, ...],
-    bool,
-]
-#: Digests of the latest calls, beside all that they were made of, and found by the very argv: a
-#: plan that is asked for again has the same parts. Mappings are copied, and compared each time.
-_calls: dict[int, tuple[_Asked, str]] = {}
-
-
-def _remembered(asked: _Asked) -> tuple[_Asked, str]:
-    tool, adapter, argv, environment, directory, stdin, provided, secrets, steady = asked
-    environment, provided = dict(environment), dict(provided)
-    digest = call_sha256(
-        tool=tool,
-        adapter=adapter,
-        argv=argv,
-        environment=environment,
-        working_directory=directory,
-        stdin=stdin,
-        provided=provided,
-        secrets=secrets,
-        steady=steady,
-    )
-    kept = (tool, adapter, argv, environment, directory, stdin, provided, secrets, steady)
-    return kept, digest
 
 
 def call_sha256(

@@ -30,7 +30,7 @@ from actum.contract.model import (
     StreamMode,
 )
 from actum.contract.parse import Draft, from_base64, timestamp
-from actum.value import plain, value
+from actum.value import value
 
 
 @value
@@ -45,38 +45,8 @@ class Fill:
     adapter_id: str | None = None  #: ``None``: the registry picks, later
 
 
-@value
-class Sections:
-    """What of a contract follows from its draft alone. ``None``: it was left out."""
-
-    execution_id: str | None
-    tool_id: str
-    adapter_id: str | None
-    command: str
-    arguments: tuple[str, ...]
-    parameters: Mapping[str, Json]
-    environment: Mapping[str, str]
-    working_directory: str
-    input_files: tuple[str, ...]
-    stdin: bytes | None
-    secrets: Mapping[str, str]
-    sandbox: SandboxRequest
-    outputs: ExpectedOutputs
-    requested_by: str | None
-    requested_at: datetime | None
-    purpose: str | None
-    evidence_ref: str | None
-    determinism: Determinism
-    session: str | None
-    filled: frozenset[str]
-
-
 def complete(draft: Draft, fill: Fill) -> Contract:
     """Fill what is missing and freeze the whole."""
-    return completed(sections(draft), **plain(fill))
-
-
-def sections(draft: Draft) -> Sections:
     document = draft.document
     inputs: Mapping[str, Json] = document["inputs"]
     metadata: Mapping[str, Json] = document.get("metadata", {})
@@ -85,71 +55,35 @@ def sections(draft: Draft) -> Sections:
         missing.append("inputs.working_directory")
     told = ("requested_by", "requested_at", "purpose")
     missing += [f"metadata.{name}" for name in told if name not in metadata]
-    stdin = inputs.get("stdin")
+    stdin, written = inputs.get("stdin"), inputs.get("working_directory", ".")
     requested_at = metadata.get("requested_at")
-    return Sections(
-        execution_id=document.get("execution_id"),
+    return Contract(
+        execution_id=document.get("execution_id", fill.execution_id),
         tool_id=document["tool_id"],
-        adapter_id=document.get("adapter_id"),
-        command=inputs["command"],
-        arguments=tuple(inputs.get("arguments", ())),
-        parameters=inputs.get("parameters", {}),
-        environment=inputs.get("environment", {}),
-        working_directory=inputs.get("working_directory", "."),
-        input_files=tuple(inputs.get("input_files", ())),
-        stdin=from_base64(stdin["base64"]) if isinstance(stdin, dict) else _encoded(stdin),
-        secrets=inputs.get("secrets", {}),
+        adapter_id=document.get("adapter_id", fill.adapter_id),
+        inputs=Inputs(
+            command=inputs["command"],
+            arguments=tuple(inputs.get("arguments", ())),
+            parameters={**inputs.get("parameters", {})},
+            environment={**inputs.get("environment", {})},
+            working_directory=(
+                SCRATCH if written == SCRATCH else absolute(written, fill.working_directory)
+            ),
+            input_files=tuple(inputs.get("input_files", ())),
+            stdin=from_base64(stdin["base64"]) if isinstance(stdin, dict) else _encoded(stdin),
+            secrets={**inputs.get("secrets", {})},
+        ),
         sandbox=_sandbox(document.get("sandbox", {})),
         outputs=_outputs(document.get("outputs", {})),
-        requested_by=metadata.get("requested_by"),
-        requested_at=timestamp(requested_at) if requested_at else None,
-        purpose=metadata.get("purpose"),
-        evidence_ref=metadata.get("evidence_ref"),
+        metadata=Metadata(
+            requested_by=metadata.get("requested_by", fill.requested_by),
+            requested_at=(timestamp(requested_at) if requested_at else None) or fill.requested_at,
+            purpose=metadata.get("purpose", fill.purpose),
+            evidence_ref=metadata.get("evidence_ref"),
+        ),
         determinism=Determinism(document.get("determinism", Determinism.D0)),
         session=document.get("session"),
         filled=frozenset(missing),
-    )
-
-
-def completed(
-    known: Sections,
-    *,
-    execution_id: str,
-    requested_at: datetime,
-    requested_by: str,
-    purpose: str,
-    working_directory: str,
-    adapter_id: str | None = None,
-) -> Contract:
-    """A contract of its own, however often the same sections are completed."""
-    written = known.working_directory
-    return Contract(
-        execution_id=execution_id if known.execution_id is None else known.execution_id,
-        tool_id=known.tool_id,
-        adapter_id=adapter_id if known.adapter_id is None else known.adapter_id,
-        inputs=Inputs(
-            command=known.command,
-            arguments=known.arguments,
-            parameters={**known.parameters},
-            environment={**known.environment},
-            working_directory=(
-                SCRATCH if written == SCRATCH else absolute(written, working_directory)
-            ),
-            input_files=known.input_files,
-            stdin=known.stdin,
-            secrets={**known.secrets},
-        ),
-        sandbox=known.sandbox,
-        outputs=known.outputs,
-        metadata=Metadata(
-            requested_by=requested_by if known.requested_by is None else known.requested_by,
-            requested_at=known.requested_at or requested_at,
-            purpose=purpose if known.purpose is None else known.purpose,
-            evidence_ref=known.evidence_ref,
-        ),
-        determinism=known.determinism,
-        session=known.session,
-        filled=known.filled,
     )
 
 

@@ -8,14 +8,11 @@ from __future__ import annotations
 import base64
 import json
 import marshal
-import re
-from collections.abc import Hashable, Mapping
-from functools import lru_cache
-from hashlib import sha256
+from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
 
-from actum.contract.canonical import canonical, sha256_bytes, sha256_json
+from actum.contract.canonical import sha256_bytes, sha256_json
 from actum.contract.model import (
     NOTHING_ASKED,
     NOTHING_EXPECTED,
@@ -30,7 +27,6 @@ from actum.contract.model import (
 )
 from actum.contract.moments import moment_text
 from actum.errors import Refused
-from actum.value import value
 
 #: What `schema` can hand out. Tools and adapters are described in the registry's own folder.
 SCHEMAS = ("execution-contract",)
@@ -51,152 +47,25 @@ def schema(name: str) -> dict[str, Json]:
 
 def contract_sha256(contract: Contract) -> str:
     """The digest of the whole contract, filled fields included: what a receipt binds."""
-    return digests(contract, request_key(contract))[0]
+    return digests(contract)[0]
 
 
 def identity_sha256(contract: Contract) -> str:
     """The digest of what the asker wrote: equal when the same thing is asked for again."""
-    return digests(contract, request_key(contract))[1]
+    return digests(contract)[1]
 
 
-#: Filled in for nearly every contract; what is left to say about it then is always the same.
-_USUALLY_FILLED = frozenset(
-    {"execution_id", "metadata.requested_by", "metadata.requested_at", "metadata.purpose"}
-)
-
-
-_is_plain = re.compile(r"[0-9A-Za-z-]+").fullmatch
-
-
-def digests(contract: Contract, request: Hashable | None) -> tuple[str, str, str]:
-    """(contract, identity, inputs as asked for); `request` is the `request_key` of `contract`."""
-    body = _bodies.get((request, contract.inputs.stdin)) or _body(contract, request)
-    metadata, execution_id = contract.metadata, contract.execution_id
-    # An id of ours needs no escape, and most metadata are these three.
-    plain_id = _is_plain(execution_id)
-    named = b'"%b"' % execution_id.encode() if plain_id else canonical(execution_id)
-    if metadata.evidence_ref is None:
-        told = b'{"purpose":%b,"requested_at":"%b","requested_by":%b}' % (
-            _text(metadata.purpose),
-            moment_text(metadata.requested_at).encode(),
-            _text(metadata.requested_by),
-        )
-    else:
-        told = canonical(_metadata(metadata))
-    before, between, after = body.whole
-    whole = sha256(b"".join((before, named, between, told, after))).hexdigest()
-    if _is_usual(contract):
-        return whole, body.identity, body.asked
-    return whole, _identity(contract, body, named), body.asked
-
-
-def _is_usual(contract: Contract) -> bool:
-    return contract.metadata.evidence_ref is None and contract.filled >= _USUALLY_FILLED
-
-
-@value
-class Around:
-    """The canonical bytes of a contract but for an id that needs no escape and the time of the
-    request; and its digests that depend on neither."""
-
-    before: bytes  #: up to the id, with its quotation mark
-    between: bytes
-    after: bytes
-    identity: str
-    asked: str
-
-
-def around(contract: Contract, request: Hashable | None) -> Around:
-    """Of a contract whose id and time were filled in; `request` as for `digests`."""
-    body = _bodies.get((request, contract.inputs.stdin)) or _body(contract, request)
-    before, between, after = body.whole
-    told = _metadata(contract.metadata)
-    texts = {name: canonical(text) for name, text in told.items()}
-    # No canonical text has this byte.
-    first, last = _object({**texts, "requested_at": b'"\0"'}).split(b"\0")
-    return Around(
-        before=before + b'"',
-        between=b'"' + between + first,
-        after=last + after,
-        identity=body.identity if _is_usual(contract) else _identity(contract, body, b""),
-        asked=body.asked,
-    )
-
-
-def _identity(contract: Contract, body: _Body, named: bytes) -> str:
-    """Where something of who asks, when and what for was written, or the id was."""
-    filled, told = contract.filled, _metadata(contract.metadata)
-    written = {name: told[name] for name in told if f"metadata.{name}" not in filled}
-    given = {} if "execution_id" in filled else {"execution_id": named}
-    return sha256_bytes(_object({**body.written, **given, "metadata": canonical(written)}))
-
-
-#: By the text itself: few ask, and they ask for few reasons.
-_text = lru_cache(maxsize=256)(canonical)
-
-
-@value
-class _Body:
-    """What equal requests have in common, as canonical bytes."""
-
-    whole: tuple[bytes, bytes, bytes]  #: up to the id, from there to the metadata, and the rest
-    written: Mapping[str, bytes]  #: each section, without what was filled in
-    identity: str  #: if nothing of who asks, when and what for was written
-    asked: str
-
-
-#: By everything that they are made of, so that none can be another request's.
-_bodies: dict[Hashable, _Body] = {}
-_MOST_BODIES = 256
-
-
-def _body(contract: Contract, request: Hashable | None) -> _Body:
-    stdin, made = contract.inputs.stdin, _made_body(contract)
-    if request is not None and len(stdin or b"") <= _MOST_BYTES:
-        if len(_bodies) >= _MOST_BODIES:
-            _bodies.clear()
-        _bodies[request, stdin] = made
-    return made
-
-
-def _made_body(contract: Contract) -> _Body:
+def digests(contract: Contract) -> tuple[str, str, str]:
+    """(contract, identity, inputs as asked for)."""
     document = contract_document(contract)
-    canonical(document)  # or it says what of the whole has no digest
-    del document["execution_id"], document["metadata"]
-    whole = {name: canonical(section) for name, section in document.items()}
+    whole = sha256_json(document)
     for name in contract.filled:
         section, _, key = name.rpartition(".")
         (document.get(section, {}) if section else document).pop(key, None)
-    written = {name: canonical(section) for name, section in document.items()}
-    return _Body(
-        whole=_around(whole),
-        written=written,
-        identity=sha256_bytes(_object({**written, "metadata": b"{}"})),
-        asked=sha256_json(asked_document(contract)),
-    )
+    return whole, sha256_json(document), sha256_json(asked_document(contract))
 
 
-def _around(sections: Mapping[str, bytes]) -> tuple[bytes, bytes, bytes]:
-    """What stands before, between and after an id and metadata in the object of all of them."""
-    parts = [b"{"]
-    for name in sorted((*sections, "execution_id", "metadata")):
-        parts[-1] += b'"%s":' % name.encode()
-        if name in sections:
-            parts[-1] += sections[name] + b","
-        else:
-            parts.append(b",")
-    before, between, after = parts
-    return before, between, after.removesuffix(b",") + b"}"
-
-
-def _object(sections: Mapping[str, bytes]) -> bytes:
-    """The canonical object of these sections; our names for them are plain and need no escape."""
-    return (
-        b"{" + b",".join([b'"%s":%s' % (n.encode(), sections[n]) for n in sorted(sections)]) + b"}"
-    )
-
-
-#: A request with more than this is encoded and judged each time it is made.
+#: A request with more than this is judged each time it is made.
 _MOST_BYTES = 16_384
 
 

@@ -17,9 +17,8 @@ from actum.capture.model import Capture
 from actum.contract.call import Plan, TraceContext
 from actum.contract.ids import new_id
 from actum.contract.model import Contract, Json
-from actum.contract.mould import Mould
 from actum.contract.outcome import PROJECTIONS, Outcome
-from actum.contract.wire import digests, request_key
+from actum.contract.wire import digests
 from actum.engine import plan as planning
 from actum.engine import snippet
 from actum.engine.approvals import ApprovalRequired
@@ -35,7 +34,6 @@ from actum.evidence.receipt import Receipt
 from actum.evidence.receipts import Receipts
 from actum.evidence.trace import EventType, Trace, TraceEvent
 from actum.policy.gates import Granted
-from actum.registry.lock import Lock
 from actum.registry.model import Adapter
 from actum.runners.base import OnOutput, Runner
 from actum.store.golden import Golden
@@ -67,8 +65,6 @@ class Account:
     """One execution, from its first stage to its seal."""
 
     stage = Stage.GATE
-    is_new = False  #: its id was drawn for it, so that nothing can be on record of it
-    pins: Lock | None = None  #: in force when this was asked for, until they are used
     opened: Opened | None = None
     runner: Runner | None = None  #: that was asked to carry it out
     granted: tuple[Granted, ...] = ()
@@ -88,20 +84,13 @@ class Account:
         rooms: Rooms,
         trace_id: str | None = None,
         parent_receipt: str | None = None,
-        mould: Mould | None = None,
     ) -> None:
         self.rooms = rooms
         self.contract = contract
         self.session = contract.session or rooms.session
         self.began = time.monotonic()
         self.trace = Trace()
-        #: What equal requests have in common, for whoever remembers something of this one.
-        if mould is None:
-            self.request = request_key(contract)
-            whole, identity, asked = digests(contract, self.request)
-        else:
-            self.request = mould.request
-            whole, identity, asked = mould.digests(contract)
+        whole, identity, asked = digests(contract)
         #: The fields of an `Intent`; it is made when somebody needs all of them together.
         self._known: dict[str, Any] = {
             "contract": contract,
@@ -141,7 +130,7 @@ class Account:
         ledger = self.rooms.ledger
         used = self._using_approvals()
         if self.opened is None:
-            self.opened = ledger.write_ahead(self.intent, used, is_new=self.is_new)
+            self.opened = ledger.write_ahead(self.intent, used)
         else:
             self.opened = ledger.another_attempt(self.intent, used)
         self.stage = Stage.RUNNER
@@ -244,7 +233,7 @@ class Account:
             **more,  # type: ignore[arg-type]
         )
 
-    def _seal(self, facts: ExecutionFacts, document: Mapping[str, Json] | bytes) -> None:
+    def _seal(self, facts: ExecutionFacts, document: Mapping[str, Json]) -> None:
         """Close the record; from here on there is a receipt to be handed out."""
         self._export.receipt = self.rooms.ledger.seal(facts, document)
 
@@ -361,7 +350,6 @@ class Account:
             self.session, contract.execution_id, capture.stdout.kept, capture.stderr.kept
         )
         digest = output_digest(capture, verdict.exit_code)
-        kept = result.kept()
         facts = self._facts(
             outcome,
             verdict.reason_codes,
@@ -371,7 +359,7 @@ class Account:
             leftovers=capture.leftovers,
             clearing=capture.clearing,
         )
-        self._seal(facts, kept)
+        self._seal(facts, result.without_output())
         if outcome is Outcome.SUCCEEDED:
             self._keep_for_later(capture)
         elif outcome is Outcome.PERMISSION_DENIED:

@@ -7,23 +7,15 @@ recorded like any other.
 from __future__ import annotations
 
 import base64
-import marshal
 import re
-from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from actum.contract.complete import Sections
-from actum.contract.drafts import is_shareable
-from actum.contract.ids import new_id
-from actum.contract.model import Contract, Json
-from actum.contract.mould import Mould
-from actum.engine.rooms import Clock
+from actum.contract.model import Json
 from actum.errors import ContractInvalid, Problem, Refused
-from actum.registry.lock import Lock
 from actum.registry.model import AdapterStatus
-from actum.registry.registry import Recalled, Recollection, Registry
-from actum.value import field, fields, replace, value
+from actum.registry.registry import Recalled, Registry
+from actum.value import field, value
 
 _DURATION = re.compile(r"(\d+)(ms|s|m)?")
 _SIZE = re.compile(r"(\d+)([MG]i?B?)?", re.IGNORECASE)
@@ -48,103 +40,6 @@ class Ask:
     requested_by: str | None = None
     adapter_id: str | None = None
     set: Mapping[str, Json] = field(default_factory=dict)
-
-
-class _Known:
-    """What words mean, by what was recalled of their tool. Its mould, once they come again, is that
-    of the last folder they were asked in."""
-
-    __slots__ = ("has_mould", "mould", "recollection", "sections")
-
-    def __init__(self, recollection: Recollection | None, sections: Sections) -> None:
-        self.recollection = recollection
-        self.sections = sections
-        self.has_mould = Mould.fits(sections)
-        self.mould: tuple[str, Mould] | None = None  #: replaced as a whole, so it needs no guard
-
-
-class Asked:
-    """What was asked in the same words lately, and what they meant. Shared by threads.
-
-    Words are the same if Python itself writes them as the same plain data, types and all. Besides
-    them, only what the registry recalls of the tool decides what they mean, so that has to be the
-    very object it was: with another tools.lock, or too much later, it is another one. No byte of
-    stdin decides about anything else, so words that differ in nothing but these bytes are the same.
-    """
-
-    def __init__(
-        self, registry: Registry, parse: Callable[[Mapping[str, Any]], Sections], most: int = 256
-    ) -> None:
-        self._registry = registry
-        self._parse = parse
-        self._most = most
-        self._kept: dict[bytes, _Known] = {}
-
-    def sections(self, *words: Any) -> Sections:
-        """What an `Ask` of these contents means; raises as the parser does."""
-        known, stdin, _is_again = self._known(words)
-        return _with(stdin, known.sections)
-
-    def contract(
-        self, complete: Callable[[Sections, str], Contract], clock: Clock, base: str, *words: Any
-    ) -> tuple[Contract, Mould | None, Lock | None]:
-        """The contract that an `Ask` of these contents means if relative paths begin at `base`;
-        its mould, if the words came before; and the pins that are in force."""
-        known, stdin, is_again = self._known(words)
-        pins = None if known.recollection is None else known.recollection.lock
-        if not is_again or not known.has_mould:
-            return complete(_with(stdin, known.sections), base), None, pins
-        standing = known.mould
-        if standing is None or standing[0] != base:
-            standing = known.mould = base, Mould(complete(known.sections, base))
-        mould = standing[1]
-        return mould.contract(new_id(), clock(), stdin), mould, pins
-
-    def _known(self, words: tuple[Any, ...]) -> tuple[_Known, bytes | None, bool]:
-        """What is known of these words, the stdin that stands apart, and whether they were known
-        before."""
-        stdin = words[_STDIN]
-        if type(stdin) is not bytes or _sets_stdin(tuple(words[_SET])):
-            stdin = None
-        # One word less, so that they are no words with a stdin of another kind: `marshal` writes
-        # whatever holds bytes as bytes.
-        told = words if stdin is None else (*words[:_STDIN], *words[_STDIN + 1 :])
-        try:
-            key = marshal.dumps(told, 2)
-        except ValueError:
-            return _Known(None, self._meant(words)), None, False
-        name, _, operation = words[_TOOL].partition(":")
-        recollection = self._registry.recollect((name, words[_ADAPTER], operation))
-        known = self._kept.get(key)
-        if known is not None and known.recollection is recollection:
-            return known, stdin, True
-        known = _Known(recollection, self._meant(words))
-        size = len(key) + len(stdin or b"")
-        if recollection is not None and size <= _MOST_BYTES and is_shareable(known.sections):
-            if len(self._kept) >= self._most:
-                self._kept.clear()
-            self._kept[key] = known
-        return known, stdin, False
-
-    def _meant(self, words: tuple[Any, ...]) -> Sections:
-        ask = Ask(**dict(zip(_WORDS, words, strict=True)))
-        return self._parse(contract_document(ask, self._registry))
-
-
-_WORDS = tuple(each.name for each in fields(Ask))
-_TOOL, _ADAPTER = _WORDS.index("tool"), _WORDS.index("adapter_id")
-_STDIN, _SET = _WORDS.index("stdin"), _WORDS.index("set")
-_MOST_BYTES = 16_384
-
-
-def _with(stdin: bytes | None, found: Sections) -> Sections:
-    return found if stdin is None or found.stdin == stdin else replace(found, stdin=stdin)
-
-
-@lru_cache(maxsize=256)
-def _sets_stdin(fields: tuple[str, ...]) -> bool:
-    """Whether `set` says what stdin is, whatever the other words say."""
-    return any(name == "inputs" or name.startswith("inputs.stdin") for name in fields)
 
 
 def contract_document(ask: Ask, registry: Registry) -> dict[str, Any]:

@@ -5,7 +5,7 @@
 
 Every arrow fails closed. A refusal on the way is sealed like any other outcome; a fault is sealed
 as far as it can be and then raised. Nothing starts before the PENDING record is on the disk, and
-no result is handed out before its receipt is.
+no result is handed out before its signed receipt is.
 """
 
 from __future__ import annotations
@@ -18,8 +18,6 @@ from actum.adapters.kinds import build_call
 from actum.capture.model import Capture, Enforced
 from actum.contract.call import Call, Check, EffectivePolicy
 from actum.contract.model import Contract, Determinism
-from actum.contract.mould import Mould
-from actum.contract.wire import request_key
 from actum.engine import plan as planning
 from actum.engine.account import Account
 from actum.engine.approvals import ApprovalRequired
@@ -35,7 +33,6 @@ from actum.engine.rooms import Rooms
 from actum.errors import Refused, Violation
 from actum.evidence.facts import Stage
 from actum.policy.gates import Granted
-from actum.registry.lock import Lock
 from actum.registry.looks import Looks
 from actum.registry.model import AdapterKind, Entry
 from actum.registry.selection import Task
@@ -57,18 +54,10 @@ def execute(
     trace_id: str | None = None,
     turn: Turn | None = None,
     parent_receipt: str | None = None,
-    is_new: bool = False,
-    mould: Mould | None = None,
-    pins: Lock | None = None,
 ) -> Result:
-    """Carry out one contract, or say why not. Returns a Result for every outcome.
-
-    `is_new`: its id was drawn for it a moment ago, so that nobody can have asked for it before;
-    `mould` is the one it was made of, and `pins` those that were found in force meanwhile.
-    """
+    """Carry out one contract, or say why not. Returns a Result for every outcome."""
     turn = turn or Queueing(rooms.places, cancel, rooms.wait_s)
-    account = Account(contract, rooms, trace_id, parent_receipt, mould)
-    account.is_new, account.pins = is_new, pins
+    account = Account(contract, rooms, trace_id, parent_receipt)
     clerk = rooms.ledger.clerk
 
     def compiled(made: Contract) -> Result:
@@ -92,7 +81,9 @@ def execute(
 
     clerk.arrive()
     try:
-        known = None if is_new else rooms.executions.get(contract.execution_id)
+        known = None
+        if rooms.ledger.log.has(contract.execution_id):
+            known = rooms.executions.get(contract.execution_id)
         if known is not None and known.may_have_run:
             return answer_again(
                 known, account.intent.identity_sha256, rooms.sessions, rooms.receipts
@@ -163,17 +154,14 @@ def prepare(
     account.stage = Stage.REGISTRY
     inputs = contract.inputs
     task = _task(inputs.command, tuple(inputs.parameters))
-    # Looked at once for this request; whatever is prepared later looks again.
-    pins, account.pins = account.pins, None
-    entry = rooms.registry.entry(contract.tool_id, contract.adapter_id, task=task, pins=pins)
+    entry = rooms.registry.entry(contract.tool_id, contract.adapter_id, task=task)
     tool, adapter = entry.tool_ref, entry.adapter_ref
     account.know(tool=tool, adapter=adapter)
     entry = with_program(contract, entry, rooms, carry)
     account.stage = Stage.VALIDATION
     key = None
     if build is build_call and not granted:
-        request = account.request if contract is account.contract else request_key(contract)
-        key = key_of(contract, request, entry, rooms.policy)
+        key = key_of(contract, entry, rooms.policy)
     known = rooms.precedents.find(key)
     if known is None:
         looks = Looks()

@@ -25,6 +25,7 @@ from collections.abc import Hashable
 from actum.contract.call import Plan
 from actum.contract.limits import STDIN_BYTES
 from actum.contract.model import Contract, Determinism
+from actum.contract.wire import request_key
 from actum.policy.settings import PolicySettings
 from actum.registry.looks import Looks
 from actum.registry.model import Entry
@@ -64,12 +65,9 @@ class Precedents:
         self.kept[key] = precedent
 
 
-def key_of(
-    contract: Contract, request: Hashable | None, entry: Entry, settings: PolicySettings
-) -> Hashable | None:
-    """What a judgement is kept under; ``None`` if this one is made each time. `request` is the
-    `request_key` of `contract`."""
-    inputs = contract.inputs
+def key_of(contract: Contract, entry: Entry, settings: PolicySettings) -> Hashable | None:
+    """What a judgement is kept under; ``None`` if this one is made each time."""
+    inputs, request = contract.inputs, request_key(contract)
     if (
         request is None
         or inputs.input_files  # their content is looked at

@@ -8,13 +8,10 @@ from typing import Any
 
 from actum.capture.model import Connection, Denial, Enforced, Stream
 from actum.capture.streams import SILENCE
-from actum.contract.encoder import encode
 from actum.contract.model import Json
 from actum.contract.outcome import Outcome, ToolRunStatus
 from actum.errors import ActumError, Violation
-from actum.evidence.forms import Form, mark, shape
-from actum.evidence.forms import plain as plain_words
-from actum.value import by_identity, field, plain, replace, value
+from actum.value import field, plain, value
 
 
 class NotSucceeded(ActumError):
@@ -165,66 +162,9 @@ class Result:
             ],
             result=told,
             output=None,
-            enforcement=_rows_to_keep(self.enforcement),
+            enforcement=_rows(self.enforcement),
             receipt_path=self.receipt_at,
         )
-
-    def kept(self) -> bytes:
-        """The same, encoded; a form (`evidence.forms`) if it can be: most executions repeat
-        another."""
-        run, streams = self.result, self.streams
-        if (
-            run is None
-            or not streams
-            or len(streams) != 2
-            or len(run.artifacts) > _ARTIFACTS
-            or run.error_reason is not None
-            or self.violations
-            or self.denials
-            or self.egress
-            or self.history
-            or self.fallback is not None
-            or self.replayed
-            or self.cached is not None
-            or self.determinism is not None
-        ):
-            return encode(self.without_output())
-        ids = (self.execution_id, self.trace_id, self.receipt_id)
-        digests: tuple[str, ...] = ()
-        names: tuple[object, ...] = ()
-        for name, said in streams.items():
-            digests = (*digests, said.sha256)
-            names = (*names, name, said.bytes, said.kept, said.truncated, said.encoding)
-        for file in run.artifacts:
-            if file.trace_id != self.trace_id:
-                return encode(self.without_output())
-            digests = (*digests, file.sha256, file.blake3)
-            names = (*names, file.name, file.path, file.type, file.size)
-        words = plain_words((*ids, *digests), _WORDS[len(run.artifacts)])
-        at = self.receipt_at.rpartition(f"/{self.receipt_id}.json")
-        if words is None or not at[1] or at[2]:
-            return encode(self.without_output())
-        # All else that the document says. The rows never change and are known by identity: an
-        # entry holds them, so that no other can get their place in memory while it is here.
-        key = (
-            *(id(self.enforcement), self.session, self.tool_id, self.adapter_id),
-            *(self.runner_type, self.attempts, self.outcome, self.reason_codes),
-            *(run.status, run.exit_code, run.duration_ms, at[0], *names),
-        )
-        known = _kept.get(key)
-        if known is None:
-            if len(_kept) >= _MOST_KEPT:
-                _kept.clear()
-            _kept[key] = self.enforcement, None
-            return encode(self.without_output())
-        form = known[1]
-        if form is None:
-            written = encode(self.without_output())
-            form = _form(self, run, at[0])
-            if form.filled(words) == written:
-                _kept[key] = self.enforcement, form
-            return written
-        return form.filled(words)
 
     def _document(
         self,
@@ -262,45 +202,8 @@ class Result:
         }
 
 
-_ARTIFACTS = 4  #: at most, to be kept by a form
-#: By their number. Ids of the execution, the trace and the receipt; digests of both streams, and
-#: two of each.
-_WORDS = [shape(ids=3, digests=2 + 2 * files, moments=0) for files in range(1 + _ARTIFACTS)]
-#: By all that a kept document says beside them; the form once it was said again.
-_kept: dict[tuple[object, ...], tuple[tuple[Enforced, ...], Form | None]] = {}
-_MOST_KEPT = 128
-
-
-def _form(result: Result, run: ToolRunResult, receipts: str) -> Form:
-    streams = result.streams or {}
-    marks = [*map(mark, range(3 + len(streams) + 2 * len(run.artifacts)))]
-    execution_id, trace_id, receipt_id, *digests = marks
-    said = {name: replace(each, sha256=digests.pop(0)) for name, each in streams.items()}
-    artifacts = tuple(
-        replace(file, sha256=sha256, blake3=blake3, trace_id=trace_id)
-        for file, sha256, blake3 in zip(run.artifacts, digests[::2], digests[1::2], strict=True)
-    )
-    marked = replace(
-        result,
-        execution_id=execution_id,
-        trace_id=trace_id,
-        receipt_id=receipt_id,
-        receipt_at=f"{receipts}/{receipt_id}.json",
-        result=replace(run, artifacts=artifacts),
-        streams=said,
-    )
-    return Form(encode(marked.without_output()), marks)
-
-
 def _plain(values: tuple[Any, ...]) -> list[Json]:
     return [plain(each) for each in values] if values else []
-
-
-@by_identity(64)
-def _rows_to_keep(enforcement: tuple[Enforced, ...]) -> list[Json]:
-    """Shared, so for nobody who could change them. Tools that come equally close to their limits
-    have one tuple (`runners/manifest.py`)."""
-    return _rows(enforcement)
 
 
 def _rows(enforcement: tuple[Enforced, ...]) -> list[Json]:

@@ -6,7 +6,6 @@ import json
 import sys
 from binascii import b2a_base64
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +29,7 @@ _quoted = json.encoder.encode_basestring_ascii
 def order(code: str, params: Mapping[str, Json], files: Mapping[str, bytes | str]) -> bytes:
     """What the program inside reads from stdin."""
     if type(code) is str and not params and not files:
-        return _order_again(code) if len(code) <= _MOST_CODE else _order_of(code)
+        return b'{"code": %b, "params": {}, "files": {}}' % _quoted(code).encode()
     encoded = {
         name: b2a_base64(
             content.encode() if isinstance(content, str) else content, newline=False
@@ -39,14 +38,6 @@ def order(code: str, params: Mapping[str, Json], files: Mapping[str, bytes | str
     }
     document = {"code": code, "params": dict(params), "files": encoded}
     return _ENCODER.encode(document).encode()
-
-
-def _order_of(code: str) -> bytes:
-    return b'{"code": %b, "params": {}, "files": {}}' % _quoted(code).encode()
-
-
-_MOST_CODE = 4_096  #: longer code is not remembered
-_order_again = lru_cache(maxsize=64)(_order_of)
 
 
 def words(preload: Sequence[str], venv: Path | None) -> tuple[tuple[str, ...], dict[str, Any]]:

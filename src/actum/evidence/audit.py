@@ -14,7 +14,7 @@ from enum import StrEnum
 from actum.contract.canonical import sha256_bytes
 from actum.contract.model import Json
 from actum.contract.outcome import PROJECTIONS, ActionStatus, Outcome
-from actum.evidence.facts import ACTUM_VERSION, ExecutionFacts, Intent, policy_sha256
+from actum.evidence.facts import ACTUM_VERSION, ExecutionFacts, Intent
 from actum.evidence.trace import rfc3339
 
 _IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+-]{0,127}")
@@ -140,14 +140,18 @@ def closed(name: str | None) -> str | None:
 def _policy(intent: Intent) -> str | None:
     if intent.proof is not None:
         return intent.proof.policy_sha256  # worked out when the proof was made
-    return policy_sha256(intent.policy) if intent.policy else None
+    return intent.policy.sha256 if intent.policy else None
 
 
-def record_of_judgement(intent: Intent) -> dict[str, Json]:
-    """What records say of every execution that rests on the same judgement."""
+def record(intent: Intent) -> dict[str, Json]:
+    """What every record about one execution says."""
     tool, adapter = intent.tool, intent.adapter
     return {
         **_NOTHING_KNOWN,
+        "ts": rfc3339(intent.started_at),
+        "execution_id": closed(intent.contract.execution_id),
+        "trace_id": closed(intent.trace_id),
+        "attempt": intent.attempt,
         "tool_id": closed(intent.contract.tool_id),
         "adapter_id": closed(adapter.adapter_id) if adapter else None,
         "versions": {
@@ -155,18 +159,7 @@ def record_of_judgement(intent: Intent) -> dict[str, Json]:
             "tool": closed(tool.version) if tool else None,
             "adapter": closed(adapter.version) if adapter else None,
         },
-        "policy_sha256": _policy(intent),
-    }
-
-
-def record(intent: Intent, judgement: dict[str, Json]) -> dict[str, Json]:
-    """What every record about one execution says; `judgement` is from `record_of_judgement`."""
-    return {
-        **judgement,
-        "ts": rfc3339(intent.started_at),
-        "execution_id": closed(intent.contract.execution_id),
-        "trace_id": closed(intent.trace_id),
-        "attempt": intent.attempt,
         "input_digest": intent.input_digest,
+        "policy_sha256": _policy(intent),
         "contract_sha256": intent.contract_sha256,
     }

@@ -17,7 +17,6 @@ from actum.contract.call import CheckResult
 from actum.contract.limits import TERM_GRACE_S
 from actum.contract.model import Json
 from actum.contract.outcome import Outcome
-from actum.evidence.enforcement import told
 from actum.evidence.facts import ExecutionFacts, Intent, Stage
 from actum.evidence.trace import missing_events
 from actum.value import value
@@ -110,7 +109,7 @@ def _ran(
         facts=facts,
         capture=capture,
         meaning=interpret(capture.ending),
-        enforced=told(capture.enforcement).by_limit,
+        enforced={row.limit: row for row in capture.enforcement},
         stored=stored,
         leftovers=leftovers,
     )

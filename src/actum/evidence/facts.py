@@ -11,7 +11,6 @@ import sys
 from collections.abc import Callable
 from datetime import datetime
 from enum import IntEnum
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from actum.capture.model import Capture, Enforced
@@ -52,12 +51,6 @@ class Opened:
 
 def _new_id() -> str:
     return new_id()
-
-
-@lru_cache(maxsize=256)
-def policy_sha256(policy: EffectivePolicy) -> str:
-    """The policy's digest; every record of an execution repeats it, so it is worked out once."""
-    return policy.sha256
 
 
 @value

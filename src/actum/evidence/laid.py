@@ -7,9 +7,11 @@ import json
 from actum.evidence.draft import Draft
 from actum.evidence.encoding import encoded
 from actum.evidence.executions import Opening
+from actum.evidence.facts import ExecutionFacts
 from actum.evidence.receipt import Receipt
 from actum.evidence.sealing import Told
-from actum.store.frames import ACTION, ACTION_END, FILE, SEALED, START, Frame, Part, columns
+from actum.evidence.trace import rfc3339
+from actum.store.frames import ACTION, ACTION_END, END, FILE, START, Frame, Part, columns
 from actum.store.keys import Signer
 from actum.value import replace
 
@@ -19,16 +21,25 @@ def started_part(begun: Draft, opening: Opening, pending_seq: int) -> Part:
     return START, columns(begun.row(opening.owner, pending_seq), opening.document)
 
 
-def sealed_part(made: Told, result: bytes | None) -> Part:
-    """Makes it FINAL, with all that is kept of it but a signature: see `signed`."""
-    return SEALED, columns(
-        made.row, result or b"", made.record, made.statement, made.events, made.audit
+def ended_part(
+    facts: ExecutionFacts, made: Told, receipt: Receipt, final_seq: int, result: bytes | None
+) -> Part:
+    """Makes it FINAL, with its signed receipt and all else that is kept of it."""
+    row = encoded(
+        [
+            *(facts.contract.execution_id, facts.outcome, facts.receipt_id),
+            *(rfc3339(facts.ended_at), facts.evidence_id, facts.evidence_ref),
+            *(receipt.sha256, final_seq),
+        ]
     )
+    return END, columns(row, result or b"", made.record, receipt.encoded, made.events)
 
 
 def signed(frame: Frame, signer: Signer) -> Frame:
-    """What is to be filed of `frame`: its receipts are signed, and the records that name them are
-    whole."""
+    """`frame` with its receipts signed, and the records that name them whole.
+
+    Only frames of an older version need it: their receipts were signed when they were filed.
+    """
     if not frame.sealed:
         return frame
     records, ended = [*frame.records], [*frame.ended]

@@ -1,11 +1,11 @@
 """The two durable writes of an execution: before it starts, and when it is over.
 
-`write_ahead` commits the decision and a PENDING record; only then may anything start. `seal`
-commits everything that came of it. Each is one frame of the journal, so an execution costs two
-syncs and is at any instant unknown, open or closed, never in between. What comes with somebody
-else's rows (an approval, a retry), a refusal, and what is too large, is a transaction of the
-database instead. What the ledger cannot write it does not let happen. Proved by
-tests/unit/evidence/test_ledger.py.
+`write_ahead` commits the decision and a PENDING record; only then may anything start. `seal` signs
+the receipt and commits it with everything else that came of it. Each is one frame of the journal,
+so an execution costs two syncs and is at any instant unknown, open or closed, never in between.
+What comes with rows of other tables (an approval, a retry), a refusal, and what is too large, is a
+transaction of the database instead. What the ledger cannot write it does not let happen. Proved by
+tests/unit/evidence/test_ledger.py and tests/crash/test_signed_before_the_answer.py.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from operator import attrgetter, is_
 
 from actum.contract.canonical import sha256_bytes
 from actum.contract.model import Json
-from actum.evidence import alike, recovery
+from actum.evidence import recovery
 from actum.evidence.audit import allowed, denied, final, malformed, pending
 from actum.evidence.clerk import MANY, TOO_MANY, Clerk
-from actum.evidence.draft import Draft, draft
+from actum.evidence.draft import Draft
 from actum.evidence.encoding import encoded
 from actum.evidence.executions import (
     Opening,
@@ -32,7 +32,7 @@ from actum.evidence.executions import (
     require_unstarted,
 )
 from actum.evidence.facts import ExecutionFacts, Intent, Opened
-from actum.evidence.laid import file_part, sealed_part, started_part
+from actum.evidence.laid import ended_part, file_part, started_part
 from actum.evidence.log import Log, Page
 from actum.evidence.receipt import Receipt
 from actum.evidence.receipts import insert_receipt
@@ -73,16 +73,13 @@ class Ledger:
         self,
         intent: Intent,
         also: Callable[[sqlite3.Cursor], None] | None = None,
-        *,
-        is_new: bool = False,
     ) -> Opened:
         """Record that `intent` is allowed and about to start; raises if it must not start.
 
         `also` joins the transaction: what it writes or refuses holds together with the start.
-        `is_new`: its id was drawn at random for it, so nothing needs to be looked for.
         """
         self._blobs.prepare()
-        begun = draft(intent)
+        begun = Draft(intent)
         opening = recovery.opening(begun)
         if also is not None or not self.log.takes(len(opening.document)):
             with self.log.page() as page:
@@ -93,12 +90,11 @@ class Ledger:
                 return _opened(page, begun, opening)
         if self.log.laid() >= self._most:
             self._database.file()
-        decision = begun.decision()
-        start = begun.pending(opening.sha256)
+        decision = encoded(allowed(begun.audit))
+        start = encoded(pending(begun.audit, opening.sha256))
         execution_id = intent.contract.execution_id
         with self.log.entry() as entry:
-            if not is_new:
-                require_unstarted(entry.outcome_of(execution_id), intent)
+            require_unstarted(entry.outcome_of(execution_id), intent)
             entry.append_encoded(decision)
             seq = entry.append_encoded(start)
             entry.start(execution_id, started_part(begun, opening, seq))
@@ -108,7 +104,7 @@ class Ledger:
         self, intent: Intent, also: Callable[[sqlite3.Cursor], None] | None = None
     ) -> Opened:
         """Record that a retry or fallback of an open execution is about to start."""
-        begun = draft(intent)
+        begun = Draft(intent)
         opening = recovery.opening(begun)
         with self.log.page() as page:
             require_open(page.cursor, intent)
@@ -116,9 +112,8 @@ class Ledger:
                 also(page.cursor)
             return _opened(page, begun, opening)
 
-    def seal(self, facts: ExecutionFacts, result: Mapping[str, Json] | bytes | None) -> Receipt:
-        """Close an execution, or record a refusal. `result`, a document or its encoding, must hold
-        no raw output."""
+    def seal(self, facts: ExecutionFacts, result: Mapping[str, Json] | None) -> Receipt:
+        """Close an execution, or record a refusal. `result` must hold no raw output."""
         small: dict[str, bytes] = {}
         stored: set[str] = set()
         if facts.capture is not None and facts.capture.collected:
@@ -129,7 +124,7 @@ class Ledger:
         execution_id = facts.contract.execution_id
         require_fileable(facts.events, execution_id)
         begun = _begun(facts)
-        answer = result if result is None or isinstance(result, bytes) else encoded(result)
+        answer = None if result is None else encoded(result)
         result_sha256 = None if answer is None else sha256_bytes(answer)
 
         def described(left: tuple[str, ...] | None) -> Told:
@@ -146,18 +141,11 @@ class Ledger:
         # described as cleared away, which it nearly always is, and looked at before anything of it
         # is written down.
         clearing = facts.clearing
-        if clearing is None:
-            made = described(facts.leftovers)
-            part = sealed_part(made, answer)
-        else:
-            known = alike.told(facts, begun, result_sha256, stored, self._redact)
-            made = known or described(())
-            part = sealed_part(made, answer)
-            if left := clearing():
-                made = described(left)
-                part = sealed_part(made, answer)
+        made = described(facts.leftovers if clearing is None else ())
+        if clearing is not None and (left := clearing()):
+            made = described(left)
         receipt = Receipt(facts.receipt_id, made.statement, self.log.signer)
-        room = len(made.record) + len(made.statement) + len(made.events) + len(answer or b"")
+        room = len(made.record) + len(receipt.encoded) + len(made.events) + len(answer or b"")
         room += sum(map(len, small.values()))
         if facts.opened is not None and self.log.takes(room):
             with self.log.entry() as entry:
@@ -165,9 +153,12 @@ class Ledger:
                     raise not_open(execution_id)
                 for blake3, content in small.items():
                     entry.add(file_part(blake3, content))
-                entry.seal(execution_id, facts.outcome, part)
-                # Only now is it certain whose turn it is to sign. Whoever files does it.
-                return receipt.by(entry.signer)
+                # Another key may have come since: only here is it certain whose turn it is.
+                receipt = receipt.by(entry.signer)
+                final_seq = entry.append(final(begun.audit, facts, receipt.sha256))
+                part = ended_part(facts, made, receipt, final_seq, answer)
+                entry.end(execution_id, facts.outcome, part)
+            return receipt
         with self.log.page() as page:
             cursor = page.cursor
             receipt = receipt.by(page.signer)
@@ -217,4 +208,4 @@ def _begun(facts: ExecutionFacts) -> Draft:
     written = facts.opened.draft if facts.opened else None
     if written is not None and all(map(is_, _of_intent(facts), _of_intent(written.intent))):
         return written
-    return draft(facts)
+    return Draft(facts)

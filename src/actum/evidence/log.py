@@ -4,9 +4,9 @@ Each record keeps, beside its bytes, the hashes of the subtrees it completes; so
 and every proof cost a few reads, however long the log is. There are two ways to add:
 
 - a `page` is a transaction of the database, with its checkpoint;
-- an `entry` is a frame of the journal (`store.journal`): one write, one sync. It is bound by the
-  frame's MAC until it is filed: then the tree grows by it, under a signed checkpoint. Whoever
-  reads files first, so nobody is ever shown a record that is not.
+- an `entry` is a frame of the journal (`store.journal`): one write, one sync. A receipt in it is
+  signed already. The audit records are bound by the frame's MAC until they are filed: then the tree
+  grows by them, under a signed checkpoint. Every reader files first.
 
 Nothing is ever added to a log whose end is not the one that was signed last: what was changed
 behind our back is reported, not signed over.
@@ -135,9 +135,8 @@ class Entry:
         self._parts.append(part)
         self._outcomes.append((execution_id, None))
 
-    def seal(self, execution_id: str, outcome: str, part: Part) -> None:
-        """Make it FINAL. The record that closes it is the next one, and part of `part`."""
-        self._last += 1
+    def end(self, execution_id: str, outcome: str, part: Part) -> None:
+        """Make it FINAL."""
         self._parts.append(part)
         self._outcomes.append((execution_id, outcome))
 
@@ -193,6 +192,14 @@ class Log:
     def entry(self) -> Entry:
         """A frame of the journal that adds at least one record."""
         return Entry(self)
+
+    def has(self, execution_id: str) -> bool:
+        """Whether anything is on record of an id. Reads the journal as it is: nothing is filed."""
+        self.begin_entry()
+        try:
+            return self.outcome_of(execution_id) is not None
+        finally:
+            self.end_entry()
 
     def laid(self) -> int:
         """How many executions lie in the journal, as far as this process knows."""

@@ -1,6 +1,6 @@
 """What lies in the journal at one time, made ready to be filed frame by frame.
 
-Reading, checking, signing and hashing are most of the work of filing, and need no lock: frames do
+Reading, checking and hashing are most of the work of filing, and need no lock: frames do
 not change as long as the journal is of one generation. Whoever has gone through them files what is
 `ready`; see `evidence.log.Log.file_beside` and `finish`.
 """
@@ -13,7 +13,7 @@ from actum.store.frames import unpacked
 from actum.store.journal import Journal, Mac
 from actum.store.keys import Signer
 
-#: So many at once, if there is nothing to sign.
+#: So many at once.
 _FEW = 4
 
 
@@ -29,7 +29,7 @@ class Portion:
         self._at = journal.start
 
     def step(self) -> bool:
-        """Make a few more frames ready, one with a signature at most; whether there were any."""
+        """Make a few more frames ready; whether there were any."""
         before = self._number
         while self._number < before + _FEW:
             found = self._journal.look(self._number, self._at, self._mac)
@@ -37,10 +37,7 @@ class Portion:
                 break
             payload, self._at = found
             self._number += 1
-            frame = unpacked(payload)
-            self.ready.append(ready(signed(frame, self.signer)))
-            if frame.sealed:  # signing took long enough
-                break
+            self.ready.append(ready(signed(unpacked(payload), self.signer)))
         return self._number > before
 
     @property

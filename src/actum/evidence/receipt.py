@@ -12,20 +12,19 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from functools import cache, cached_property, lru_cache
+from functools import cache
 from operator import attrgetter
 
 from actum import native
 from actum.capture.interpret import interpret
-from actum.capture.model import Capture, Collected, Stream
+from actum.capture.model import Capture, Collected, Enforced, Stream
 from actum.capture.streams import SILENCE
 from actum.contract.call import Plan
 from actum.contract.canonical import sha256_bytes
 from actum.contract.model import Json
 from actum.evidence.audit import closed
 from actum.evidence.encoding import count, encoded
-from actum.evidence.enforcement import told
-from actum.evidence.facts import ACTUM_VERSION, ExecutionFacts, Intent, policy_sha256
+from actum.evidence.facts import ACTUM_VERSION, ExecutionFacts, Intent
 from actum.evidence.record import file_document
 from actum.evidence.trace import rfc3339
 from actum.store import dsse
@@ -39,30 +38,18 @@ MAX_FILES = 64  #: named one by one; the evidence record, the first subject, lis
 
 
 class Receipt:
-    """A statement and who signs it.
-
-    It is signed when somebody looks at it: one key and one statement make the same bytes each time
-    (RFC 8032), so nothing depends on who is the first to look.
-    """
+    """A statement and its signature. `encoded` is what is stored and exported, to the byte."""
 
     def __init__(self, receipt_id: str, statement: bytes, signer: Signer) -> None:
         self.receipt_id = receipt_id
         self.statement = statement
         self.signer = signer
+        self.encoded = dsse.sign_encoded(statement, PAYLOAD_TYPE, signer)
+        self.sha256 = sha256_bytes(self.encoded)
 
     def by(self, signer: Signer) -> Receipt:
         """The same, signed by `signer`."""
         return self if signer is self.signer else Receipt(self.receipt_id, self.statement, signer)
-
-    @cached_property
-    def encoded(self) -> bytes:
-        """What is stored and exported, to the byte."""
-        return dsse.sign_encoded(self.statement, PAYLOAD_TYPE, self.signer)
-
-    @cached_property
-    def sha256(self) -> str:
-        """Of `encoded`."""
-        return sha256_bytes(self.encoded)
 
     @property
     def envelope(self) -> Mapping[str, Json]:
@@ -85,7 +72,7 @@ def encode_statement(
 ) -> bytes:
     """The statement about `facts`; the digests are of the evidence record and the result.
 
-    `events` are those of `facts`, encoded. `predicate` is what `draft` made of the same intent. A
+    `events` are those of `facts`, encoded. `predicate` is that of the `Draft` of the same intent. A
     signature covers bytes, so the order of the keys is free.
     """
     files = facts.capture.collected[:MAX_FILES] if facts.capture else ()
@@ -98,11 +85,7 @@ def encode_statement(
             "result_sha256": result_sha256,
         }
     )
-    rows = told(facts.capture.enforcement).encoded if facts.capture else _NOTHING_ENFORCED
-    return statement_of(encoded(subjects), joined(predicate, own, rows))
-
-
-_NOTHING_ENFORCED = encoded({"enforcement": []})
+    return statement_of(encoded(subjects), joined(predicate, own))
 
 
 def statement_of(subjects: bytes, predicate: bytes) -> bytes:
@@ -115,9 +98,9 @@ def statement_of(subjects: bytes, predicate: bytes) -> bytes:
 
 
 def asked(intent: Intent) -> dict[str, Json]:
-    """What the predicate says of one request before its start."""
-    contract = intent.contract
-    metadata = contract.metadata
+    """What the predicate says of an execution before its start."""
+    contract, metadata = intent.contract, intent.contract.metadata
+    tool, adapter, policy, proof = intent.tool, intent.adapter, intent.policy, intent.proof
     return {
         "receipt_id": intent.receipt_id,
         "execution_id": contract.execution_id,
@@ -126,27 +109,15 @@ def asked(intent: Intent) -> dict[str, Json]:
         "session": intent.session,
         "parent_receipt": intent.parent_receipt,
         "requested_by": metadata.requested_by,
-        "purpose_sha256": _purpose_sha256(metadata.purpose),
+        "purpose_sha256": sha256_bytes(metadata.purpose.encode("utf-8", "surrogatepass")),
         "contract": {
             "sha256": intent.contract_sha256,
             "identity_sha256": intent.identity_sha256,
         },
         "input_digest": intent.input_digest,
-    }
-
-
-@lru_cache(maxsize=256)
-def _purpose_sha256(purpose: str) -> str:
-    return sha256_bytes(purpose.encode("utf-8", "surrogatepass"))
-
-
-def asked_by_judgement(intent: Intent) -> dict[str, Json]:
-    """What it says of every request that rests on the same judgement: the larger part."""
-    tool, adapter, policy, proof = intent.tool, intent.adapter, intent.policy, intent.proof
-    return {
         "tool": {"id": tool.tool_id, "version": tool.version, "pin": tool.pin}
         if tool
-        else {"id": closed(intent.contract.tool_id), "version": None, "pin": None},
+        else {"id": closed(contract.tool_id), "version": None, "pin": None},
         "adapter": {
             "id": adapter.adapter_id,
             "version": adapter.version,
@@ -160,9 +131,7 @@ def asked_by_judgement(intent: Intent) -> dict[str, Json]:
             "machine": _uname().machine,
             **_native(intent.plan),
         },
-        "policy": {"sha256": policy_sha256(policy), "document": policy.document()}
-        if policy
-        else None,
+        "policy": {"sha256": policy.sha256, "document": policy.document()} if policy else None,
         "approvals": list(policy.approvals) if policy else [],
         "proof": {
             "sha256": proof.sha256,
@@ -200,6 +169,7 @@ def _ended(facts: ExecutionFacts, events: bytes) -> dict[str, Json]:
         "output_digest": facts.output_digest,
         "artifacts": list(map(file_document, capture.collected[:MAX_FILES])) if capture else [],
         "artifacts_total": len(capture.collected) if capture else 0,
+        "enforcement": list(map(_enforced, capture.enforcement)) if capture else [],
         # Targets are left out: a tool can spell its input in the names it asks for.
         "denials": {
             "count": len(capture.denials) if capture else 0,
@@ -222,6 +192,17 @@ def _ending(facts: ExecutionFacts, capture: Capture) -> dict[str, Json]:
         "kind": type(capture.ending).__name__,
         "exit_code": facts.exit_code,
         "signal": interpret(capture.ending).signal,
+    }
+
+
+def _enforced(row: Enforced) -> dict[str, Json]:
+    return {
+        "limit": row.limit,
+        "requested": row.requested,
+        "mechanism": row.mechanism,
+        "enforced": row.enforced,
+        "peak": row.peak if row.peak is None else count(row.peak),
+        "tripped": row.tripped,
     }
 
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from actum.contract.canonical import sha256_bytes
-from actum.evidence.audit import final
 from actum.evidence.draft import Draft
 from actum.evidence.encoding import encoded
 from actum.evidence.facts import ExecutionFacts
 from actum.evidence.receipt import encode_statement, joined
 from actum.evidence.record import Redact, ended
-from actum.evidence.trace import rfc3339
 from actum.value import value
 
 
@@ -20,8 +18,6 @@ class Told:
     events: bytes  #: of the trace
     record: bytes  #: the evidence record
     statement: bytes  #: what the receipt states
-    row: bytes  #: the short columns of its end, as a frame has them
-    audit: bytes  #: the record that closes it, but for the digest of the signed receipt
 
 
 def told(
@@ -39,10 +35,4 @@ def told(
     statement = encode_statement(
         facts, sha256_bytes(record), result_sha256, events=events, predicate=begun.predicate
     )
-    row = encoded(
-        [
-            *(facts.contract.execution_id, facts.outcome, facts.receipt_id),
-            *(rfc3339(facts.ended_at), facts.evidence_id, facts.evidence_ref),
-        ]
-    )
-    return Told(events, record, statement, row, encoded(final(begun.audit, facts, "")))
+    return Told(events, record, statement)

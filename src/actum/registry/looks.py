@@ -9,9 +9,6 @@ by where it leads, a file by the first three, mode and size, and a ctime cannot 
 changed in the very clock tick in which it was looked at could change again and keep its ctime; then
 `lasting` is false. Not seen: a store through a shared mapping that was made before the look, which
 the kernel need not date anew. It takes somebody who may write that very file.
-
-Names that lie in one folder are not asked for one by one while the folder itself is the same
-(`actum.folders`).
 """
 
 from __future__ import annotations
@@ -19,9 +16,7 @@ from __future__ import annotations
 import os
 import stat
 
-from actum.folders import Names
 from actum.registry.digest import file_clock_ns
-from actum.value import value
 
 #: How many links the kernel follows for one path.
 _MOST_LINKS = 40
@@ -35,7 +30,6 @@ class Looks:
 
     __slots__ = (
         "_absent",
-        "_again",
         "_files",
         "_links",
         "_may",
@@ -54,7 +48,6 @@ class Looks:
         self._absent: set[str] = set()
         self._files: dict[str, Known] = {}
         self._may: dict[tuple[str, int, bool], bool] = {}
-        self._again: _Again | None = None
         self.lasting = True  #: whether `hold` can tell
 
     def real(self, path: str) -> str:
@@ -99,7 +92,6 @@ class Looks:
             return None
         known = self._links.get(path)
         if known is None:
-            self._again = None
             try:
                 status = os.lstat(path)
             except OSError:
@@ -119,7 +111,6 @@ class Looks:
         except OSError:
             self.lasting = False  # nothing that was refused for it is kept
             raise
-        self._again = None
         self._files[path] = _file(status)
         if not stat.S_ISDIR(status.st_mode):
             self._settle(status)
@@ -137,88 +128,26 @@ class Looks:
 
     def hold(self) -> bool:
         """Whether every answer would be the same now."""
-        again = self._again
-        if again is None:
-            again = self._again = self._to_ask()
-        lstat = os.lstat
         try:
-            for path, mode, folder, file, inside in again.plain:
-                s = lstat(path)
-                if mode is not None and s.st_mode != mode:
+            for path, mode in self._plain.items():
+                if os.lstat(path).st_mode != mode:
                     return False
-                if folder is not None and (s.st_mode, s.st_dev, s.st_ino) != folder:
-                    return False
-                if file is not None and file != (
-                    s.st_mode,
-                    s.st_dev,
-                    s.st_ino,
-                    s.st_size,
-                    s.st_ctime_ns,
-                ):
-                    return False
-                if inside is not None and not inside.hold(s):
-                    return False
-            for path, link, target in again.links:
-                s = lstat(path)
-                if (s.st_mode, s.st_dev, s.st_ino, s.st_ctime_ns) != link:
-                    return False
+            for path, (link, target) in self._links.items():
                 # Those of /proc lead elsewhere and stay the same link: `/proc/self/cwd`.
-                if os.readlink(path) != target:
+                if _link(os.lstat(path)) != link or os.readlink(path) != target:
                     return False
-            for path, known in again.others:
-                if _file(os.stat(path)) != known:
+            for path, file in self._files.items():
+                if _file(os.stat(path)) != file:
                     return False
         except OSError:
             return False
-        for path in again.absent:
+        for path in self._absent:
             if os.access(path, os.F_OK, follow_symlinks=False):
                 return False
         for (path, mode, effective_ids), found in self._may.items():
             if os.access(path, mode, effective_ids=effective_ids) is not found:
                 return False
         return True
-
-    def _to_ask(self) -> _Again:
-        """One look for each path that has to be looked at."""
-        folders: dict[str, Names] = {}
-        alone, absent = dict(self._plain), set(self._absent)
-        for path in (*self._plain, *self._absent):
-            folder = path.rpartition("/")[0] or "/"
-            if folder == "/" or stat.S_ISDIR(self._plain.get(folder, 0)):
-                folders.setdefault(folder, Names()).add(path, self._plain.get(path))
-        worth = {folder: inside for folder, inside in folders.items() if inside.is_worth_it}
-        for inside in worth.values():
-            for path, _mode in inside.plain:
-                del alone[path]
-            absent.difference_update(inside.absent)
-        files = {path: file for path, file in self._files.items() if path in self._plain}
-        return _Again(
-            plain=tuple(
-                (path, alone.get(path), *_kinds(files.get(path)), worth.get(path))
-                for path in {**alone, **files, **worth}
-            ),
-            links=tuple((path, link, target) for path, (link, target) in self._links.items()),
-            others=tuple(each for each in self._files.items() if each[0] not in self._plain),
-            absent=tuple(absent),
-        )
-
-
-@value
-class _Again:
-    """What is to be confirmed, laid out for a loop without calls."""
-
-    #: path -> its mode, what it is if it is a folder, or if it is none, and what lies in it
-    plain: tuple[tuple[str, int | None, Known | None, Known | None, Names | None], ...]
-    links: tuple[tuple[str, Known, str], ...]
-    others: tuple[
-        tuple[str, Known], ...
-    ]  #: files that were asked for by a path of which no step was
-    absent: tuple[str, ...]
-
-
-def _kinds(file: Known | None) -> tuple[Known | None, Known | None]:
-    """(of a folder, of anything else), as `_file` tells them."""
-    return (file, None) if file is not None and stat.S_ISDIR(file[0]) else (None, file)
 
 
 def _link(status: os.stat_result) -> Known:

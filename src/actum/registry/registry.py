@@ -49,7 +49,7 @@ class Recalled:
 
 
 @value(kw_only=False)
-class Recollection:
+class _Recollection:
     """What was recalled of a tool, by which pins, and when."""
 
     lock: Lock
@@ -103,7 +103,7 @@ class Registry:
         self._lock_read: _LockRead | None = None  #: replaced as a whole, so it needs no guard
         self._paths: dict[str, Path] = {}
         self._entries: dict[Hashable, _Found] = {}
-        self._recalled: dict[tuple[str, str | None, str], Recollection] = {}
+        self._recalled: dict[tuple[str, str | None, str], _Recollection] = {}
         self._guard = threading.Lock()
         self._executables = Executables(digests)
 
@@ -145,26 +145,20 @@ class Registry:
         self, id_or_name: str, adapter_id: str | None = None, operation: str = ""
     ) -> Recalled | None:
         """What was kept of a tool that is pinned, for naming things; it gives no right."""
-        found = self.recollect((id_or_name, adapter_id, operation))
-        return None if found is None else found.recalled
-
-    def recollect(self, named: tuple[str, str | None, str]) -> Recollection | None:
-        """`recall`, with the pins in force: the very same as long as nothing else is recalled."""
         try:
             lock = self.lock()
         except Refused:
             return None
+        named = id_or_name, adapter_id, operation
         known = self._recalled.get(named)
         if known is not None and known.lock is lock and self.kept.lasts(known.at):
-            return known
-        id_or_name, adapter_id, operation = named
+            return known.recalled
         recalled = self._recall(lock.pin(id_or_name), adapter_id, operation)
-        if recalled is None:
-            return None
-        if len(self._recalled) >= _MOST_ENTRIES:
-            self._recalled.clear()
-        known = self._recalled[named] = Recollection(lock, self.kept.now(), recalled)
-        return known
+        if recalled is not None:
+            if len(self._recalled) >= _MOST_ENTRIES:
+                self._recalled.clear()
+            self._recalled[named] = _Recollection(lock, self.kept.now(), recalled)
+        return recalled
 
     def _recall(self, pin: Pin | None, adapter_id: str | None, operation: str) -> Recalled | None:
         card = self.kept.card(pin.tool_id, pin.digest) if pin is not None else None
@@ -221,13 +215,11 @@ class Registry:
         adapter_id: str | None,
         *,
         task: Task = _ANYTHING,
-        pins: Lock | None = None,
     ) -> Entry:
         """The tool and adapter that may be used; raises `Refused` with the first reason why not.
 
         Without `adapter_id` it is the only active adapter; of several, the only one that serves
-        `task`. Experimental and deprecated adapters are used only by explicit id. `pins` are those
-        in force, for one who asked for them a moment ago (`lock`).
+        `task`. Experimental and deprecated adapters are used only by explicit id.
         """
         key = (tool, adapter_id, task.operation, task.parameters)
         known = self._entries.get(key)
@@ -235,7 +227,7 @@ class Registry:
         # is as it was down to every stamp, and nothing kept of it is too old.
         if (
             known is not None
-            and (pins or self.lock()) is known.lock
+            and self.lock() is known.lock
             and hold(known.stamps)
             and self.kept.lasts(known.at)
         ):

@@ -2,8 +2,7 @@
 
 Lifecycle, each step always reached or explicitly aborted: receive the validated plan, prepare an
 isolated workspace, apply limits, execute, capture, emit the last event, return. No retry, no
-choice, no change of permissions. Of earlier plans it keeps what their text alone decides, so that
-an equal one need not be worked out again; what came of them is nowhere kept.
+choice, no change of permissions. It keeps nothing of earlier plans.
 """
 
 from __future__ import annotations
@@ -12,14 +11,13 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from actum import native
 from actum.capture.model import Capture, Enforced
 from actum.contract.call import EffectivePolicy, Plan
 from actum.contract.limits import IDLE_S, MESSAGE_BYTES
-from actum.contract.model import Json, RunnerKind
+from actum.contract.model import RunnerKind
 from actum.errors import Refused
 from actum.evidence.trace import Emit, EventType
 from actum.runners import manifest, passable
@@ -39,11 +37,10 @@ from actum.sandbox.egress.doors import Doors
 from actum.sandbox.handle import Sandbox
 from actum.sandbox.host import Spawner
 from actum.secrets.given import Given, Secrets
-from actum.value import replace, value
+from actum.value import value
 
 if TYPE_CHECKING:
     from actum.capture.redaction import Redaction
-    from actum.contract.egress import EgressPlan
     from actum.runners.channel import Duplex
     from actum.sandbox.egress.relay import Relay
     from actum.sandbox.wire import Request
@@ -54,37 +51,6 @@ _POOL_SIZE = 8
 _MAX_KEPT = 32
 #: Who comes so soon after the last answer asks without a pause, and will do so again.
 _HURRY_S = 0.001
-#: Calls that are known at once, and how much stdin such a one may have.
-_MOST_KNOWN, _MOST_STDIN = 64, 65_536
-
-
-#: All of a plan that is judged, described and foreseen: not whose attempt it is, nor its label.
-_substance = attrgetter(
-    "tool",
-    "adapter",
-    "argv",
-    "environment",
-    "working_directory",
-    "stdin",
-    "policy",
-    "proof",
-    "provided",
-    "secrets",
-    "steady",
-)
-
-
-@value
-class _Known:
-    """What follows from the substance of a plan alone, so for every plan that is equal in it."""
-
-    substance: tuple[object, ...]
-    foreseen: tuple[Enforced, ...]
-    applied: Mapping[str, Json]  #: the same, as an event tells it
-    description: Description
-    likeness: Likeness
-    reach: EgressPlan | None
-    holder: str  #: for whom a token is kept: one approval of a tool, and one adapter, as they stand
 
 
 @value
@@ -92,8 +58,9 @@ class _Order:
     """One plan, judged and looked up: all that is needed to carry it out."""
 
     plan: Plan
-    known: _Known
-    request: Request  #: without the values of secrets, so that it can be kept
+    foreseen: tuple[Enforced, ...]
+    likeness: Likeness
+    request: Request  #: without the values of secrets
     owner: tuple[int, int]
     shape: Shape | None  #: what an interpreter that waits must be like to serve
     modes: Mapping[str, int]  #: of folders, given back when the tool is gone
@@ -129,7 +96,6 @@ class LocalRunner:
         self._warm = WarmInterpreters() if pool else None
         self._hangups = Hangups(self._spawner.refill, self._spawner.take_in) if pool else None
         self._host: probe.Host | None = None
-        self._known: dict[str, _Known] = {}  #: by the digest of the call
         self._equipped = False
         #: Until the record is closed, by the thread that does so: nobody waits for another's tool.
         self._left: dict[int, tuple[_Order, Clearing | None, bool]] = {}
@@ -180,7 +146,7 @@ class LocalRunner:
         if cancel is not None and cancel.requested:
             if permit is not None:
                 permit()  # an invocation that was received and cancelled is on record too
-            return never_started(plan, self.kind, emit, order.known.foreseen)
+            return never_started(plan, self.kind, emit, order.foreseen)
         self.rest()  # if whoever asked for the last one did not say it
         hurried = time.monotonic() < self._rested + _HURRY_S
         clearing = None
@@ -210,45 +176,28 @@ class LocalRunner:
 
     def _order(self, plan: Plan) -> _Order:
         """Refusals come before the first event: what cannot be held is not received."""
-        known = self._known.get(plan.proof.call_sha256)
-        if known is None or known.substance != _substance(plan):
-            known = self._get_to_know(plan)
-        found = known.description.as_found()
-        reach = known.reach
+        require_proof(plan)
+        foreseen = self.foresee(plan.policy)
+        found = Description(plan).as_found()
+        reach = planned(plan.policy)
         outside = Outside(None if reach is None else Doors(reach), self._ca_file)
-        secrets = self._secrets.give(plan.secrets, known.holder)
+        # A token is kept for one approval of a tool and one adapter, as they stand.
+        holder = f"{plan.tool.tool_id} {plan.tool.pin} {plan.adapter.sha256}"
+        secrets = self._secrets.give(plan.secrets, holder)
         request = outside.described(found.request)
+        likeness = Likeness(plan)
         return _Order(
             plan=plan,
-            known=known,
+            foreseen=foreseen,
+            likeness=likeness,
             request=request,
             owner=found.owner,
-            shape=None if self._warm is None else known.likeness.shape(request, found.owner),
+            shape=None if self._warm is None else likeness.shape(request, found.owner),
             modes=found.modes,
             outside=outside,
             secrets=secrets,
             redaction=_redaction(secrets),
         )
-
-    def _get_to_know(self, plan: Plan) -> _Known:
-        require_proof(plan)
-        foreseen = self.foresee(plan.policy)
-        # Copies of what could be changed, so that it is compared by its content.
-        plan = replace(plan, environment={**plan.environment}, provided={**plan.provided})
-        known = _Known(
-            substance=_substance(plan),
-            foreseen=foreseen,
-            applied={"limits": tuple(row.limit for row in foreseen if row.enforced)},
-            description=Description(plan),
-            likeness=Likeness(plan),
-            reach=planned(plan.policy),
-            holder=f"{plan.tool.tool_id} {plan.tool.pin} {plan.adapter.sha256}",
-        )
-        if len(plan.stdin) <= _MOST_STDIN:
-            if len(self._known) >= _MOST_KNOWN:
-                self._known.clear()
-            self._known[plan.proof.call_sha256] = known
-        return known
 
     def open(
         self,
@@ -296,7 +245,7 @@ class LocalRunner:
         permit: Permit | None,
         duplex: Duplex | None = None,
     ) -> tuple[Capture, Clearing]:
-        plan, known, outside = order.plan, order.known, order.outside
+        plan, foreseen, outside = order.plan, order.foreseen, order.outside
         limits = plan.policy.limits
         request = with_secrets(order.request, order.secrets)
         if duplex is None:
@@ -307,11 +256,12 @@ class LocalRunner:
         lifecycle = Lifecycle(plan, self.kind, emit)
 
         def ready() -> None:
-            lifecycle.reached(EventType.TOOL_RUN_RESOURCE_APPLIED, known.applied)
+            enforced = tuple(row.limit for row in foreseen if row.enforced)
+            lifecycle.reached(EventType.TOOL_RUN_RESOURCE_APPLIED, {"limits": enforced})
             if duplex is not None:
                 duplex.measure_by(
                     lambda note: manifest.measured(
-                        known.foreseen,
+                        foreseen,
                         plan.policy,
                         SO_FAR,
                         cgroup.usage(),
@@ -371,7 +321,7 @@ class LocalRunner:
             finally:
                 connections = outside.end()
             enforcement = manifest.measured(
-                known.foreseen, plan.policy, attended, usage, duration_ms, outside
+                foreseen, plan.policy, attended, usage, duration_ms, outside
             )
             if duplex is not None:
                 enforcement += duplex.rows(attended.stop)
@@ -404,9 +354,7 @@ class LocalRunner:
             warm = self._warm.take(order.shape)
             if warm is not None:
                 return warm.sandbox, warm.cgroup, lambda: warm.give(stdin)
-        # Nothing in it is of this execution alone: no value of a secret, no doors.
-        lasting = request is order.request and order.outside.doors is None
-        sandbox, cgroup = self._launch(request, order.owner, stdin, lasting=lasting)
+        sandbox, cgroup = self._launch(request, order.owner, stdin)
         return sandbox, cgroup, sandbox.go
 
     def _refill_interpreters(self, order: _Order) -> None:
@@ -414,9 +362,9 @@ class LocalRunner:
             request, owner = order.request, order.owner
             self._warm.refill(
                 order.shape,
-                lambda: order.known.likeness.shape(request, owner),
+                lambda: order.likeness.shape(request, owner),
                 lambda stdin: self._launch_ahead(request, owner, stdin),
-                recurs=order.known.likeness.recurs,
+                recurs=order.likeness.recurs,
             )
 
     def _launch_ahead(
@@ -427,16 +375,11 @@ class LocalRunner:
         return found
 
     def _launch(
-        self,
-        request: Request,
-        owner: tuple[int, int],
-        stdin: bytes | int,
-        *,
-        lasting: bool = False,
+        self, request: Request, owner: tuple[int, int], stdin: bytes | int
     ) -> tuple[Sandbox, Cgroup]:
         if not self._equipped:
             self._equip()
-        return self._spawner.launch(request, owner, stdin, lasting=lasting)
+        return self._spawner.launch(request, owner, stdin)
 
     def close(self) -> None:
         while self._left:

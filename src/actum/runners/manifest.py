@@ -15,7 +15,6 @@ from actum.sandbox.become import FILE_BYTES
 from actum.sandbox.cgroup import Usage
 from actum.sandbox.probe import Host
 
-Rows: TypeAlias = tuple[Enforced, ...]
 #: How close it came to a limit, if that can be told, and whether the limit was hit.
 Figure: TypeAlias = tuple[int | None, bool]
 _UNTOLD: Figure = (None, False)
@@ -154,40 +153,7 @@ def measured(
         # artifacts_bytes: its tmpfs has room for more than may be collected
         (artifacts, "artifacts_bytes" in full or (artifacts or 0) > ARTIFACTS_BYTES),
     )
-    return _filled_in(rows, figures, note)
-
-
-#: Rows with figures, lately: by the very rows that were foreseen, which it keeps alive, and the
-#: figures. Most tools that do the same come equally close to their limits.
-_lately: dict[tuple[int, tuple[Figure, ...]], tuple[Rows, Rows]] = {}
-_MOST_LATELY = 256
-
-
-#: The same of tools that are kept open, by note; of each the last answer, of which little changes.
-_kept: dict[tuple[int, str], tuple[Rows, tuple[Figure, ...], Rows]] = {}
-
-
-def _filled_in(rows: Rows, figures: tuple[Figure, ...], note: str) -> Rows:
-    if note:
-        last = _kept.get((id(rows), note))
-        if last is None or last[0] is not rows:
-            if len(_kept) >= _MOST_LATELY:
-                _kept.clear()
-            filled = tuple(_row(*each, note) for each in zip(rows, figures, strict=True))
-        else:
-            filled = tuple(
-                before if figure == was else _row(row, figure, note)
-                for row, figure, was, before in zip(rows, figures, last[1], last[2], strict=True)
-            )
-        _kept[id(rows), note] = rows, figures, filled
-        return filled
-    key = id(rows), figures
-    known = _lately.get(key)
-    if known is None or known[0] is not rows:
-        if len(_lately) >= _MOST_LATELY:
-            _lately.clear()
-        known = _lately[key] = rows, tuple(map(_row, rows, figures))
-    return known[1]
+    return tuple(_row(*each, note) for each in zip(rows, figures, strict=True))
 
 
 def _row(row: Enforced, figure: Figure, note: str = "") -> Enforced:

@@ -1,12 +1,10 @@
 """What a plan comes to on this host, in the words of the init.
 
-What the plan's own text says is worked out once (`Description`). Everything about files (which they
-are, whose, that a name is no link) is a fact of this moment, asked for every time.
+Everything about files (which they are, whose, that a name is no link) is a fact of this moment.
 """
 
 from __future__ import annotations
 
-import errno
 import os
 import stat
 from typing import TYPE_CHECKING
@@ -15,7 +13,6 @@ from actum.contract.call import PROVIDED, EffectivePolicy, Plan
 from actum.contract.levels import is_within
 from actum.contract.limits import ARTIFACTS_BYTES
 from actum.errors import Refused
-from actum.folders import Names
 from actum.runners import manifest, passable
 from actum.value import value
 
@@ -37,7 +34,7 @@ _Look = tuple[int, ...] | int
 
 @value
 class Found:
-    """A plan on this host, at this moment. Shared by all for whom it is the same: never changed."""
+    """A plan on this host, at this moment. Never changed."""
 
     request: Request
     owner: tuple[int, int]  #: whose files the tool works on
@@ -45,7 +42,7 @@ class Found:
 
 
 class Description:
-    """One plan, whichever attempt it is for. Shared by threads."""
+    """One plan, whichever attempt it is for."""
 
     def __init__(self, plan: Plan) -> None:
         policy = plan.policy
@@ -66,21 +63,10 @@ class Description:
         for path, steps in self._closed:
             names += [*steps, path]
         looked_at = dict.fromkeys([*names, *policy.deny, *self._passable])
-        folders = {os.path.dirname(path) for path in looked_at}
-        whole = {*folders, *self._passable, *(path for path, _write in self._granted)}
         self._looked_at = tuple(looked_at)
-        #: Of these it only matters that they are there and no links, and their folder is looked at.
-        self._named = [
-            path for path in looked_at if path not in whole and os.path.dirname(path) in looked_at
-        ]
-        self._last: _Last | None = None
 
     def as_found(self) -> Found:
-        last = self._last
-        if last is None or not last.holds():
-            looks = {path: _look(path) for path in self._looked_at}
-            last = self._last = _Last(looks, self._named, self._as(looks))
-        return last.found
+        return self._as({path: _look(path) for path in self._looked_at})
 
     def _as(self, found: Mapping[str, _Look]) -> Found:
         plan, limits = self._plan, self._plan.policy.limits
@@ -143,42 +129,6 @@ class Description:
                     " subdirectory.",
                 )
         return result
-
-
-class _Last:
-    """Looks, and what they came to. Equal looks come to the same, so it is used again."""
-
-    def __init__(self, looks: Mapping[str, _Look], named: list[str], found: Found) -> None:
-        self.found = found
-        self._who = os.geteuid(), os.getegid()
-        inside: dict[str, Names] = {}
-        there: dict[str, tuple[int, ...]] = {}
-        self._absent: list[str] = []
-        for path, look in looks.items():
-            folder = os.path.dirname(path)
-            # Of what is not there it only matters that it does not come.
-            if path in named or (look == errno.ENOENT and _mode(looks.get(folder, 0))):
-                inside.setdefault(folder, Names()).add(path, _mode(look) or None)
-            elif isinstance(look, int):
-                self._absent.append(path)
-            else:
-                there[path] = look
-        self._there = [(path, look, inside.get(path)) for path, look in there.items()]
-
-    def holds(self) -> bool:
-        if (os.geteuid(), os.getegid()) != self._who:
-            return False
-        lstat = os.lstat
-        try:
-            for path, before, names in self._there:
-                status = lstat(path)
-                if status[:6] != before:
-                    return False
-                if names is not None and not names.hold(status):
-                    return False
-        except OSError:  # one of them is gone
-            return False
-        return not (self._absent and any(_mode(_look(path)) for path in self._absent))
 
 
 def _look(path: str) -> _Look:

@@ -45,8 +45,6 @@ _READY = b"ready"
 _DIGITS = 9  # of a number in the name of a group
 #: What a member cannot change any more: (allow_fork, steady, interpreter).
 Kind = tuple[bool, bool, bool]
-#: Requests of which it is kept what was said.
-_MOST_KEPT = 64
 #: Of so many, those that were asked for last, members are kept ready.
 _KINDS = 3
 #: So many executions without one that had to wait, and fewer members are kept.
@@ -68,18 +66,6 @@ class _Member:
         # What cannot be removed is left to the next sweep: it never held a tool.
         with contextlib.suppress(OSError):
             self.cgroup.remove()
-
-
-@value
-class _Said:
-    """A request, and what is said of it to the spawner, to the opener and to the init."""
-
-    request: Request
-    owner: tuple[int, int]
-    texts: list[str]  #: of the recipe that the limits were filled into
-    make: Make
-    trees: bytes  #: empty if no path is granted
-    packed: bytes
 
 
 class Spawner:
@@ -110,8 +96,6 @@ class Spawner:
         #: What was asked for lately, a kind each, the newest last.
         self._lately: dict[Kind, Make] = {_kind(_FIRST): _FIRST}
         #: The last order of a kind: a make, the texts that its limits were filled into, the packet.
-        self._orders: dict[Kind, tuple[Make, list[str], bytes]] = {}
-        self._kept: dict[int, _Said] = {}  #: by the identity of requests that last
         self._peers = select.poll()  #: the process and the two sockets, which tell if one has died
         self._pidfd = -1
         self._asked: deque[Kind] = deque()  #: members that are being made, by kind
@@ -184,73 +168,39 @@ class Spawner:
         self._equipped = True
 
     def _ask(self, server: socket.socket, make: Make) -> None:
-        kind, texts = _kind(make), self._limit_texts
-        known = self._orders.get(kind)
-        # Neither is changed once it was made: the very same come to the same.
-        if known is None or known[0] is not make or known[1] is not texts:
-            packed = wire.pack_make(make, [text.format_map(make) for text in texts])
-            known = self._orders[kind] = make, texts, packed
-        pass_packet(server, known[2], [])
-        self._asked.append(kind)
+        texts = [text.format_map(make) for text in self._limit_texts]
+        pass_packet(server, wire.pack_make(make, texts), [])
+        self._asked.append(_kind(make))
 
     def launch(
         self,
         request: Request,
         owner: tuple[int, int],
         stdin: bytes | int,
-        *,
-        lasting: bool = False,
     ) -> tuple[Sandbox, Cgroup]:
-        """A sandbox with this request, which waits for its `go`.
-
-        `lasting`: the request holds no secret and is not changed any more, so that what is said of
-        it can be kept for the next who comes with the very same one.
-        """
-        said = self._said(request, owner, lasting)
-        make = said.make
-        if self._taught and self._is_ours(request) and is_snippet(request):
-            make = {**make, "interpreter": True}
+        """A sandbox with this request, which waits for its `go`."""
+        limits, grants = wire.figures(request), request["grants"]
+        make: Make = {
+            "allow_fork": request["max_children"] > 0,
+            "steady": request["steady"],
+            "interpreter": self._taught and self._is_ours(request) and is_snippet(request),
+            **limits,
+        }
+        trees: Trees = {"owner_uid": owner[0], "owner_gid": owner[1], "grants": grants}
+        packed = wire.pack(request, [text.format_map(limits) for text in self._limit_texts])
         try:
             member = self._take(make)
         except _SpawnerDied:
             member = self._take(make)  # nothing was given to the dead one: another serves as well
         try:
-            if said.trees:
-                self._have_opened(said.trees, member.trees)
-            member.sandbox.give(said.packed, stdin)
+            if grants:
+                self._have_opened(wire.pack_trees(trees), member.trees)
+            member.sandbox.give(packed, stdin)
         except BaseException:
             member.discard()
             raise
         os.close(member.trees)
         return member.sandbox, member.cgroup
-
-    def _said(self, request: Request, owner: tuple[int, int], lasting: bool) -> _Said:
-        known = self._kept.get(id(request)) if lasting else None
-        # What is kept holds its request, so that no other can have the same identity.
-        if known is not None and known.owner == owner and known.texts is self._limit_texts:
-            return known
-        limits = wire.figures(request)
-        grants = request["grants"]
-        trees: Trees = {"owner_uid": owner[0], "owner_gid": owner[1], "grants": grants}
-        texts = [text.format_map(limits) for text in self._limit_texts]
-        said = _Said(
-            request=request,
-            owner=owner,
-            texts=self._limit_texts,
-            make={
-                "allow_fork": request["max_children"] > 0,
-                "steady": request["steady"],
-                "interpreter": False,
-                **limits,
-            },
-            trees=wire.pack_trees(trees) if grants else b"",
-            packed=wire.pack(request, texts),
-        )
-        if lasting and len(said.packed) <= wire.MAX_INLINE:
-            if len(self._kept) >= _MOST_KEPT:
-                self._kept.clear()
-            self._kept[id(request)] = said
-        return said
 
     def _is_ours(self, request: Request) -> bool:
         """Whether what is asked for is the very program that the spawner runs from."""

@@ -37,11 +37,10 @@ def learn() -> None:
     """In the spawner, while it sees its own files: load what runs snippets, and run one."""
     import site
 
-    from actum.sandbox import large_pages, snippet
+    from actum.sandbox import snippet
 
     snippet._carry_out({"files": {}, "params": {}, "code": "x = 1\nx + 1"}, {})
     _modules.update(site=site, snippet=snippet)
-    large_pages.hold_code()
 
 
 def is_snippet(tool: Tool | Request) -> bool:

@@ -25,8 +25,8 @@ ENDED = (
     *("sha256", "final_seq"),
 )
 ENDED_DOCUMENTS = ("result_json", "record", "envelope", "events")
-#: Of one whose receipt is still to be signed: the statement, and the audit record that closes it,
-#: which has the next number and lacks the receipt's digest.
+#: As an older version left it, whose receipt is still to be signed: the statement, and the audit
+#: record that closes it, which has the next number and lacks the receipt's digest.
 TO_SIGN = ENDED[:6]
 TO_SIGN_DOCUMENTS = ("result_json", "record", "statement", "events", "audit")
 
@@ -34,8 +34,8 @@ _FIRST = struct.Struct("<Q")
 _PART = struct.Struct("<cI")
 _LENGTHS = {length: struct.Struct(f"<{length}I") for length in (2, 5, 6)}
 
-RECORD, START, SEALED, FILE, ACTION, ACTION_END = b"r", b"s", b"x", b"f", b"a", b"z"
-END, NOTE = b"e", b"n"  #: not written any more, but older versions may have left them
+RECORD, START, END, FILE, ACTION, ACTION_END = b"r", b"s", b"e", b"f", b"a", b"z"
+SEALED, NOTE = b"x", b"n"  #: not written any more, but older versions may have left them
 
 Part = tuple[bytes, tuple[bytes, ...]]  #: its kind, and its content in pieces
 Columns = dict[str, Any]
@@ -48,7 +48,7 @@ class Frame:
     note: str | None = None  #: a signed checkpoint over all of it: older versions' only
     started: tuple[Columns, ...] = ()
     ended: tuple[Columns, ...] = ()  #: as they are filed
-    sealed: tuple[Columns, ...] = ()  #: to be signed first
+    sealed: tuple[Columns, ...] = ()  #: to be signed first: older versions' only
     files: tuple[tuple[str, bytes], ...] = field(default=(), repr=False)  #: address and content
     actions: tuple[tuple[int, str], ...] = ()  #: of the pure plane, opened: record and owner
     actions_ended: tuple[int, ...] = ()

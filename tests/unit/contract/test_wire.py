@@ -9,18 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actum.contract.canonical import sha256_json
 from actum.contract.complete import complete
-from actum.contract.model import NOTHING_ASKED, SandboxRequest
 from actum.contract.parse import parse_contract
 from actum.contract.wire import (
     SCHEMAS,
-    asked_document,
     contract_document,
     contract_sha256,
-    digests,
     identity_sha256,
-    request_key,
     schema,
 )
 from actum.errors import Refused
@@ -166,37 +161,3 @@ def test_an_unknown_schema_is_refused_with_the_names_there_are():
     with pytest.raises(Refused, match="execution-contract") as caught:
         schema("../../errors")
     assert caught.value.code == "SCHEMA_UNKNOWN"
-
-
-@given(
-    stdin=st.none() | st.binary(max_size=20) | st.just(b"x" * 40_000),
-    arguments=st.lists(st.text(max_size=5), max_size=3),
-    parameters=st.dictionaries(
-        st.text(max_size=4), st.none() | st.booleans() | st.integers(-9, 9) | st.floats(-9, 9)
-    ),
-    purpose=st.text(max_size=8),
-    filled=st.sets(st.sampled_from(["execution_id", "adapter_id", "metadata.purpose"])),
-    memory_mb=st.none() | st.integers(64, 128),
-)
-def test_digests_are_those_of_the_documents(
-    stdin, arguments, parameters, purpose, filled, memory_mb
-):
-    """They are put together from parts that are kept; twice, so that they are really kept."""
-    base = complete(parse_contract(FULL), FILL)
-    varied = dataclasses.replace(
-        base,
-        inputs=dataclasses.replace(
-            base.inputs, stdin=stdin, arguments=tuple(arguments), parameters=parameters
-        ),
-        sandbox=NOTHING_ASKED if memory_mb is None else SandboxRequest(memory_mb=memory_mb),
-        metadata=dataclasses.replace(base.metadata, purpose=purpose),
-        filled=frozenset(filled),
-    )
-    document = contract_document(varied)
-    whole = sha256_json(document)
-    for name in filled:
-        section, _, key = name.rpartition(".")
-        (document[section] if section else document).pop(key, None)
-    for _ in range(2):
-        found = digests(varied, request_key(varied))
-        assert found == (whole, sha256_json(document), sha256_json(asked_document(varied)))

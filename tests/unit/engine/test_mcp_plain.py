@@ -389,23 +389,3 @@ def test_a_notification_before_the_list_is_passed_over() -> None:
     talk.ask_ahead()
     assert talk.tools() is None
     assert served.listed is as_before
-
-
-# -- rows that several calls share -----------------------------------------------------------
-
-
-def rows(*peaks: int) -> tuple[Enforced, ...]:
-    return tuple(
-        Enforced(limit=str(n), requested="1", mechanism="m", enforced=True, peak=peak)
-        for n, peak in enumerate(peaks)
-    )
-
-
-def test_calls_that_came_equally_close_to_their_limits_share_their_rows_and_others_do_not() -> None:
-    talk, _served = greeted("2025-11-25")
-    first, other = talk.shared(rows(1, 2)), talk.shared(rows(1, 3))
-    assert (first, other) == (rows(1, 2), rows(1, 3))
-    assert talk.shared(rows(1, 2)) is first and talk.shared(rows(1, 3)) is other
-    for peak in range(10, 20):
-        assert talk.shared(rows(peak)) == rows(peak)
-    assert talk.shared(rows(1, 2)) is not first  # few are kept

@@ -17,7 +17,6 @@ import yaml
 from actum import Result, Runtime
 from actum.contract.call import Plan
 from actum.contract.limits import STDIN_BYTES
-from actum.contract.wire import request_key
 from actum.engine.pipeline import execute
 from actum.engine.precedents import Precedents, key_of
 from actum.registry.change import approve, block
@@ -165,10 +164,7 @@ def test_equal_values_of_other_types_are_other_requests(runtime: Runtime, projec
         for given in (1, True, 1.0)
     ]
     entry = runtime.rooms.registry.entry("shell", None)
-    keys = {
-        key_of(contract, request_key(contract), entry, runtime.rooms.policy)
-        for contract in contracts
-    }
+    keys = {key_of(contract, entry, runtime.rooms.policy) for contract in contracts}
     assert len(keys) == 3 and None not in keys
 
 

@@ -157,12 +157,12 @@ def test_it_stops_between_two_frames_and_goes_on_where_it_was(
     clerk: Clerk
 
     def pause(_seconds: float) -> None:
-        if len(looked) == 6:  # the start of an execution and its end, three times
+        if len(looked) == 8:  # two steps of four frames
             clerk.arrive()
 
     clerk = Clerk(house.database, house.ledger.log, pause)
     clerk.work()
-    assert looked == [0, 1, 2, 3, 4, 5]
+    assert looked == [*range(8)]
     assert _filed(house) == 0
     clerk._served.pop()
     clerk.work()

@@ -26,6 +26,7 @@ from actum.evidence.receipt import MAX_FILES
 from actum.evidence.traces import Traces
 
 from .factories import (
+    ENFORCED,
     RESULT,
     STARTED,
     TRACE_ID,
@@ -149,9 +150,12 @@ def test_a_refusal_has_a_receipt_that_says_how_far_it_came(house: House) -> None
 
 def test_counts_beyond_what_json_readers_keep_are_strings(house: House) -> None:
     huge = Stream(kept=b"", total_bytes=2**53, sha256="0" * 64)
-    facts = house.execute(capture=make_capture(stdout=huge))
+    rows = tuple(replace(ENFORCED[0], peak=peak) for peak in (None, 0, 2**53 - 1, 2**53))
+    facts = house.execute(capture=make_capture(stdout=huge, enforcement=rows))
     predicate = statement_of(house, facts.receipt_id)["predicate"]
     assert predicate["streams"]["stdout"]["bytes"] == "9007199254740992"
+    peaks = [row["peak"] for row in predicate["enforcement"]]
+    assert peaks == [None, 0, 2**53 - 1, "9007199254740992"]
 
 
 def test_many_files_are_bound_through_the_evidence_record(house: House) -> None:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 import random
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from actum import folders
 from actum.registry import looks as module
 from actum.registry.looks import Looks
 
@@ -178,100 +176,3 @@ def test_a_link_that_leads_elsewhere_and_stays_the_same_link_is_seen(
     assert not looks.hold()
     monkeypatch.chdir(tmp_path / "one")
     assert looks.hold()
-
-
-_TICK_NS = 10_000_000  # of the slowest clock that a kernel is built with
-
-
-def _next_tick() -> None:
-    # Since Linux 6.13 a file's time can be ahead of the coarse clock, by up to one of its ticks.
-    tick = module.file_clock_ns() + _TICK_NS
-    while module.file_clock_ns() <= tick:
-        time.sleep(0.001)
-
-
-def _asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    paths: list[str] = []
-
-    def lstat(path: str) -> os.stat_result:
-        paths.append(path)
-        return os.stat(path, follow_symlinks=False)
-
-    def access(path: str, *rest: object, **more: object) -> bool:
-        paths.append(path)
-        return os.path.lexists(path)
-
-    watched = type(os)("os")
-    watched.__dict__.update(os.__dict__, lstat=lstat, access=access)
-    for asking in (module, folders):
-        monkeypatch.setattr(asking, "os", watched)
-    return paths
-
-
-@pytest.mark.parametrize("change", [_swap_link, _folder_to_link, _new_name, _dangling_link])
-def test_names_in_a_folder_that_is_the_same_are_not_asked_for_and_every_change_is_seen(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[Path], None]
-) -> None:
-    for name in ("folder", "second"):
-        (tmp_path / name).mkdir()
-    (tmp_path / "link").symlink_to("folder")
-    monkeypatch.setattr(folders, "_COARSEST_NS", 0)
-    _next_tick()
-    looks = Looks()
-    for name in ("link", "second", "absent/below"):
-        looks.real(f"{tmp_path}/{name}")
-    assert looks.lasting and looks.hold()
-    asked = _asked(monkeypatch)
-    assert looks.hold()
-    inside = {f"{tmp_path}/{name}" for name in ("folder", "second", "absent")}
-    if os.major(os.stat(tmp_path).st_dev):  # and not a file system in memory
-        assert not inside & set(asked)
-        assert str(tmp_path) in asked
-    # Another name in it is nothing to us, and it is found out by asking for each.
-    (tmp_path / "unrelated").write_text("")
-    asked.clear()
-    assert looks.hold()
-    assert inside <= set(asked)
-    _next_tick()
-    assert looks.hold()
-    _next_tick()
-    change(tmp_path)
-    assert not looks.hold()
-
-
-def test_a_folder_that_changed_lately_says_nothing_of_its_names(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It could change again and keep its times, so each name is asked for."""
-    for name in ("one", "two"):
-        (tmp_path / name).mkdir()
-    looks = Looks()
-    for name in ("one", "two", "absent"):
-        looks.real(f"{tmp_path}/{name}")
-    asked = _asked(monkeypatch)
-    for _ in range(3):
-        asked.clear()
-        assert looks.hold()
-        assert {f"{tmp_path}/{name}" for name in ("one", "two", "absent")} <= set(asked)
-
-
-def test_whoever_was_held_up_while_looking_does_not_take_a_new_folder_for_an_old_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A name that was looked at may have changed since, in the tick of the folder's own times."""
-    for name in ("one", "two"):
-        (tmp_path / name).mkdir()
-    looks = Looks()
-    for name in ("one", "two"):
-        looks.real(f"{tmp_path}/{name}")
-    inside = {f"{tmp_path}/{name}" for name in ("one", "two")}
-    asked = _asked(monkeypatch)
-    stopped = type(time)("time")
-    stopped.__dict__.update(
-        time.__dict__, time_ns=lambda: time.time_ns() + 10**10 * (inside <= set(asked))
-    )
-    monkeypatch.setattr(folders, "time", stopped)
-    assert looks.hold()
-    asked.clear()
-    assert looks.hold()
-    assert inside <= set(asked)

@@ -17,7 +17,6 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from actum.adapters import mcp as adapter
-from actum.capture.model import Enforced
 from actum.contract.call import Plan
 from actum.contract.model import Json
 from actum.engine.mcp.conversation import Answered, Broken, Conversation, Question, drive
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
 _PAGES, _TOOLS = 50, 1_000
 _LIST, _CALL = "tools/list", "tools/call"
 _OF_ONE_CALL = ("name", "arguments")
-_LATELY = 4
 
 T = TypeVar("T")
 
@@ -66,9 +64,6 @@ class Talk:
         self._asked_ahead: int | None = None
         self._promise_nothing: frozenset[str] = frozenset()  #: tools without an outputSchema
         self._always: dict[str, Json] | None = None  #: what every call says, once one was made
-        self._lately: tuple[tuple[Enforced, ...], ...] = ()  #: how limits were enforced in calls
-        #: What the last call was made of, and how it was put: agents repeat themselves.
-        self._put: tuple[tuple[str, ...], bytes, Question | None] = (), b"", None
 
     def begin(self, deadline: float, cancel: Cancel | None) -> None:
         self._line.begin(deadline, cancel)
@@ -119,15 +114,6 @@ class Talk:
             params = types.PaginatedRequestParams(cursor=listed.next_cursor)
         raise Broken(f"it lists more than {_TOOLS} tools, or more than {_PAGES} pages of them")
 
-    def shared(self, rows: tuple[Enforced, ...]) -> tuple[Enforced, ...]:
-        """The very rows of an earlier call that came equally close to its limits, if one did: what
-        is made of them for the records is then known."""
-        for known in self._lately:
-            if known == rows:
-                return known
-        self._lately = (rows, *self._lately[: _LATELY - 1])
-        return rows
-
     def ask_ahead(self) -> None:
         """Have it list its tools while nobody waits; `tools` then finds the answer."""
         if self._listing is not None:
@@ -166,13 +152,8 @@ class Talk:
         self._asked(self._open.validate_tool_result(tool, found))
 
     def _question(self, plan: Plan, always: dict[str, Json]) -> Question:
-        # Made of nothing but these two and what every call of this server says.
-        argv, stdin, question = self._put
-        if question is None or argv != plan.argv or stdin != plan.stdin:
-            tool, arguments = adapter.request_of(plan)
-            question = Question(_CALL, {**always, "name": tool, "arguments": arguments}, {})
-            self._put = plan.argv, plan.stdin, question
-        return question
+        tool, arguments = adapter.request_of(plan)
+        return Question(_CALL, {**always, "name": tool, "arguments": arguments}, {})
 
     @property
     def _open(self) -> ClientSession:

@@ -271,7 +271,7 @@ class ThroughServer:
             return call.capture(of_server, _own_time(of_server.enforcement, call), whole=mine)
         kept = call.talk.server
         rows = kept.channel.enforcement(f"; server kept open: {kept.execution_id}")
-        return call.capture(None, call.talk.shared(_own_time(rows, call)))
+        return call.capture(None, _own_time(rows, call))
 
 
 class _Call:

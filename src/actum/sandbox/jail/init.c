@@ -288,9 +288,8 @@ static const struct request *await_request(void)
     /* Before we look at it ourselves: two can read at once. */
     tell_tool(packet, (size_t)size, descriptors, count);
     const struct request *request = open_request(packet, (size_t)size, descriptors, count, &others);
-    member.order = others < count ? descriptors[others] : -1;
-    for (int at = others + 1; at < count; at++)
-        close(descriptors[at]);
+    for (int at = others; at < count; at++)
+        close(descriptors[at]); /* the tool's stdin */
     return request;
 }
 

@@ -5,8 +5,7 @@
  * request, starts one tool, reaps, answers, reports. Whatever fails is told to the host in words;
  * nothing is retried and nothing is guessed.
  *
- * Everything here is one thread, but for one that waits for an interpreter's order (hold.c), and asks for
- * memory once; descriptors are all close-on-exec.
+ * Everything here is one thread and asks for memory once; descriptors are all close-on-exec.
  */
 #ifndef JAIL_H
 #define JAIL_H
@@ -81,7 +80,6 @@ struct member {
     pid_t tool;
     int channel;  /* between the init and the tool's process */
     int listener; /* where the init hears of the system calls that ask */
-    int order;    /* the tool's stdin, if it is given more than bytes, or -1: never read here */
 };
 extern struct member member;
 
@@ -196,15 +194,6 @@ int root_furnish(const struct request *, const int *trees);
 void network_up(void);
 void open_doors(const struct request *);             /* reports "listening" and "resolver" */
 int listener_at(const char *address, uint16_t port); /* -1 with errno */
-
-/* -- the memory of an interpreter that may end soon (hold.c) -------------------------------------------- */
-
-/* To be held from when its order is given, which whoever gives it hangs up. A descriptor that can be read
- * when it is; or -1. */
-int prepare_holding(pid_t process, int order);
-void begin_holding(void); /* when it can */
-int is_memory_held(void);
-void let_go_of_memory(void); /* held or not */
 
 /* -- while the tool lives (supervise.c, tasks.c) --------------------------------------------------- */
 

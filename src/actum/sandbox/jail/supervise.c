@@ -43,7 +43,6 @@ enum { EXITING = 0x4 };
 enum { TERMINATE = 'T' }; /* as in wire.py */
 static const struct timespec FLOOD_PAUSE = {.tv_nsec = 1000000};
 enum { STILL_RUNNING = -1 };
-enum { HELD_MS = 20 }; /* who takes longer does not mind how long its end takes */
 
 struct space {
     uint64_t used; /* most that was seen taken */
@@ -60,7 +59,6 @@ static int tools_status = -1; /* the kernel's file about the tool: who may read 
 static int wait_status = STILL_RUNNING; /* of the tool; what waitpid tells is never negative */
 static int leaving; /* it runs no more, but the kernel still takes its memory apart */
 static int may_trace; /* whatever anybody has */
-static int64_t held_until_ns; /* its memory */
 static char violation[48];
 static struct denial denials[MAX_DENIALS];
 static int64_t denials_total;
@@ -220,7 +218,7 @@ static void look_for_the_end(void)
     reap();
     if (wait_status != STILL_RUNNING || !may_look())
         return;
-    if (member.interprets && !is_memory_held())
+    if (member.interprets)
         send_away(member.tool);
     ssize_t size = pread(tools_status, text, sizeof text - 1, 0);
     if (size <= 0)
@@ -480,42 +478,13 @@ static _Noreturn void end(void)
             kill(-1, SIGKILL); /* if it fails, they are dead already */
             waitpid(-1, NULL, 0);
         }
-        if (!leaving) {
-            /* The host waits until the streams have ended, which memory can keep open (AIO). */
-            let_go_of_memory();
+        if (!leaving)
             report_end();
-        }
         first_went = first_group_goes();
     }
     clear_away(first_went);
     await_hanging_up();
     _exit(0);
-}
-
-/* Where the end of the tool need not wait for its memory: that of an interpreter, which has much of it. Not
- * if files of the host can be written: until its memory goes the kernel may write what the tool has asked
- * for and not waited for (AIO). */
-static int prepare_to_hold(const struct request *request)
-{
-    int holdable = member.order >= 0 && member.interprets && may_trace;
-    for (uint32_t at = 0; at < request->grants_count; at++)
-        holdable &= !request->grants[at].write;
-    if (holdable)
-        return prepare_holding(member.tool, member.order);
-    close(member.order);
-    return -1;
-}
-
-/* By the clock: a tool can keep us busy, so that a quiet moment never comes. */
-static void look_after_memory(struct pollfd *held)
-{
-    if (held->revents) {
-        held->fd = -1; /* it tells once */
-        begin_holding();
-        held_until_ns = monotonic_ns() + HELD_MS * 1000000LL;
-    }
-    if (is_memory_held() && monotonic_ns() >= held_until_ns)
-        let_go_of_memory();
 }
 
 /* From the moment that the tool's process waits for its start. */
@@ -525,7 +494,6 @@ _Noreturn void supervise(const struct request *request)
         {.fd = member.control, .events = POLLIN},
         {.fd = children, .events = POLLIN},
         {.fd = member.listener, .events = POLLIN},
-        {.fd = prepare_to_hold(request), .events = POLLIN},
     };
     open_tools_status();
     keep_back(0); /* from here on somebody may wait for our answer */
@@ -534,12 +502,11 @@ _Noreturn void supervise(const struct request *request)
     close(artifacts);
     reap(); /* it may have ended before it was looked at */
     while (wait_status == STILL_RUNNING) {
-        int found = poll(watched, COUNT_OF(watched), is_memory_held() ? HELD_MS : PERIOD_MS);
+        int found = poll(watched, COUNT_OF(watched), PERIOD_MS);
         if (found < 0 && errno != EINTR)
             _exit(1);
         if (found == 0)
             measure();
-        look_after_memory(&watched[3]);
         /* By the clock: a tool can keep us busy, so that a quiet moment never comes. */
         if (tasks_are_due())
             settle();

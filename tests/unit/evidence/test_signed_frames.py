@@ -1,10 +1,11 @@
-"""A frame has no signature; whoever looks finds receipts signed, and a checkpoint over all of it.
+"""A frame holds signed receipts; every reader finds a signed checkpoint over all of it.
 
-That holds for every way to look, and for whoever comes after a writer that was killed.
+That holds for every way to read, after a writer that was killed, and for frames of older versions.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import signal
@@ -17,17 +18,15 @@ from typing import Any
 import pytest
 
 from actum.errors import EvidenceUnavailable
-from actum.evidence import laid
 from actum.evidence.clerk import TOO_MANY
 from actum.evidence.encoding import encoded
 from actum.evidence.log import Log
 from actum.evidence.proof import check_proof, find_record, prove
-from actum.store import frames, note
-from actum.store.keys import Signer
+from actum.store import dsse, frames, note
 from actum.store.merkle import Edge, leaf_hash
 from common.journals import lying
 
-from .factories import RESULT, House, bad, make_facts, make_intent
+from .factories import RESULT, House, bad, make_capture, make_facts, make_file, make_intent
 
 
 def _stored(house: House) -> list[int]:
@@ -155,20 +154,76 @@ def test_frames_are_signed_by_the_key_whose_turn_it_was(house: House) -> None:
     again.database.close()
 
 
-def _with_receipts(first: int, parts: list[frames.Part], signer: Signer) -> list[frames.Part]:
-    frame = laid.signed(frames.unpacked(frames.packed(first, parts)), signer)
-    others = [part for part in parts if part[0] != frames.SEALED]
+def _without_signatures(first: int, parts: list[frames.Part]) -> list[frames.Part]:
+    """As the version before wrote it: the statement, and the audit record without its digest."""
+    frame = frames.unpacked(frames.packed(first, parts))
+    others = [part for part in parts if part[0] != frames.END]
     for row in frame.ended:
-        short = encoded([row[name] for name in frames.ENDED])
-        documents = [row[name].encode() for name in frames.ENDED_DOCUMENTS]
-        others.append((frames.RECORD, (frame.records[row["final_seq"] - first],)))
-        others.append((frames.END, frames.columns(short, *documents)))
+        final = frame.records[row["final_seq"] - first]
+        others.remove((frames.RECORD, (final,)))
+        statement = base64.b64decode(json.loads(row["envelope"])["payload"])
+        documents = (
+            *(row["result_json"].encode(), row["record"].encode(), statement),
+            *(row["events"].encode(), encoded({**json.loads(final), "receipt_sha256": ""})),
+        )
+        short = encoded([row[name] for name in frames.TO_SIGN])
+        others.append((frames.SEALED, frames.columns(short, *documents)))
     return others
 
 
-def _as_before(house: House, monkeypatch: pytest.MonkeyPatch, forged: bool = False) -> None:
-    """Write as the version before did: what ends something with its signed receipt and a signed
-    checkpoint."""
+def _unsigned(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write as the version before did."""
+    log = house.ledger.log
+
+    def lay_down(first: int, last: int, parts: list[frames.Part], outcomes: Any) -> int:
+        return Log.lay_down(log, first, last, _without_signatures(first, parts), outcomes)
+
+    monkeypatch.setattr(log, "lay_down", lay_down)
+
+
+def test_frames_of_the_version_before_are_signed_when_they_are_filed(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as before:
+        _unsigned(house, before)
+        old = house.execute(capture=make_capture(collected=(make_file("report.json", b"{}"),)))
+    *_, frame = lying(house.home, house.keyring.signer)
+    assert [row["receipt_id"] for row in frame.sealed] == [old.receipt_id]
+    assert b'"sig"' not in (house.home / "actum.journal").read_bytes()
+    newest = House.open(house.home)
+    _one_and_a_start(newest)  # goes on behind them, unfiled
+    assert [len(frame.sealed) for frame in lying(house.home, house.keyring.signer)] == [
+        *(0, 1),
+        *(0, 0, 0),
+    ]
+    _verify(newest)
+    assert _newest(newest).checkpoint.size == 8
+    filed = newest.receipts.find(old.receipt_id)
+    assert dsse.verify(filed.envelope, house.keyring.trusted)
+    assert json.loads(newest.audit()[2])["receipt_sha256"] == filed.sha256
+    newest.database.close()
+
+
+def test_a_thread_that_files_behind_signs_frames_of_the_version_before(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as before:
+        _unsigned(house, before)
+        old = [house.execute() for _ in range(6)]
+    new = house.execute()
+    log = house.ledger.log
+    portion = log.portion()
+    while portion.step():
+        pass
+    log.finish(portion)
+    assert lying(house.home, house.keyring.signer) == []
+    for facts in (*old, new):
+        assert dsse.verify(house.receipts.find(facts.receipt_id).envelope, house.keyring.trusted)
+    _verify(house)
+
+
+def _as_long_before(house: House, monkeypatch: pytest.MonkeyPatch, forged: bool = False) -> None:
+    """Write as the first version with a journal did: what ends something with a checkpoint."""
     log = house.ledger.log
     signer = house.keyring.signer
 
@@ -176,7 +231,6 @@ def _as_before(house: House, monkeypatch: pytest.MonkeyPatch, forged: bool = Fal
 
     def lay_down(first: int, last: int, parts: list[frames.Part], outcomes: Any) -> int:
         nonlocal edge
-        parts = _with_receipts(first, parts, signer)
         for kind, (content, *_) in parts:
             if kind == frames.RECORD:
                 edge, _ = edge.grown(leaf_hash(content))
@@ -184,17 +238,17 @@ def _as_before(house: House, monkeypatch: pytest.MonkeyPatch, forged: bool = Fal
             origin = f"actum/{signer.keyid[:32]}"
             root = bytes(32) if forged else edge.root
             over = note.Checkpoint(origin=origin, size=last, root=root)
-            parts.append((frames.NOTE, (note.sign(over, (signer,)).encode(),)))
+            parts = [*parts, (frames.NOTE, (note.sign(over, (signer,)).encode(),))]
         return Log.lay_down(log, first, last, parts, outcomes)
 
     monkeypatch.setattr(log, "lay_down", lay_down)
 
 
-def test_checkpoints_in_frames_of_the_version_before_are_kept(
+def test_checkpoints_in_frames_of_an_older_version_are_kept(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as before:
-        _as_before(house, before)
+        _as_long_before(house, before)
         house.execute()
         house.execute()
     newest = House.open(house.home)
@@ -209,11 +263,11 @@ def test_checkpoints_in_frames_of_the_version_before_are_kept(
     newest.database.close()
 
 
-def test_nothing_is_signed_twice_for_the_version_before(
+def test_nothing_is_signed_twice_for_an_older_version(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as before:
-        _as_before(house, before)
+        _as_long_before(house, before)
         house.execute()
     assert len(house.receipts.latest(9)) == 1
     assert _stored(house) == [3]
@@ -226,19 +280,24 @@ def test_a_checkpoint_in_a_frame_that_is_over_something_else_is_not_filed(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as before:
-        _as_before(house, before, forged=True)
+        _as_long_before(house, before, forged=True)
         house.execute()
     with pytest.raises(EvidenceUnavailable, match="its checkpoint is not over audit records 1 to"):
         house.receipts.latest(9)
 
 
-def test_a_receipt_is_the_same_whoever_signs_it_first(house: House) -> None:
+def test_a_receipt_is_filed_as_it_was_signed(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     intent = make_intent()
     opened = house.ledger.write_ahead(intent)
     receipt = house.ledger.seal(make_facts(intent, opened=opened), RESULT)
     *_, frame = lying(house.home, house.keyring.signer)
-    assert [row["receipt_id"] for row in frame.sealed] == [receipt.receipt_id]
-    assert b'"sig"' not in (house.home / "actum.journal").read_bytes()
+    assert [row["envelope"].encode() for row in frame.ended] == [receipt.encoded]
+    assert dsse.verify(receipt.envelope, house.keyring.trusted)
+
+    def sign(*_: object) -> bytes:
+        raise AssertionError("it was signed before")
+
+    monkeypatch.setattr(dsse, "sign_encoded", sign)
     newest = House.open(house.home)  # as a process would that comes after ours was killed
     filed = newest.receipts.find(receipt.receipt_id)
     assert (filed.encoded, filed.sha256) == (receipt.encoded, receipt.sha256)
@@ -257,7 +316,7 @@ def test_a_receipt_is_signed_by_the_key_that_its_execution_ended_under(house: Ho
     _verify(House.open(house.home))
 
 
-def test_of_a_log_that_cannot_be_filed_every_look_signs_the_same(
+def test_of_a_log_that_cannot_be_filed_every_look_finds_the_same(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     facts = house.execute()
