@@ -84,6 +84,7 @@ class Workshop:
         parsed = item if isinstance(item, WorkItem) else WorkItem.parse(item)
         self.agent(parsed.agent_id)  # an agent that does not exist is a refusal, not a failed run
         self._require_dependencies(parsed)
+        self._require_readable_path()
         run_id = new_id()
         order: dict[str, Json] = {
             **self._place(),
@@ -116,6 +117,16 @@ class Workshop:
             recovering.never_began(run_id, item, agent.sha256, self.root)
         kept = self.records.find(run_id)
         return None if kept is None else kept.result
+
+    def _require_readable_path(self) -> None:
+        try:
+            str(self.root).encode()
+        except UnicodeEncodeError as error:
+            raise Refused(
+                "WORKSPACE_PATH_NOT_UTF8",
+                f"The path of the project is no UTF-8: {str(self.root)!r}.",
+                remedy="Records hold it as text. Rename the folder, or move the project.",
+            ) from error
 
     def _require_dependencies(self, item: WorkItem) -> None:
         missing = self.records.missing(item.dependencies, self.root)

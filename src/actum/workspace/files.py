@@ -46,7 +46,10 @@ def read_digest(name: bytes, folder: int, found: os.stat_result) -> bytes:
         return content_digest(os.readlink(name, dir_fd=folder))
     if not stat.S_ISREG(found.st_mode):
         return content_digest(b"")
-    descriptor = os.open(name, FILE_FLAGS, dir_fd=folder)
+    try:
+        descriptor = os.open(name, FILE_FLAGS, dir_fd=folder)
+    except PermissionError as error:
+        raise closed(name) from error
     try:
         return digest_of(descriptor)
     finally:
@@ -72,6 +75,8 @@ def open_folder(path: bytes, anchor: int) -> int:
         raise _too_long(path)
     try:
         return kernel.open_within(anchor, path, FOLDER_FLAGS)
+    except PermissionError as error:
+        raise closed(path) from error
     except OSError as error:
         if error.errno != errno.EXDEV:
             raise
@@ -90,6 +95,20 @@ def require_no_mounts(top: int, skip: frozenset[bytes]) -> None:
             path = os.fsencode(mount[len(inside) :])
             if path.partition(b"/")[0] not in skip:
                 raise another_mount(path)
+
+
+def is_closed(mode: int) -> bool:
+    """Whether an owner without privileges can no longer read what has this mode."""
+    needed = {Kind.FILE: 0o400, Kind.FOLDER: 0o500}.get(kind_of(mode), 0)
+    return os.geteuid() != 0 and mode & needed != needed
+
+
+def closed(path: bytes) -> Refused:
+    return Refused(
+        "WORKSPACE_CLOSED",
+        f"{shown(path)} cannot be read by this user.",
+        remedy="Give its owner the right to read it (`chmod u+rX`), or move it out of the project.",
+    )
 
 
 def another_mount(path: bytes) -> Refused:

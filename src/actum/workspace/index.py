@@ -371,6 +371,9 @@ def _looked_at(
         look = files.look(name, folder)
         if look is None or files.kind_of(look.st_mode) is not stamped.kind(number):
             raise _Moved(name)
+        # By its mode: a work item's own process could read it, an undo later could not.
+        if files.is_closed(look.st_mode):
+            raise files.closed(name)
         if files.kind_of(look.st_mode) is Kind.FOLDER:
             digest = _NO_DIGEST
             if line and entry_in(line, name).kind is Kind.FOLDER:

@@ -8,6 +8,7 @@ tree compute the same hash. Names are bytes, as the kernel has them. Nothing her
 
 from __future__ import annotations
 
+import stat
 from enum import StrEnum
 from typing import NamedTuple
 from urllib.parse import quote_from_bytes
@@ -28,6 +29,7 @@ class Kind(StrEnum):
 
 
 DIGEST_BYTES = 32
+_TYPES = {Kind.FILE: stat.S_IFREG, Kind.FOLDER: stat.S_IFDIR, Kind.LINK: stat.S_IFLNK}
 _LETTERS = {kind: kind.value.encode() for kind in Kind}
 _KINDS = {ord(kind.value): kind for kind in Kind}
 
@@ -38,6 +40,11 @@ class Entry(NamedTuple):
     kind: Kind
     mode: int
     digest: bytes  #: BLAKE3 of content, target or entries
+
+    @property
+    def type_and_mode(self) -> int:
+        """As `st_mode` has both."""
+        return _TYPES.get(self.kind, 0) | self.mode
 
     @property
     def is_file(self) -> bool:

@@ -149,7 +149,9 @@ def test_tests_have_seen_exactly_what_is_committed(
     with opened(project) as rt:
         run = rt.workshop.run
         monkeypatch.setattr(
-            type(rt.workshop), "run", lambda _shop, each, hear: run(each, hear=hear, engine=engine)
+            type(rt.workshop),
+            "run",
+            lambda _shop, each, **more: run(each, engine=engine, **more),
         )
         done, _events = _carry_out(
             rt,

@@ -266,27 +266,41 @@ def test_a_bind_mount_of_the_project_is_no_place_for_a_replay(
 @pytest.mark.parametrize(
     "script", ["chmod 0 a.txt", "mkdir x; echo 1 > x/f; chmod 0 x", "rm d/b.txt; chmod 0 d"]
 )
-@pytest.mark.parametrize("crashed", [False, True])
-def test_what_a_run_closed_to_its_owner_can_be_undone(
-    project: Path, script: str, crashed: bool
-) -> None:
+def test_a_run_that_closes_files_to_their_owner_is_denied(project: Path, script: str) -> None:
+    """Its process has privileges in its user namespace; an undo has none, and could not read."""
+    add_agent(project, script)
     with opened(project) as rt:
         before = rt.state_hash()
-    add_agent(project, script)
-    if crashed:
-        _crash(project, _KEEP)
-    else:
-        with opened(project) as rt:
-            assert rt.work(item()).status == "success"
-    receipts = project / ".actum/receipts/work"
-    assert _actum(project, "doctor").returncode == 0
-    (receipt,) = receipts.iterdir()
-    done = _actum(project, "undo", receipt.name)
-    assert done.returncode == 0, done.stdout + done.stderr
-    (project / "agents/agent-1.yaml").unlink()
-    (project / "agents").rmdir()
-    with opened(project) as rt:
+        result = rt.work(item())
+        assert result.status == "denied", result
+        assert result.denial_reason is not None
+        assert result.denial_reason.startswith("Closed to the owner of the project: ")
         assert rt.state_hash() == before
+    assert _actum(project, "doctor").returncode == 0
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads what its owner closed")
+def test_a_project_with_a_closed_file_is_refused_by_name(project: Path) -> None:
+    add_agent(project, "echo x > new.txt")
+    (project / "a.txt").chmod(0)
+    done = _actum(project, "item", "hash")
+    assert done.returncode == 3
+    assert "a.txt cannot be read" in done.stderr
+    with opened(project) as rt:
+        result = rt.work(item())
+    assert (result.status, result.metrics.tool_ops_count) == ("failure", 0)
+    (project / "a.txt").chmod(0o600)
+    with opened(project) as rt:
+        assert rt.work(item()).status == "success"
+
+
+def test_a_path_that_is_no_utf_8_is_refused_by_name(tmp_path: Path) -> None:
+    project = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff"))
+    create(project, RunnerKind.LOCAL, by="user:tester", date="2026-11-16")
+    add_agent(project, "echo x > new.txt")
+    with opened(project) as rt, pytest.raises(ActumError) as refused:
+        rt.work(item())
+    assert refused.value.code == "WORKSPACE_PATH_NOT_UTF8"
 
 
 def test_a_marker_that_an_agent_leaves_makes_no_project_removable(project: Path) -> None:

@@ -132,7 +132,9 @@ def apart(work: Callable[[], T]) -> T:
     return result[0]
 
 
-def _judged(engine: Engine, index: Index, ground: Ground, operations: list[tuple]) -> Delta:
+def _judged(
+    engine: Engine, index: Index, ground: Ground, room: Path, operations: list[tuple]
+) -> Delta:
     """Do the operations, and have the delta compared with the whole."""
     top = os.fsencode(ground.place)
     with engine.show():
@@ -151,7 +153,7 @@ def _judged(engine: Engine, index: Index, ground: Ground, operations: list[tuple
             (c.path, c.action, c.after and c.after[:2], c.after and c.after.digest) for c in whole
         ]
         assert seen == wanted
-        commit.stage(delta, engine, ground.room)
+        commit.stage(delta, engine, room)
         return delta
 
 
@@ -175,7 +177,7 @@ def test_the_delta_is_the_difference_and_is_committed_and_undone_exactly(
             with space.index() as index:
                 engine = kind(ground)
                 try:
-                    delta = _judged(engine, index, ground, operations)
+                    delta = _judged(engine, index, ground, room, operations)
                     after = index.preview(delta)
                 finally:
                     engine.close()

@@ -240,6 +240,14 @@ def _admit(run: Run, shop: Shop) -> None:
     admission = check_admission(run.capsule, run.item.constraints, history, run.run_hash)
     if not admission.ok:
         raise Ended(Status.DENIED, admission.reason or "")
+    closed = [
+        shown(change.path) or "."
+        for change in run.delta
+        if change.after is not None and files.is_closed(change.after.type_and_mode)
+    ]
+    if closed:
+        # Its process has privileges in its user namespace. Neither an undo nor people have them.
+        raise Ended(Status.DENIED, f"Closed to the owner of the project: {', '.join(closed[:5])}")
 
 
 def _require_outputs(run: Run, shop: Shop) -> None:
