@@ -78,9 +78,11 @@ def open_folder(path: bytes, anchor: int) -> int:
     except PermissionError as error:
         raise closed(path) from error
     except OSError as error:
-        if error.errno != errno.EXDEV:
-            raise
-        raise another_mount(path) from error
+        if error.errno == errno.EXDEV:
+            raise another_mount(path) from error
+        if error.errno == errno.ELOOP:  # a link on the way is no folder
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) from error
+        raise
 
 
 def require_no_mounts(top: int, skip: frozenset[bytes]) -> None:
