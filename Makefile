@@ -61,7 +61,7 @@ conformance: setup
 	$(BIN)/python scripts/conformance.py
 
 soak: setup
-	ACTUM_SOAK=1 $(BIN)/pytest -m soak
+	ACTUM_SOAK=1 $(PYTEST) -m soak
 	test "$$(id -u)" != 0 || scripts/as-user sh -c ' \
 	    ACTUM_SOAK=1 $(PYTEST) -m soak -o cache_dir=$$HOME/cache tests/strikes'
 

@@ -1,8 +1,8 @@
 """One system call of a work item's own process fails: nothing is lost, and the result is honest.
 
 Calls are told apart by the line of code that makes them. `make test` tries a spread of the lines of
-set-up and commit, each at its first call; `make soak` tries every line, at its first call, at its
-last and at one in between.
+set-up and commit, each at its first call; `make soak` tries every line at its first call, and a
+seeded sample of the later calls.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ pytestmark = [pytest.mark.sandbox, pytest.mark.soak]
 
 _ERRORS = ("EIO", "ENOSPC", "EINVAL", "EPERM")
 _SPREAD = 10
+_MORE = 60  #: later calls of a soak, in each phase and engine
 _PAGE_BYTES = 4_096
 #: A work item on this project fails with nothing left and succeeds with plenty.
 _ENOUGH_BYTES, _PLENTY_BYTES = 720 << 10, 8 << 20
@@ -69,12 +70,11 @@ def _chosen(calls: list[str]) -> list[int]:
     by_line: dict[str, list[int]] = {}
     for number, call in enumerate(calls, 1):
         by_line.setdefault(call, []).append(number)
-    if SOAK:
-        return sorted(
-            {each for at in by_line.values() for each in (at[0], at[len(at) // 2], at[-1])}
-        )
     first = [at[0] for at in by_line.values()]
     chance = random.Random(f"{SEED} faults")
+    if SOAK:
+        rest = sorted(set(range(1, len(calls) + 1)) - set(first))
+        return sorted([*first, *chance.sample(rest, min(_MORE, len(rest)))])
     step = len(first) / _SPREAD
     return [first[int((each + chance.random()) * step)] for each in range(_SPREAD)]
 
