@@ -57,6 +57,9 @@ def run_item(file: Path, engine: str | None) -> int:
     if words.wants_json():
         say.document(result.document())
     else:
+        if interrupted:
+            committed = result.status == "success"
+            say.aside(f"Cancelled{', after it was committed' if committed else ''}.")
         tell_result(result)
     return exit_codes.CANCELLED if interrupted else CODES[result.status.value]
 

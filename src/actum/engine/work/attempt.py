@@ -191,7 +191,7 @@ def _perform(run: Run, agent: Agent, engine: Engine, shop: Shop) -> None:
         )
         ended = _performed(run, agent, hands)
     if ended is not None:
-        # What it had changed until then is told in the metrics. More than can be read is not.
+        # The metrics count what it had changed until then. More than can be read is not counted.
         with contextlib.suppress(Ended, Refused, OSError):
             _look(run, engine, shop)
         raise ended
