@@ -47,9 +47,10 @@ class Space:
         self.exclusive = exclusive  #: its owner says that only work items change it
         self.folder = home / "work" / _name_for(base)
         if throwaway:
-            self.folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            removal.make(self.folder)
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # The owner first: another process removes a marked space that has none.
             (self.folder / _OWNER).write_text(current_owner())
+            removal.mark(self.folder)
         for folder in (self.folder, self.rooms, self.folder / "kept"):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if _base_of(self.folder) != base:
