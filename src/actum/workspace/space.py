@@ -47,6 +47,8 @@ class Space:
         self.exclusive = exclusive  #: its owner says that only work items change it
         self.folder = home / "work" / _name_for(base)
         if throwaway:
+            if base == home.parent:
+                raise ValueError("the space of the project is never removed")
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             # The owner first: another process removes a marked space that has none.
             (self.folder / _OWNER).write_text(current_owner())
