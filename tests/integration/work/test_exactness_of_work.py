@@ -254,7 +254,8 @@ def test_restore_empties_no_folder_of_anybody(tmp_path: Path, where: str) -> Non
         run_id = _run_of(rt, done.receipt_id)
         with pytest.raises(Refused) as refused:
             rt.workshop.restore(run_id, full)
-        assert refused.value.code == "RESTORE_NOT_EMPTY"
+        refusal = "REPLAY_IN_PROJECT" if full == project else "RESTORE_NOT_EMPTY"
+        assert refused.value.code == refusal
         assert rt.workshop.restore(run_id, tmp_path / "new") == rt.workshop.records.before_hash(
             run_id
         )
