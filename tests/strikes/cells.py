@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from .lab import COMMANDS, ITEM_RUN, REPLAY, UNDO, WORK, Kind, Lab
@@ -46,11 +46,11 @@ class Trial:
         return f"{'/'.join(words)}/{delay_s:.4f}"
 
 
-def cells(commands: Iterable[str] = COMMANDS) -> list[Cell]:
+def cells() -> list[Cell]:
     """Every cell. A terminal is closed for the command only: other targets have none."""
     return [
         Cell(Kind(command, exclusive), number, target)
-        for command in commands
+        for command in COMMANDS
         for exclusive in (False, True)
         for number in Signal
         for target in _TARGETS[command]
@@ -66,7 +66,7 @@ def plan(lab: Lab, runs: int = RUNS) -> list[Trial]:
     chance = random.Random(f"{SEED} {lab.engine} {os.geteuid() == 0}")
     chosen: list[Cell] = []
     while len(chosen) < runs:
-        some = cells(lab.commands)
+        some = cells()
         chance.shuffle(some)
         chosen += some[: runs - len(chosen)]
     groups: dict[tuple[str, Target], list[int]] = {}

@@ -58,24 +58,20 @@ class Unharmed:
 
 
 class Lab:
-    def __init__(self, folder: Path, engine: str, place: Path | None = None) -> None:
+    def __init__(
+        self, folder: Path, engine: str, place: Path | None = None, *, history: bool = True
+    ) -> None:
         self.folder = folder
         self.engine = engine
+        self._history = history  #: of the project before the first trial
         self.project = place or folder / "project"
         self._unharmed: dict[Kind, Unharmed] = {}
         self._fresh: dict[bool, Path] = {}
         self._done: dict[bool, tuple[Path, dict[str, Any]]] = {}
         self._inspector: subprocess.Popen[str] | None = None
-        self.has_setting = project.accepts_engine(folder)
         self._temporary = folder / "tmp"
         self._temporary.mkdir()
         self.environment = {**os.environ, "TMPDIR": str(self._temporary)}
-
-    @property
-    def commands(self) -> tuple[str, ...]:
-        """Without the setting, only `item run` has a choice of engines."""
-        chosen = self.has_setting or self.engine == "overlay"
-        return COMMANDS if chosen else (ITEM_RUN,)
 
     def unharmed(self, kind: Kind) -> Unharmed:
         if kind not in self._unharmed:
@@ -124,10 +120,9 @@ class Lab:
     def _fresh_template(self, exclusive: bool) -> Path:
         if exclusive not in self._fresh:
             settings = f"\n[work]\nexclusive = {str(exclusive).lower()}\n"
-            if self.has_setting:
-                settings += f'engine = "{self.engine}"\n'
+            settings += f'engine = "{self.engine}"\n'
             self.clear()
-            project.make(self.project, settings)
+            project.make(self.project, settings, history=self._history)
             self._fresh[exclusive] = self._set_aside(f"fresh-{exclusive}")
         return self._fresh[exclusive]
 

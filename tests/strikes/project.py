@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import stat
 import subprocess
 import sys
@@ -19,6 +18,8 @@ import yaml
 
 ACTUM = (sys.executable, "-m", "actum.doors.cli.main")
 _FOREIGN_ID = 12_345
+#: An upper bound on an emulated machine. No test measures time with it.
+_ENDS_WITHIN_S = 600
 
 _MANY_KINDS = """
 printf changed > edit; rm -r gone; mkdir -p made/deep; printf n > made/new; printf d > made/deep/x
@@ -68,18 +69,31 @@ DOCUMENTS = {
 }
 
 
-def make(project: Path, settings: str) -> None:
-    """A new project at `project`; `settings` is added to its actum.toml."""
+def steps(agent: str) -> list[dict[str, str]]:
+    """What an agent does, as its file says it."""
+    return [{"tool": "shell", "stdin": _AGENTS[agent]}]
+
+
+def make(project: Path, settings: str, *, history: bool = True) -> None:
+    """A new project at `project`; `settings` is added to its actum.toml.
+
+    Without `history` it is in no git repository, and no work item was committed in it.
+    """
     actum(project.parent, "init", str(project), "--runner", "local")
     project.chmod(0o700)
     with (project / "actum.toml").open("a") as file:
         file.write(settings)
-    for agent, script in _AGENTS.items():
-        document = {"agent_id": agent, "steps": [{"tool": "shell", "stdin": script}]}
+    for agent in _AGENTS:
+        document = {"agent_id": agent, "steps": steps(agent)}
         _write(project / f"agents/{agent}.yaml", yaml.safe_dump(document))
     for name, document in DOCUMENTS.items():
         _write(project / name, json.dumps(document))  # JSON is YAML
     _fill(project)
+    if history:
+        _commit(project)
+
+
+def _commit(project: Path) -> None:
     git = ("git", "-c", "user.name=Tester", "-c", "user.email=tester@example.org")
     # Packed and without sample hooks: the copy engine copies the repository, too.
     for line in ("init --quiet --template=", "add .", "commit --quiet -m First", "repack -adq"):
@@ -130,7 +144,9 @@ def _write(path: Path, text: str) -> None:
 def actum(folder: Path, *words: str, json_wanted: bool = False) -> Any:
     """Run a command to its end; it must succeed."""
     command = [*ACTUM, *words, *(["--json"] if json_wanted else [])]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, timeout=_ENDS_WITHIN_S
+    )
     assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
     return json.loads(done.stdout) if json_wanted else done.stdout
 
@@ -151,14 +167,3 @@ def remove(project: Path) -> None:
                 if stat.S_ISDIR(mode) and mode & 0o700 != 0o700:
                     os.chmod(path, 0o700)
     subprocess.run(["rm", "-rf", "--one-file-system", "--", project], check=True)
-
-
-def accepts_engine(folder: Path) -> bool:
-    """Whether this product knows the setting `[work] engine`."""
-    probe = folder / "probe"
-    actum(folder, "init", str(probe), "--runner", "local")
-    with (probe / "actum.toml").open("a") as file:
-        file.write('\n[work]\nengine = "copy"\n')
-    done = subprocess.run([*ACTUM, "item", "hash"], cwd=probe, capture_output=True)
-    shutil.rmtree(probe)
-    return done.returncode == 0

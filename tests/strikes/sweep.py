@@ -56,7 +56,8 @@ def _try(lab: Lab, number: int, trial: Trial, tally: Tally, environment: Mapping
         if ended.hit or trial.delay_s is not None:
             break
         tally.missed += 1
-        delay_s *= 0.7
+        # The one that was missed has shown how long the target lives now.
+        delay_s = min(0.7 * delay_s, trial.share * ended.lives.get(cell.target, delay_s))
     committed, wrong = lab.judge(cell.kind, ended)
     if ended.hit:
         tally.struck += 1

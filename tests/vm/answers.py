@@ -32,6 +32,9 @@ class Answers:
         assert told is not None, f"{role}: {check}: not reached\n{self._answer.output[-4_000:]}"
         assert told.ok, f"{role}: {check}: {told.seen}"
 
+    def seen(self, role: str, check: str) -> str:
+        return self._told[role, check].seen
+
     @property
     def names(self) -> set[tuple[str, str]]:
         return set(self._told)

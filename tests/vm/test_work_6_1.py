@@ -1,0 +1,68 @@
+"""Work items on an older kernel, where a tmpfs has neither idmapped mounts nor user attributes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import pytest
+
+from . import qemu
+from .answers import Answers, program
+
+pytestmark = [
+    pytest.mark.vm,
+    pytest.mark.skipif(
+        os.geteuid() != 0, reason="only root can share this host's files with an emulated machine"
+    ),
+]
+
+_ON_TMPFS = ("root on tmpfs", "user on tmpfs")
+_PLACES = (*_ON_TMPFS, "root on ext4")
+_REFUSED, _SAME = "overlay is refused, nothing is lost", "overlay does the same"
+_STRUCK = "struck, wholly before or wholly after"
+#: Check -> rows that would no longer be true if it failed.
+_PROMISES: dict[str, tuple[str, ...]] = {
+    "auto takes the engine that works": (),
+    "auto does the work exactly": (),
+    "files come out with the project's owner": (),
+    "undo brings back what was there": (),
+    "copy does the same": (),
+    _STRUCK: ("002-35", "002-47"),
+    "as often as planned": (),
+    "nothing stays mounted": (),
+}
+_CHECKS = [
+    *((place, check, rows) for place in _PLACES for check, rows in _PROMISES.items()),
+    *((place, _REFUSED, ("002-47",)) for place in _ON_TMPFS),
+    ("root on ext4", _SAME, ()),
+]
+
+
+@pytest.fixture(scope="module")
+def answers() -> Answers:
+    return Answers(qemu.run(program("work.py"), deadline_s=1_800))
+
+
+@pytest.mark.parametrize(
+    ("place", "check"),
+    [
+        pytest.param(
+            place,
+            check,
+            marks=[pytest.mark.req(*rows)] if rows else [],
+            id=f"{place}-{check}".replace(" ", "-"),
+        )
+        for place, check, rows in _CHECKS
+    ],
+)
+def test_work_items_on_an_older_kernel(
+    answers: Answers, place: str, check: str, record_property: Callable[[str, object], None]
+):
+    answers.require(place, check)
+    if check == _STRUCK:
+        record_property("figure", f"Linux 6.1, {place}: {answers.seen(place, check)}")
+
+
+def test_nothing_is_told_that_is_not_asked_for(answers: Answers):
+    assert answers.names == {(place, check) for place, check, _rows in _CHECKS}
