@@ -17,9 +17,8 @@ from actum.workspace.engine import (
     Census,
     Ground,
     Scale,
-    home_kept,
     private_tmpfs,
-    take_away,
+    shown_over,
 )
 from actum.workspace.index import Index, difference
 from actum.workspace.tree import Change, Delta, Entry, Kind, joined
@@ -69,18 +68,14 @@ class CopyEngine:
         with self._shown("trial"):
             yield
 
-    @contextlib.contextmanager
-    def _shown(self, name: str) -> Iterator[None]:
-        ground = self._ground
-        with home_kept(ground), namespace.standing_in(f"/proc/self/fd/{self._anchor}"):
+    def _shown(self, name: str) -> contextlib.AbstractContextManager[None]:
+        def mount() -> None:
             for left_out in self._left_out:  # the mount point of what is shown as it is
                 with contextlib.suppress(FileExistsError):
                     os.makedirs(os.path.join(os.fsencode(name), left_out))
-            namespace.attach(name, str(ground.place))
-        try:
-            yield
-        finally:
-            take_away(ground)
+            namespace.attach(name, str(self._ground.place))
+
+        return shown_over(self._ground, self._anchor, mount)
 
     def delta(self, index: Index) -> Delta:
         top, known = os.fstat(self.shown), index.entry(b"")

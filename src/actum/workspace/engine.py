@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol
 
 from actum import kernel
 from actum.errors import Refused
 from actum.value import value
+from actum.workspace import namespace
 from actum.workspace.index import Index
 from actum.workspace.tree import Delta, shown
 
@@ -124,23 +125,22 @@ def private_tmpfs(ground: Ground, undo: contextlib.ExitStack) -> int:
 
 
 @contextlib.contextmanager
-def home_kept(ground: Ground) -> Iterator[None]:
-    """The home stays what it is when something is mounted over the folder it lies in."""
-    if not ground.home.is_relative_to(ground.place):
-        yield
-        return
-    descriptor = os.open(ground.home, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    tree = kernel.clone_tree(descriptor)
-    os.close(descriptor)
-    try:
-        yield
-        kernel.move_mount(tree, str(ground.home))
-    finally:
-        os.close(tree)
+def shown_over(ground: Ground, anchor: int, mount: Callable[[], None]) -> Iterator[None]:
+    """Over `ground.place` what `mount` mounts there, and on top of it the home as it is.
 
-
-def take_away(ground: Ground) -> None:
-    """What `show` mounted. Detached: a child that is about to die may still stand in it."""
-    if ground.home.is_relative_to(ground.place):
-        kernel.umount_detach(str(ground.home))
-    kernel.umount_detach(str(ground.place))
+    `mount` runs with the folder `anchor` as its working directory. A step that fails undoes the
+    steps before it. Mounts are detached: a child that is about to die may still stand in them.
+    """
+    home = str(ground.home) if ground.home.is_relative_to(ground.place) else None
+    with contextlib.ExitStack() as undo:
+        tree = -1
+        if home is not None:
+            tree = namespace.cloned(home, recursive=True)
+            undo.callback(os.close, tree)
+        with namespace.standing_in(f"/proc/self/fd/{anchor}"):
+            mount()
+            undo.callback(kernel.umount_detach, str(ground.place))
+        if home is not None:
+            kernel.move_mount(tree, home)
+            undo.callback(kernel.umount_detach, home)
+        yield

@@ -80,7 +80,7 @@ def seen_owner(owner: tuple[int, int], top: os.stat_result) -> tuple[int, int]:
 
 def attach(source: str, target: str) -> None:
     """Show the folder `source`, without what is mounted below it, at `target` as well."""
-    tree = _cloned(source)
+    tree = cloned(source)
     try:
         kernel.move_mount(tree, target)
     finally:
@@ -93,7 +93,7 @@ def attach_read_only(source: str, target: str, *, view: int = -1) -> None:
     `view` is a user namespace (`tool_view`) whose ids the mount shows. The mount is read-only
     before it has a name: there is no moment in which `source` can be written through it.
     """
-    tree = _cloned(source)
+    tree = cloned(source)
     try:
         attributes = kernel.MOUNT_ATTR_RDONLY | kernel.MOUNT_ATTR_NOSUID | kernel.MOUNT_ATTR_NODEV
         kernel.mount_setattr(tree, attributes, recursive=False)
@@ -104,10 +104,11 @@ def attach_read_only(source: str, target: str, *, view: int = -1) -> None:
         os.close(tree)
 
 
-def _cloned(source: str) -> int:
+def cloned(source: str, *, recursive: bool = False) -> int:
+    """A detached copy of the mount of a folder; `recursive`: with what is mounted below it."""
     descriptor = os.open(source, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        return kernel.clone_tree(descriptor, recursive=False)
+        return kernel.clone_tree(descriptor, recursive=recursive)
     finally:
         os.close(descriptor)
 

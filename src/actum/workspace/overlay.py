@@ -22,9 +22,8 @@ from actum.workspace.engine import (
     Census,
     Ground,
     Scale,
-    home_kept,
     private_tmpfs,
-    take_away,
+    shown_over,
 )
 from actum.workspace.index import Index
 from actum.workspace.tree import Change, Delta, Entry, Kind, joined
@@ -94,15 +93,11 @@ class OverlayEngine:
         with self._mounted("upper:lower", "trial/upper", "trial/work"):
             yield
 
-    @contextlib.contextmanager
-    def _mounted(self, lower: str, upper: str, work: str) -> Iterator[None]:
-        ground = self._ground
-        with home_kept(ground), namespace.standing_in(f"/proc/self/fd/{self._anchor}"):
-            _mount(str(ground.place), lower, upper, work)
-        try:
-            yield
-        finally:
-            take_away(ground)
+    def _mounted(
+        self, lower: str, upper: str, work: str
+    ) -> contextlib.AbstractContextManager[None]:
+        place = str(self._ground.place)
+        return shown_over(self._ground, self._anchor, lambda: _mount(place, lower, upper, work))
 
     def delta(self, index: Index) -> Delta:
         changes: list[Change] = []

@@ -241,7 +241,7 @@ def test_somebody_else_changing_the_workspace_meanwhile_is_a_failure(tmp_path: P
     )
 
     def meddle() -> None:
-        while not list((project / ".actum").glob("work/*/rooms/*/mounts")):
+        while not list((project / ".actum").glob("work/*/rooms/*/owner")):
             time.sleep(0.05)
         (project / "go").write_text("3")  # seen through the overlay, as the kernel likes
 
