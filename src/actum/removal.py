@@ -86,7 +86,10 @@ def remove(folder: Path) -> bool:
     on. Raises `RemovalRefused` for a folder without a marker that is not empty, and for a tree
     that holds a mount.
     """
-    parent = os.open(folder.parent, _FOLDER | os.O_CLOEXEC)
+    try:
+        parent = os.open(folder.parent, _FOLDER | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return True
     try:
         try:
             top = _opened(parent, folder.name)

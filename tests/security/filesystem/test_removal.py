@@ -65,6 +65,7 @@ def test_a_marked_folder_goes_with_everything_in_it(room: Path) -> None:
     assert removal.remove(room)
     assert not room.exists()
     assert removal.remove(room), "gone already is gone"
+    assert removal.remove(room / "below"), "and so is what was in it"
 
 
 def test_a_folder_without_a_marker_stays_as_it_is(precious: Path) -> None:
