@@ -30,16 +30,12 @@ ONLY_ROOT := --ignore tests/integration/test_delegate.py
 # Sandboxes are prepared before they are asked for; what attacks them is asked without that, too.
 ATTACKS := $(addprefix tests/security/,environment filesystem isolation network processes resources)
 
-# A test that failed beside a neighbour is asked once more, alone. What fails twice, fails.
-PYTEST := $(BIN)/pytest -n 2 --dist loadfile
-AGAIN := $(BIN)/pytest --last-failed --last-failed-no-failures none
+PYTEST := scripts/pytest -n 2 --dist loadfile
 
 test: check
-	scripts/reach.py sh -c '$(PYTEST) || $(AGAIN)'
-	scripts/reach.py sh -c 'export ACTUM_TEST_POOL=off; $(PYTEST) $(ATTACKS) || $(AGAIN) $(ATTACKS)'
-	test "$$(id -u)" != 0 || scripts/as-user sh -c ' \
-	    $(PYTEST) -o cache_dir=$$HOME/cache $(ONLY_ROOT) $(SANDBOXED) || \
-	    $(AGAIN) -o cache_dir=$$HOME/cache $(ONLY_ROOT) $(SANDBOXED)'
+	scripts/reach.py $(PYTEST)
+	ACTUM_TEST_POOL=off scripts/reach.py $(PYTEST) $(ATTACKS)
+	test "$$(id -u)" != 0 || scripts/as-user $(PYTEST) -p no:cacheprovider $(ONLY_ROOT) $(SANDBOXED)
 
 test-fast: setup
 	$(BIN)/pytest tests/unit -q
@@ -55,15 +51,14 @@ fmt: setup
 	$(BIN)/ruff format
 
 bench: setup
-	$(BIN)/python bench/run.py
+	$(BIN)/python bench/run.py $(if $(AGAINST),--against $(AGAINST))
 
 conformance: setup
 	$(BIN)/python scripts/conformance.py
 
 soak: setup
 	ACTUM_SOAK=1 $(PYTEST) -m soak
-	test "$$(id -u)" != 0 || scripts/as-user sh -c ' \
-	    ACTUM_SOAK=1 $(PYTEST) -m soak -o cache_dir=$$HOME/cache tests/strikes'
+	test "$$(id -u)" != 0 || scripts/as-user env ACTUM_SOAK=1 $(PYTEST) -p no:cacheprovider -m soak tests/strikes
 
 # Compiles the native parts anew, also after a change of sandbox/seccomp.py, which calls.h repeats.
 build: $(READY)

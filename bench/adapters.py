@@ -1,8 +1,8 @@
-"""What an api call costs beside the same call without a sandbox.
+"""An api call beside the same call without a sandbox.
 
-The service is on loopback and answers at once, so that what is measured is the way there: a bare
-interpreter that makes the call, and an execution with its sandbox, doors, checks and receipt.
-That a name leads to loopback needs a person's approval each time; that is not counted.
+The service is on loopback and answers at once. A bare interpreter makes the call, and an execution
+with its sandbox, relay, checks and receipt makes it. A name that resolves to loopback needs an
+approval each time; the approval is not timed.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ from measured import ratios, summary
 from project import project
 
 from actum import Runtime
+from actum.contract.os_user import os_user
 from actum.evidence.audit import Decision
 from actum.registry.change import approve
+from actum.registry.pinned_settings import approve_settings
 from actum.store.keys import Keyring
 
 ROUNDS = 30
@@ -79,6 +81,9 @@ def _add_tool(root: Path, port: int) -> None:
     approve(root, keyring, "rest", by="user:bench", evidence="bench", date="2026-11-15")
     with (root / "actum.toml").open("a") as settings:
         settings.write(f'\n[egress.resolve]\n"service.test:80" = "127.0.0.1:{port}"\n')
+    approve_settings(
+        root, root / ".actum", by="user:bench", user=os_user(), date="2026-11-15", why="bench"
+    )
 
 
 def _call(runtime: Runtime) -> Any:

@@ -1,8 +1,8 @@
 """Where the time of one governed execution goes: each step of governance, and each guard.
 
 The steps are timed by wrapping functions of the product in this process only; the product has no
-mode without one of them. The guards are timed alone, in processes of a helper that is like the
-spawner: what one costs by itself, over a bare fork. In an execution some of them overlap.
+mode without one of them. Each guard is timed alone, over a bare fork, in a helper process that is
+set up like the spawner. In an execution some of them overlap.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SOURCE = str(Path(__file__).parent.parent / "src")
 _GUARDS = """
 import json, os, struct, sys, time
 sys.path.insert(0, sys.argv[1]); rounds = int(sys.argv[2])
-from actum import kernel
+from actum import kernel, native
 from actum.sandbox import landlock, probe, seccomp, spawner, zygote
 from actum.sandbox.cgroup import fresh_name
 groups = probe.examine().cgroups
@@ -79,7 +79,7 @@ def compare(**ways):
 
 # First: the template is mounted where the groups are.
 compare(cgroups=grouped, exec=lambda: plain(program))
-template = next(part for part in spawner._prepare() if hasattr(part, "filters"))
+_view, template = spawner._prepare(native.content(native.INIT))
 compare(namespaces=lambda: apart(nothing),
         landlock=lambda: plain(rules), seccomp=lambda: plain(filtered))
 print(json.dumps({"taken": taken, "failed": failed}))
@@ -96,18 +96,18 @@ def guards(rounds: int = 100) -> dict[str, Any]:
     )
     if done.returncode:
         return {"left_out": done.stderr.strip().rpartition("\n")[2][:200]}
-    said = json.loads(done.stdout)
-    median = {name: statistics.median(values) for name, values in said["taken"].items()}
+    found = json.loads(done.stdout)
+    median = {name: statistics.median(values) for name, values in found["taken"].items()}
     over = {name: median[name] - median["fork"] for name in median if name != "fork"}
     return {
         "fork_ms": round(median["fork"], 3),
         "over_a_fork_ms": {name: round(max(0.0, cost), 3) for name, cost in over.items()},
-        "left_out": said["failed"],
+        "left_out": found["failed"],
     }
 
 
 class _Steps:
-    """Own time of each wrapped function: what it called and was wrapped too is not its own."""
+    """Own time of each wrapped function, without the wrapped functions that it calls."""
 
     def __init__(self) -> None:
         self.taken: dict[str, list[float]] = {}
@@ -139,7 +139,8 @@ class _Steps:
 
 
 def steps(rt: Runtime, rounds: int = 100) -> dict[str, Any]:
-    """Mean milliseconds per execution and step, in the order of the pipeline."""
+    """Mean milliseconds per execution and step, in the order of the pipeline; each execution has a
+    new script on stdin."""
     from actum.engine import pipeline, plan
     from actum.engine.account import Account
     from actum.evidence.ledger import Ledger
@@ -164,9 +165,9 @@ def steps(rt: Runtime, rounds: int = 100) -> dict[str, Any]:
     before, wiring.execute = wiring.execute, pipeline.execute  # type: ignore[attr-defined]
     whole = []
     try:
-        for _ in range(rounds):
+        for number in range(rounds):
             began = time.perf_counter()
-            rt.exec("nothing").check()
+            rt.exec("shell", stdin=f"echo {number}").check()
             whole.append((time.perf_counter() - began) * 1e3)
     finally:
         wiring.execute = before  # type: ignore[attr-defined]
@@ -179,7 +180,7 @@ def steps(rt: Runtime, rounds: int = 100) -> dict[str, Any]:
     rest = max(0.0, statistics.mean(whole) - sum(each.values()))
     return {
         "mean_ms": round(statistics.mean(whole), 3),
-        "steps_ms": {**each, "asking": round(rest, 3)},
+        "steps_ms": {**each, "library call": round(rest, 3)},
     }
 
 

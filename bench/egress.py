@@ -1,4 +1,4 @@
-"""What the relay costs: a large download by name, and a thousand connections at once.
+"""The cost of the relay: a large download by name, and a thousand connections at once.
 
 Server, relay and client share this machine's processors. Direct and relayed downloads take turns,
 and the medians are compared, so that a busy moment hits both.
@@ -120,7 +120,7 @@ def measure() -> dict[str, Any]:
         server.kill()
         server.wait()
         server.stdout.close()
-    # The interpreter's own start is in both and is no download.
+    # Both contain the start of an interpreter, which is not a part of the download.
     direct_s, relayed_s = (statistics.median(times) - started for times in (direct, relayed))
     return {
         "download_bytes": DOWNLOAD_BYTES,

@@ -1,7 +1,12 @@
-"""One governed execution beside a bare process, and beside the peers that are installed."""
+"""Governed executions beside bare processes, and beside the peers that are installed.
+
+`actum` is a request that differs from the one before, `actum, repeated` the same one again. The
+peers keep nothing from one request to the next, so theirs repeat.
+"""
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
@@ -24,10 +29,20 @@ from actum import Runtime
 _TRUE = "/bin/true"
 _PYTHON = "/usr/bin/python3"
 _ACTUM = str(Path(sys.executable).parent / "actum")
+OURS, REPEATED = "actum", "actum, repeated"
 
 
 def _bare(*argv: str) -> Callable[[], object]:
     return lambda: subprocess.run(argv, capture_output=True, check=True)
+
+
+def _governed(rt: Runtime) -> dict[str, Callable[[], object]]:
+    """`/bin/true`, with a new argument each time and with none."""
+    numbers = itertools.count()
+    return {
+        OURS: lambda: rt.exec("nothing", str(next(numbers))).check(),
+        REPEATED: lambda: rt.exec("nothing").check(),
+    }
 
 
 def measure(rounds: int = 200) -> dict[str, Any]:
@@ -39,7 +54,6 @@ def measure(rounds: int = 200) -> dict[str, Any]:
                 "peers_left_out": others.left_out,
                 "true": _true(rt, others, rounds),
                 "python": _snippet(rt, others, max(20, rounds // 4)),
-                "program": _program(rt, max(20, rounds // 4)),
                 "command": _command(max(10, rounds // 8)),
                 "throughput": _throughput(rt),
                 "load": load.measure(_under_load(rt, others)),
@@ -60,11 +74,11 @@ def _compile() -> None:
 
 
 def _true(rt: Runtime, others: Peers, rounds: int) -> dict[str, Any]:
-    bare, ours = _bare(_TRUE), lambda: rt.exec("nothing").check()
-    results = interleaved({"bare": bare, "actum": ours, **others.true}, rounds)
+    bare, ours = _bare(_TRUE), _governed(rt)
+    results = interleaved({"bare": bare, **ours, **others.true}, rounds)
     found = {"results": results, "ratios": ratios(results, "bare")}
     if others.slow:
-        slow = interleaved({"bare": bare, "actum": ours, **others.slow}, max(5, rounds // 20))
+        slow = interleaved({"bare": bare, **ours, **others.slow}, max(5, rounds // 20))
         for name in others.slow:
             found["results"][name] = slow[name]
             found["ratios"][name] = ratios(slow, "bare")[name]
@@ -72,10 +86,12 @@ def _true(rt: Runtime, others: Peers, rounds: int) -> dict[str, Any]:
 
 
 def _snippet(rt: Runtime, others: Peers, rounds: int) -> dict[str, Any]:
+    numbers = itertools.count()
     results = interleaved(
         {
             "bare": _bare(_PYTHON, "-c", "print(1)"),
-            "actum": lambda: rt.python("print(1)").check(),
+            OURS: lambda: rt.python(f"print({next(numbers)})").check(),
+            REPEATED: lambda: rt.python("print(1)").check(),
             **others.snippet,
             "pause": lambda: time.sleep(0.02),
         },
@@ -85,37 +101,24 @@ def _snippet(rt: Runtime, others: Peers, rounds: int) -> dict[str, Any]:
     return {"results": results, "ratios": ratios(results, "bare")}
 
 
-def _program(rt: Runtime, rounds: int) -> dict[str, Any]:
-    """The `python` tool: a program on stdin, and all that an interpreter does at its end."""
-    text = b"print(1)"
-
-    def bare() -> object:
-        return subprocess.run([_PYTHON, "-"], input=text, capture_output=True, check=True)
-
-    results = interleaved(
-        {
-            "bare": bare,
-            "actum": lambda: rt.exec("python", stdin=text).check(),
-            "pause": lambda: time.sleep(0.05),
-        },
-        rounds,
-    )
-    results.pop("pause")
-    return {"results": results, "ratios": ratios(results, "bare")}
-
-
 def _under_load(rt: Runtime, others: Peers) -> dict[str, Callable[[], object]]:
-    found = {"bare": _bare(_TRUE), "actum": lambda: rt.exec("nothing").check()}
+    found = {"bare": _bare(_TRUE), OURS: _governed(rt)[OURS]}
     if "bwrap" in others.true:
-        found["bwrap"] = others.true["bwrap"]  # the only peer that many threads may ask at once
+        found["bwrap"] = others.true["bwrap"]  # the only peer that many threads can call at once
     return found
 
 
 def _command(rounds: int) -> dict[str, Any]:
+    numbers = itertools.count()
+
+    def new_argument() -> object:
+        return _bare(_ACTUM, "exec", "nothing", str(next(numbers)))()
+
     results = interleaved(
         {
             "bare": _bare(_PYTHON, "-c", "pass"),
-            "actum exec": _bare(_ACTUM, "exec", "nothing"),
+            OURS: new_argument,
+            REPEATED: _bare(_ACTUM, "exec", "nothing"),
         },
         rounds,
     )
@@ -124,12 +127,16 @@ def _command(rounds: int) -> dict[str, Any]:
 
 def _throughput(rt: Runtime, seconds: float = 2.0) -> dict[str, Any]:
     """Executions per second at several concurrencies; best governed over best bare."""
-    rows: dict[str, dict[str, float]] = {"bare": {}, "actum": {}}
+    contenders = {"bare": _bare(_TRUE), **_governed(rt)}
+    rows: dict[str, dict[str, float]] = {name: {} for name in contenders}
     for workers in (1, 2, 4, 8, 16):
-        rows["bare"][str(workers)] = _rate(_bare(_TRUE), workers, seconds)
-        rows["actum"][str(workers)] = _rate(lambda: rt.exec("nothing").check(), workers, seconds)
-    best = max(rows["actum"].values()) / max(rows["bare"].values())
-    return {"per_second": rows, "ratio": round(best, 3)}
+        for name, work in contenders.items():
+            rows[name][str(workers)] = _rate(work, workers, seconds)
+    best = {name: max(rates.values()) for name, rates in rows.items()}
+    return {
+        "per_second": rows,
+        "ratios": {name: round(best[name] / best["bare"], 3) for name in (OURS, REPEATED)},
+    }
 
 
 def _rate(work: Callable[[], object], workers: int, seconds: float) -> float:

@@ -1,17 +1,18 @@
 """A call of a pure executor with every guard, beside a bare call in a process and beside a peer.
 
-`bare` asks an idle process of a `multiprocessing` pool: no isolation between calls, no limits, no
-record. `bare, fresh process` gives every call its own process, which is the isolation that we give,
-and still nothing else; its caller is a process of its own, because a fork write-protects the memory
-of whoever forks, and all others in that process would pay for it. `pydantic-monty` runs the same
-text operation in its own interpreter, one fresh session per call, without records, in a process of
-its own too.
+`actum` has a new payload in each call, `actum, repeated` the same one. `bare` calls an idle process
+of a `multiprocessing` pool: no isolation between calls, no limits, no record. `bare, fresh process`
+gives every call its own process: the isolation of Actum without the rest. Its caller is a separate
+process, because a fork write-protects the memory of the process that forks, and every contender in
+that process would pay for it. `pydantic-monty` runs the same text operation in its own interpreter,
+with a fresh session per call and without records, also in a separate process.
 
 Run alone with `python bench/executors.py`.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import multiprocessing
 import subprocess
@@ -58,7 +59,7 @@ def _serve_fresh(pipe: Any) -> None:
 
 
 def _fresh_caller(stack: ExitStack) -> Callable[[], float]:
-    """A caller that forks a process for every call, and says how long each took."""
+    """A caller that forks a process for every call, and returns the time of each."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     caller = context.Process(target=_serve_fresh, args=(theirs,))
@@ -80,13 +81,16 @@ def measure(rounds: int = 300) -> dict[str, Any]:
     with project() as root, Runtime.open(root) as rt, ExitStack() as stack:
         pool = stack.enter_context(multiprocessing.get_context("spawn").Pool(2))
 
-        def actum() -> None:
-            result = rt.act(ActionRequest(action="process", payload={"text": _TEXT}))
-            if rt.act_value(result) != _TEXT.upper():
+        numbers = itertools.count()
+
+        def act(text: str) -> None:
+            result = rt.act(ActionRequest(action="process", payload={"text": text}))
+            if rt.act_value(result) != text.upper():
                 raise RuntimeError(result)
 
         contenders: dict[str, Callable[[], object]] = {
-            "actum": actum,
+            "actum": lambda: act(f"{_TEXT} {next(numbers)}"),
+            "actum, repeated": lambda: act(_TEXT),
             "bare": lambda: pool.apply(_work, (_TEXT,)),
             "bare, fresh process": _fresh_caller(stack),
         }
@@ -113,13 +117,13 @@ with pydantic_monty.Monty() as host:
     for line in sys.stdin:
         began = time.perf_counter()
         with host.checkout() as session:
-            said = session.feed_run("text.upper()", inputs={"text": line.strip()})
-        print((time.perf_counter() - began) * 1000, said, flush=True)
+            answer = session.feed_run("text.upper()", inputs={"text": line.strip()})
+        print((time.perf_counter() - began) * 1000, answer, flush=True)
 """
 
 
 def _monty(stack: ExitStack) -> Callable[[], float] | None:
-    """The peer in a process of its own, which says how long each call took."""
+    """The peer in a separate process, which returns the time of each call."""
     try:
         words = [with_package("pydantic-monty"), "-c", _MONTY]
     except (OSError, subprocess.SubprocessError):
@@ -135,16 +139,16 @@ def _monty(stack: ExitStack) -> Callable[[], float] | None:
     def call() -> float:
         with turn:
             ask.write(f"{_TEXT}\n")
-            took, _, said = answers.readline().strip().partition(" ")
-        if said != _TEXT.upper():
-            raise RuntimeError(said)
+            took, _, answer = answers.readline().strip().partition(" ")
+        if answer != _TEXT.upper():
+            raise RuntimeError(answer)
         return float(took)
 
     return call
 
 
 class _NoJournal:
-    """Records nothing: what is left of a call is everything but the two durable writes."""
+    """Records nothing: a call without its two durable writes."""
 
     def open(self, *_: object) -> int:
         return 0

@@ -1,7 +1,7 @@
-"""Open-loop load: requests arrive when they arrive, whether or not the last one is answered.
+"""Open-loop load: requests arrive at a fixed rate, whether or not the last one is answered.
 
-The time of a request counts from the moment it was due, so that waiting counts. A rate that the
-machine cannot keep up with shows as latencies that grow, and is reported like that.
+The time of a request counts from the moment it was due, so that waiting counts. A rate beyond the
+machine's capacity shows as growing latencies.
 """
 
 from __future__ import annotations

@@ -1,18 +1,20 @@
 """A warm call of an MCP tool: through Actum, with the server kept open, and through the MCP library
-alone. The same server, the same arguments; only Actum's is sandboxed, judged, recorded and signed.
+alone. The same server, the same arguments; only Actum sandboxes, checks, records and signs. Each
+call has new arguments; `repeated` makes the same call again.
 
-Of two servers: the one from npm that ADP-003 is about, which does what a server does; and one of
-forty lines of the standard library, which does nothing. A call of that one is all overhead.
+Two servers: the one from npm that ADP-003 describes, and one of forty lines of the standard library
+that does nothing, so that a call of it is all overhead.
 
-The library is an asynchronous one. Measured are both from its own loop, and a caller on another
-thread, who has to hand each call over to that loop and get its answer back.
+The library is asynchronous. It is measured from its own event loop, and from another thread, which
+hands each call to that loop and waits for the answer.
 
-Not called `mcp`: this folder comes first where modules are looked for.
+The module is not called `mcp`: its folder comes first in the module search path.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import random
 import shutil
@@ -21,7 +23,7 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from measured import interleaved, ratios, summary
 
@@ -34,19 +36,20 @@ from actum.wiring import Runtime
 HERE = Path(__file__).parent
 EXAMPLE = HERE.parent / "examples" / "mcp" / "notes"
 ADP_003 = HERE.parent / "tests" / "unit" / "registry" / "data" / "ADP-003.yaml"
-NOTE = {"title": "milk", "text": "two bottles"}
 NPM = Path(sys.prefix) / "npm" / "node_modules"
 FILESYSTEM = "node_modules/@modelcontextprotocol/server-filesystem/dist/index.js"
 _ROUNDS = 200
+_LIBRARY = "library alone"
+_FILES = 1_000  #: more than the calls that a server gets
 
 
 class _Server(NamedTuple):
-    """One server, as it is called by both sides."""
+    """One server, as both sides call it."""
 
-    tool: Path  #: the folder of the tool that it serves
+    tool: Path  #: the folder of its tool
     command: list[str]
     operation: str
-    parameters: Mapping[str, str]
+    parameters: Callable[[int], dict[str, str]]  #: of a call, by its number
 
 
 def measure() -> dict[str, object]:
@@ -55,7 +58,7 @@ def measure() -> dict[str, object]:
         create(root, RunnerKind.LOCAL, by="user:bench", date="2026-11-15")
         nothing = ["/usr/bin/python3", "-I", "-S", str(EXAMPLE / "server" / "notes.py")]
         found: dict[str, object] = {
-            "server_that_does_nothing": _called(root, _Server(EXAMPLE, nothing, "remember", NOTE)),
+            "server_that_does_nothing": _called(root, _Server(EXAMPLE, nothing, "remember", _note)),
             "python": sys.version.split()[0],
         }
         node = shutil.which("node")
@@ -66,21 +69,25 @@ def measure() -> dict[str, object]:
         adapters = root / "tools" / "mcp-filesystem" / "adapters"
         adapters.mkdir(parents=True)
         shutil.copy(ADP_003, adapters)
-        note = root / "note.txt"
-        note.write_text("two bottles of milk\n")
+        for number in range(_FILES):
+            (root / f"note-{number}.txt").write_text("two bottles of milk\n")
         files = _Server(
             HERE / "tools" / "mcp-filesystem",
             [node, str(root / FILESYSTEM), str(root)],
             "read_file",
-            {"path": str(note)},
+            lambda number: {"path": str(root / f"note-{number % _FILES}.txt")},
         )
         return {"server_of_files": _called(root, files), **found}
     finally:
         shutil.rmtree(root)
 
 
+def _note(number: int) -> dict[str, str]:
+    return {"title": f"milk {number}", "text": "two bottles"}
+
+
 def _place(source: str, target: str) -> None:
-    """The same file once more, where that is possible."""
+    """A hard link, or a copy on another file system."""
     try:
         os.link(source, target)
     except OSError:
@@ -95,56 +102,56 @@ def _called(root: Path, server: _Server) -> dict[str, object]:
     )
     with Runtime.open(root) as runtime:
 
-        def governed() -> None:
-            parameters = dict(server.parameters)
+        def governed(parameters: dict[str, str]) -> None:
             runtime.exec(f"{name}:{server.operation}", cwd=root, parameters=parameters).check()
 
         return asyncio.run(_measured(server, governed))
 
 
-async def _measured(server: _Server, governed: Callable[[], None]) -> dict[str, object]:
+async def _measured(server: _Server, governed: Callable[[dict[str, str]], None]) -> dict[str, Any]:
     from mcp import Client, StdioServerParameters
 
     loop = asyncio.get_running_loop()
+    numbers = itertools.count(1)
     command, *arguments = server.command
     started = StdioServerParameters(command=command, args=arguments)
     async with Client(started) as client:
 
         async def alone() -> None:
-            await client.call_tool(server.operation, dict(server.parameters))
+            await client.call_tool(server.operation, server.parameters(next(numbers)))
+
+        calls: dict[str, Callable[[], None]] = {
+            "governed": lambda: governed(server.parameters(next(numbers))),
+            "governed, repeated": lambda: governed(server.parameters(0)),
+        }
 
         def from_a_thread() -> None:
             asyncio.run_coroutine_threadsafe(alone(), loop).result()
 
-        rows = await _in_turn(alone, governed)
-        threads = await loop.run_in_executor(
-            None, lambda: interleaved({"library": from_a_thread, "governed": governed}, _ROUNDS)
+        from_the_loop = await _in_turn(alone, calls)
+        from_threads = await loop.run_in_executor(
+            None, lambda: interleaved({_LIBRARY: from_a_thread, **calls}, _ROUNDS)
         )
     return {
-        **rows,
-        "library_called_from_a_thread": threads["library"],
-        "governed_beside_threads": threads["governed"],
-        "governed_to_library": ratios(rows, "library_alone")["governed"],
-        "governed_to_library_called_from_a_thread": ratios(threads, "library")["governed"],
+        name: {"results": rows, "ratios": ratios(rows, _LIBRARY)}
+        for name, rows in (("from_the_loop", from_the_loop), ("from_a_thread", from_threads))
     }
 
 
 async def _in_turn(
-    alone: Callable[[], Awaitable[None]], governed: Callable[[], None]
+    alone: Callable[[], Awaitable[None]], calls: Mapping[str, Callable[[], None]]
 ) -> dict[str, dict[str, float]]:
-    """Both from the thread of the library's own loop, so that neither has to hand over to another
-    thread, and one after the other, so that each finds the caches as the other has left them."""
-    await alone()
-    governed()
-    samples: dict[str, list[float]] = {"library_alone": [], "governed": []}
+    """All from the thread of the library's own loop, so that none hands over to another thread."""
+    samples: dict[str, list[float]] = {name: [] for name in (_LIBRARY, *calls)}
     order, shuffle = list(samples), random.Random(0).shuffle
-    for _ in range(_ROUNDS):
+    for number in range(-1, _ROUNDS):
         shuffle(order)
         for name in order:
             began = time.perf_counter()
-            if name == "governed":
-                governed()
+            if name in calls:
+                calls[name]()
             else:
                 await alone()
-            samples[name].append((time.perf_counter() - began) * 1000)
+            if number >= 0:
+                samples[name].append((time.perf_counter() - began) * 1000)
     return {name: summary(values) for name, values in samples.items()}

@@ -11,23 +11,27 @@ from collections.abc import Callable, Mapping
 Contender = Callable[[], object]
 
 
-def interleaved(contenders: Mapping[str, Contender], rounds: int) -> dict[str, dict[str, float]]:
+def interleaved(
+    contenders: Mapping[str, Contender], rounds: int, *, warm_up: int = 1, pause_s: float = 0.0
+) -> dict[str, dict[str, float]]:
     """Milliseconds per contender: least, median, 95th percentile.
 
-    One that works in another process returns the time it took there, as a float in milliseconds.
+    A contender that works in another process returns the milliseconds it took there, as a float.
+    `warm_up` rounds are not counted. `pause_s` is slept after each contender.
     """
-    for contender in contenders.values():
-        contender()
     samples: dict[str, list[float]] = {name: [] for name in contenders}
     order = list(contenders)
     shuffle = random.Random(0).shuffle
-    for _ in range(rounds):
+    for number in range(-warm_up, rounds):
         shuffle(order)
         for name in order:
             began = time.perf_counter()
-            told = contenders[name]()
+            answer = contenders[name]()
             took = (time.perf_counter() - began) * 1000
-            samples[name].append(told if isinstance(told, float) else took)
+            if number >= 0:
+                samples[name].append(answer if isinstance(answer, float) else took)
+            if pause_s:
+                time.sleep(pause_s)
     return {name: summary(values) for name, values in samples.items()}
 
 

@@ -1,9 +1,9 @@
-"""Other ways to run a program apart, made ready for the same measurement.
+"""Other sandboxes, prepared for the same measurement.
 
-System packages are installed by name with apt when we are root; Python packages by name with pip
-into `bench/.peers`, an environment of their own. Containers need no registry: their image is
-/bin/true and its libraries. A peer that cannot be installed or run is listed with the reason, never
-left out in silence. Each peer does its own least: no record, no policy, no receipt.
+System packages are installed by name with apt if the caller is root, Python packages by name with
+pip into `bench/.peers`. Containers need no registry: their image is /bin/true and its libraries. A
+peer that cannot be installed or run is listed with the reason. Each peer runs with its least
+settings: no record, no policy, no receipt.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _WALL = (
     *("--dev", "/dev", "--tmpfs", "/tmp"),
 )
 
-#: Package of Python -> what makes `true()` and, if it can, `snippet()`.
+#: Python package -> a program that defines `true()`, `snippet()` or both.
 _PROGRAMS = {
     "sandlock": """
 import sandlock
@@ -67,12 +67,12 @@ for line in sys.stdin:
     globals()[line.strip()]()
     answers.write("done\\n"); answers.flush()
 """
-# crun does not take a host where both versions of cgroups are mounted: it sees only the first.
+# crun refuses a host with both versions of cgroups mounted, so the second is covered.
 _ONE_VERSION = 'mount -t tmpfs none /sys/fs/cgroup/unified 2>/dev/null; exec "$@"'
 
 
 class Peers:
-    """What is ready, and why the rest is not."""
+    """The peers that can be measured, and why the others cannot."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -80,7 +80,7 @@ class Peers:
         self.snippet: dict[str, Contender] = {
             "bwrap": _run(*_WALL, "/usr/bin/python3", "-c", "print(1)")
         }
-        self.slow: dict[str, Contender] = {}  #: /bin/true too, but a tenth of a second each
+        self.slow: dict[str, Contender] = {}  #: /bin/true as well, 0.1 s each
         self.left_out: dict[str, str] = {}
         self._processes: list[subprocess.Popen[str]] = []
 
@@ -118,7 +118,7 @@ class Peers:
             self.snippet[name] = _asking(process, "snippet")
 
     def _helper(self, words: list[str]) -> tuple[subprocess.Popen[str], list[str]]:
-        """A process in which the peer lives, so that its start is not part of what is timed."""
+        """A process that has the peer loaded, so that its start is not timed."""
         errors = open(self._folder / "errors", "w+")  # noqa: SIM115
         process = subprocess.Popen(
             words,
@@ -132,8 +132,8 @@ class Peers:
         line = _out(process).readline()
         if not line:
             errors.seek(0)
-            said = errors.read().strip().rpartition("\n")[2]
-            raise RuntimeError(said[:200] or "it ended at once")
+            last = errors.read().strip().rpartition("\n")[2]
+            raise RuntimeError(last[:200] or "it ended at once")
         return process, json.loads(line)
 
     def _crun(self) -> None:
@@ -162,7 +162,7 @@ class Peers:
         self.slow["podman"] = self._command(run)
 
     def _docker(self) -> None:
-        """A daemon of our own, with its own socket and folders, gone afterwards."""
+        """With a separate daemon, socket and folders; the daemon is stopped at the end."""
         socket = f"unix://{self._folder}/docker.sock"
         words = ["dockerd", "-H", socket, "--data-root", str(self._folder / "docker")]
         words += [
@@ -188,7 +188,7 @@ class Peers:
         )
 
     def _command(self, words: list[str]) -> Contender:
-        """Run where only one version of cgroups can be seen."""
+        """Run in a mount namespace with one version of cgroups."""
         loop = (
             "import subprocess\n"
             f"def true(): subprocess.run({words!r}, capture_output=True, check=True)\n" + _LOOP
@@ -231,7 +231,7 @@ def peers() -> Iterator[Peers]:
         yield found
     finally:
         found.close()
-        # What a container engine mounted there is unmounted first.
+        # The mounts of container engines come first: removal must not follow them.
         for line in reversed(Path("/proc/self/mounts").read_text().splitlines()):
             if line.split()[1].startswith(str(folder)):
                 _refused("umount", "-l", line.split()[1])
@@ -239,7 +239,7 @@ def peers() -> Iterator[Peers]:
 
 
 def with_package(name: str) -> str:
-    """A Python that has this package, in an environment of the peers' own; installs it first."""
+    """A Python that has this package, from the environment of the peers; installs it first."""
     python = _ENVIRONMENT / "bin" / "python"
     if not python.exists():
         _run(sys.executable, "-m", "venv", str(_ENVIRONMENT))()
@@ -253,7 +253,8 @@ def _install_debian() -> None:
     if missing and os.geteuid() == 0 and shutil.which("apt-get"):
         for package in missing:
             words = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", package]
-            subprocess.run(words, capture_output=True, timeout=180, check=False)
+            with contextlib.suppress(subprocess.TimeoutExpired):  # then it is left out
+                subprocess.run(words, capture_output=True, timeout=180, check=False)
 
 
 def _run(*words: str, cwd: Path | None = None, wait_s: float = 30) -> Contender:
@@ -281,8 +282,8 @@ def _out(process: subprocess.Popen[str]) -> IO[str]:
 
 def _reason(error: Exception) -> str:
     if isinstance(error, subprocess.CalledProcessError):
-        said = error.stderr or b""
-        text = said.decode(errors="replace") if isinstance(said, bytes) else said
+        written = error.stderr or b""
+        text = written.decode(errors="replace") if isinstance(written, bytes) else written
         return text.strip().rpartition("\n")[2][:200] or f"exit code {error.returncode}"
     return str(error)[:200]
 

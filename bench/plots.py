@@ -1,14 +1,15 @@
-"""Plots as SVG, by a few lines of our own: bars and lines, nothing to install.
+"""Plots as SVG: bars and lines, without a library.
 
-Reads `bench/results.json` only, so the pictures are always those of the figures beside them.
+Reads `bench/results.json` only, so the pictures show the figures beside them.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from math import log10
 from pathlib import Path
+from typing import Any
 from xml.sax.saxutils import escape
 
 HERE = Path(__file__).parent
@@ -32,7 +33,13 @@ def _text(x: float, y: float, text: str, anchor: str = "start") -> str:
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="#333">{escape(text)}</text>'
 
 
-def bars(title: str, values: Mapping[str, float], unit: str = "", *, ours: str = "actum") -> str:
+def bars(
+    title: str,
+    values: Mapping[str, float],
+    unit: str = "",
+    *,
+    marked: Collection[str] = ("actum", "actum, repeated"),
+) -> str:
     """Horizontal bars on a logarithmic scale: ratios differ by powers of ten."""
     ordered = sorted(values.items(), key=lambda item: item[1])
     low = min(0.0, *(log10(max(value, 1e-3)) for _, value in ordered)) - 0.3
@@ -41,7 +48,7 @@ def bars(title: str, values: Mapping[str, float], unit: str = "", *, ours: str =
     for row, (name, value) in enumerate(ordered):
         y = 40 + row * 26
         width = 12 + 380 * (log10(max(value, 1e-3)) - low) / max(high - low, 1e-9)
-        colour = _COLOURS[1] if name.startswith(ours) else _COLOURS[0]
+        colour = _COLOURS[1] if name in marked else _COLOURS[0]
         parts += [
             _text(150, y + 14, name, "end"),
             f'<rect x="158" y="{y}" width="{width:.1f}" height="18" fill="{colour}"/>',
@@ -110,13 +117,21 @@ def _ticks(low: float, high: float) -> list[float]:
     return [value for value in found if low <= log10(value) <= high]
 
 
-def draw(results: Mapping[str, object]) -> list[str]:
-    """Every picture for which there are figures; returns their names."""
-    execution = results.get("execution")
-    if not isinstance(execution, dict):
-        return []
+def _requests(results: Mapping[str, Any]) -> str:
+    found = {
+        kind if how == "differ" else f"{kind}, {how}": rows["ratios"]["bare"]
+        for kind, ways in results["requests_that_differ"]["kinds"].items()
+        for how, rows in ways.items()
+    }
+    title = "Requests that differ and requests that repeat, ÷ bare (p50)"
+    return bars(title, found, "×", marked=results["requests_that_differ"]["kinds"])
+
+
+def draw(results: Mapping[str, Any]) -> list[str]:
+    """Draw every picture; returns their names."""
+    execution = results["execution"]
     PICTURES.mkdir(parents=True, exist_ok=True)
-    pictures = {}
+    pictures = {"requests": _requests(results)}
     true, python = execution["true"]["ratios"], execution["python"]["ratios"]
     pictures["true"] = bars("/bin/true, ÷ a bare process (p50)", {"bare": 1.0, **true}, "×")
     pictures["python"] = bars(
@@ -134,7 +149,7 @@ def draw(results: Mapping[str, object]) -> list[str]:
         for quantile in ("p50", "p95")
     }
     pictures["load"] = lines("Latency under open-loop load", load, "requests per second", "ms")
-    costs = {"one execution": execution["costs"]["steps"]["steps_ms"]}
+    costs = {"one execution with a new script": execution["costs"]["steps"]["steps_ms"]}
     guards = execution["costs"]["guards"].get("over_a_fork_ms")
     if guards:
         costs["guards, each alone over a fork"] = guards

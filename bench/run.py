@@ -2,56 +2,82 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import json
 import os
 import platform
-import subprocess
 import sys
-import time
 import traceback
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-PARTS = ("execution", "executors", "egress", "disclosure", "adapters", "mcp_calls", "workspace")
+PARTS = (
+    "requests_that_differ",
+    "caches",
+    "execution",
+    "executors",
+    "egress",
+    "disclosure",
+    "adapters",
+    "mcp_calls",
+    "workspace",
+)
+#: Without these there is no page to write; the others fill a row or leave it out.
+_PUBLISHED = PARTS[:3]
 
 
 def main() -> None:
     sys.path.insert(0, str(HERE))
+    import checkout
+    import machine
+
+    asked = _arguments()
+    if asked.against:
+        os.environ["ACTUM_BENCH_AGAINST"] = asked.against
     results: dict[str, Any] = {
         "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "kernel": platform.release(),
         "python": platform.python_version(),
         "processors": os.cpu_count(),
-        "load_before": round(os.getloadavg()[0], 1),  # above 0.5 somebody else was at work
-        "commit": subprocess.run(
-            ["git", "rev-parse", "--short", "HEAD"],
-            capture_output=True,
-            text=True,
-            cwd=HERE,
-            check=True,
-        ).stdout.strip(),
+        "load_before": round(os.getloadavg()[0], 2),
+        "commit": checkout.short("HEAD"),
+        "uncommitted": checkout.uncommitted(),
+        "parts": {},
     }
     failed = []
-    for part in sys.argv[1:] or PARTS:
+    for part in asked.parts or PARTS:
         print(f"measuring {part} …", flush=True)
-        began = time.monotonic()
+        watch = machine.Watch()
         try:
             results[part] = importlib.import_module(part).measure()
-        except Exception as error:  # noqa: BLE001  the other figures are worth having; we exit with 1
+        except Exception as error:  # noqa: BLE001  the other parts are still measured; exit code 1
             traceback.print_exc()
             results[part] = {"failed": f"{type(error).__name__}: {error}"[:300]}
             failed.append(part)
         os.chdir(HERE)
-        print(f"  {time.monotonic() - began:.0f} s", flush=True)
-        (HERE / "results.json").write_text(json.dumps(results, indent=1) + "\n")
-    print(json.dumps(results, indent=1))
-    if "failed" not in results.get("execution", {"failed": "not asked for"}):
-        print("drawn:", ", ".join(importlib.import_module("plots").draw(results)))
-        importlib.import_module("report").write(results)
+        results["parts"][part] = {
+            "seconds": round(watch.seconds),
+            "processors_used_by_others": round(watch.processors_used_by_others(), 2),
+        }
+        print(f"  {results['parts'][part]}", flush=True)
+    text = json.dumps(results, indent=1)
+    print(text)
+    if not asked.parts:  # one file holds one run
+        (HERE / "results.json").write_text(text + "\n")
+        if not set(_PUBLISHED) & set(failed):
+            print("drawn:", ", ".join(importlib.import_module("plots").draw(results)))
+            importlib.import_module("report").write(results)
     sys.exit(f"not measured: {', '.join(failed)}" if failed else 0)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--against", metavar="COMMIT", help="measure this version beside ours")
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}")
+    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""What waiting costs in memory, and what importing ahead saves."""
+"""The memory of prepared sandboxes and interpreters, and the time that imports made ahead save."""
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import subprocess
@@ -66,7 +67,7 @@ def _members(spawner: int) -> dict[str, set[int]]:
         try:
             theirs = os.readlink(f"/proc/{pid}/ns/pid")
         except OSError:
-            continue  # it is gone
+            continue  # it has ended
         if theirs != ours:
             found.setdefault(theirs, set()).add(pid)
     return found
@@ -84,8 +85,8 @@ def _is_python(pid: int) -> bool:
 
 
 def memory(rt: Runtime) -> dict[str, Any]:
-    """Kibibytes, shared pages by their share: the spawner with its helpers, and each sandbox that
-    waits, with all its processes."""
+    """Kibibytes, shared pages by their share: the spawner with its helpers, and each prepared
+    sandbox with all its processes."""
     before = _children(os.getpid())
     rt.exec("nothing").check()
     time.sleep(1)
@@ -108,8 +109,9 @@ def _of_members(name: str, members: dict[str, set[int]]) -> dict[str, int]:
 
 
 def preload(rt: Runtime, rounds: int = 15) -> dict[str, Any]:
-    """A snippet that needs numpy: imported before it was asked for, beside a bare import."""
-    snippet = "import numpy\nint(numpy.arange(10).sum())"
+    """A snippet that needs numpy, imported before the request, beside a bare import."""
+    snippet = "import numpy\nint(numpy.arange({}).sum())"
+    numbers = itertools.count(10)
     installed = Path(sys.prefix, "lib", f"python3.{sys.version_info.minor}", "site-packages")
     venv = rt.settings.root / "venv"
     packages = venv / installed.relative_to(sys.prefix)
@@ -119,9 +121,11 @@ def preload(rt: Runtime, rounds: int = 15) -> dict[str, Any]:
     environment = {**os.environ, "PYTHONPATH": str(packages)}
     contenders: dict[str, Callable[[], object]] = {
         "bare import": lambda: subprocess.run(
-            [_PYTHON, "-c", snippet], capture_output=True, check=True, env=environment
+            [_PYTHON, "-c", snippet.format(10)], capture_output=True, check=True, env=environment
         ),
-        "actum": lambda: rt.python(snippet, preload=["numpy"], venv=venv).check(),
+        "actum": lambda: rt.python(
+            snippet.format(next(numbers)), preload=["numpy"], venv=venv
+        ).check(),
         "pause": lambda: time.sleep(0.4),  # the next interpreter imports meanwhile
     }
     try:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import os
 import runpy
+import signal
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 
 import hypothesis
 import pytest
+
+# Tests interrupt programs that they start. A shell starts background jobs with SIGINT ignored, and
+# programs inherit that; with a handler here, they begin with the default.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Timing decides no test, theirs neither.
 hypothesis.settings.register_profile("untimed", deadline=None)
@@ -46,7 +51,7 @@ class Record:
             self.outcomes[report.nodeid] = (rows, worst)
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        if session.config.getoption("lf"):
+        if session.config.getoption("lf", False):
             return  # a second look at some tests is not a record of all
         # The second run, as an ordinary user, cannot write here: the first one is on record.
         if self.outcomes and os.access(conformance.ROOT, os.W_OK):
@@ -73,7 +78,16 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Record(), "actum-record")
 
 
+#: Files of these folders take minutes each: begun last, they would leave all other workers idle.
+_FIRST = ("vm", "strikes", "crash", "soak")
+
+
+def _is_long(item: pytest.Item) -> bool:
+    return item.path.relative_to(Path(__file__).parent).parts[0] in _FIRST
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: not _is_long(item))
     marks = [(item.nodeid, conformance.rows_named_by(item)) for item in items]
     if unknown := conformance.unknown_rows(marks):
         raise pytest.UsageError("\n".join(unknown))

@@ -8,6 +8,7 @@ cd "$1"
 
 # Where the key comes from. There is never a value in this file.
 printf '\n[secrets]\nSIGNING_KEY = { env = "MY_SIGNING_KEY" }\n' >> actum.toml
+actum config approve --by ada --why "the key of the signing tool" > /dev/null
 
 # The tool names the secret, and a person approves the tool as it stands.
 cp -r "$here/sign" tools/sign

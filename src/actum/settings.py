@@ -1,6 +1,6 @@
 """`actum.toml` and the environment, read once into frozen `Settings`. Only wiring and doors see it.
 
-The file is part of what governs, so it is read strictly: an unknown key is an error, not a guess.
+The keys, their defaults and which of them need an approval: `settings_file`.
 """
 
 from __future__ import annotations
@@ -8,50 +8,17 @@ from __future__ import annotations
 import os
 import pwd
 import re
-import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
-from actum.contract.egress import split_address
-from actum.contract.levels import split_port
 from actum.contract.model import RunnerKind
-from actum.errors import ContractInvalid, Problem, Refused
-from actum.secrets.sources import Source, problem_with, source_of
-from actum.value import value
+from actum.errors import Refused
+from actum.secrets.sources import Source, source_of
+from actum.settings_file import FILE_NAME, SettingsFile, no_project, read_settings
+from actum.value import field, value
 
-FILE_NAME = "actum.toml"
 HOME_NAME = ".actum"
-
-_WORK_ENGINES = ("auto", "overlay", "copy")
-_KEYS: Mapping[str, Mapping[str, type]] = {
-    "runners": {"local": bool, "docker": bool, "remote": bool},
-    "trust": {"keys": list},
-    "filesystem": {"dependencies": list},
-    "network": {"registries": list, "apis": list},
-    "egress": {
-        "ca_file": str,
-        "resolve": dict,
-        "max_connections": int,
-        "max_at_once": int,
-        "max_mb": int,
-    },
-    "mcp": {"websocket": bool},
-    "limits": {"max_concurrent": int, "max_queued": int, "max_wait_s": int, "max_sessions": int},
-    "work": {"exclusive": bool, "engine": str},
-    "secrets": {},  # names of the project's own, each with its source
-}
-#: Inclusive bounds of the numbers.
-_RANGES: Mapping[str, tuple[int, int]] = {
-    "limits.max_concurrent": (1, 1_000),
-    "limits.max_queued": (0, 100_000),
-    "limits.max_wait_s": (0, 86_400),
-    "limits.max_sessions": (0, 1_000),
-    "egress.max_connections": (1, 1_000_000),
-    "egress.max_at_once": (1, 30_000),
-    "egress.max_mb": (1, 1_048_576),
-}
 
 
 @value
@@ -79,7 +46,11 @@ class Settings:
     egress_mb: int  #: of one execution, both directions together
     work_exclusive: bool  #: only work items change the project's files
     work_engine: str  #: how their changes are kept apart: auto, overlay or copy
+    transactions: bool  #: whether an execution's changes are committed when its tool is gone
+    commit_when_stopped: bool  #: also those of a tool that Actum has ended
+    protected_names: tuple[str, ...]  #: held back at a commit, beside what governs and git's own
     secrets: Mapping[str, Source]  #: where each comes from; no value is ever in the settings
+    file: SettingsFile = field(repr=False)  #: what all of it was read from
 
 
 def discover(start: Path, home: Path | None = None) -> Path:
@@ -87,12 +58,12 @@ def discover(start: Path, home: Path | None = None) -> Path:
     if home is not None:
         found = home if home.name == HOME_NAME else home / HOME_NAME
         if not found.is_dir():
-            raise _no_project(f"{found} does not exist.")
+            raise no_project(f"{found} does not exist.")
     else:
         candidates = (folder / HOME_NAME for folder in (start, *start.parents))
         nearest = next((folder for folder in candidates if folder.is_dir()), None)
         if nearest is None:
-            raise _no_project(f"There is no {HOME_NAME}/ in {start} or above it.")
+            raise no_project(f"There is no {HOME_NAME}/ in {start} or above it.")
         found = nearest
         _require_outermost(found)
     owner = found.stat(follow_symlinks=False).st_uid
@@ -124,58 +95,49 @@ def _require_outermost(found: Path) -> None:
             )
 
 
-def _no_project(message: str) -> Refused:
-    return Refused(
-        "NO_PROJECT",
-        message,
-        remedy="Run `actum init` here, give --home, or use `actum try` without any set-up.",
-    )
-
-
 def load(home: Path, environment: Mapping[str, str]) -> Settings:
     """Read the project's settings. The environment only says who is asking."""
     root = home.parent
-    file = root / FILE_NAME
-    values = _read(file)
-    runners, limits = values.get("runners", {}), values.get("limits", {})
+    file = read_settings(root)
+    limit = file.get("limits", "max_concurrent")
     return Settings(
         root=root,
         home=home,
-        runners=frozenset(kind for kind in RunnerKind if runners.get(kind.value, False)),
-        trusted_keys=tuple(values.get("trust", {}).get("keys", ())),
+        runners=frozenset(kind for kind in RunnerKind if file.get("runners", kind.value)),
+        trusted_keys=tuple(file.get("trust", "keys")),
         dependencies=tuple(
-            str((root / path).resolve())
-            for path in values.get("filesystem", {}).get("dependencies", ())
+            str((root / path).resolve()) for path in file.get("filesystem", "dependencies")
         ),
-        registries=_registries(values.get("network", {}), environment),
-        apis=tuple(values.get("network", {}).get("apis", ())),
-        resolve={
-            name.lower(): place
-            for name, place in values.get("egress", {}).get("resolve", {}).items()
-        },
-        mcp_websocket=values.get("mcp", {}).get("websocket", False),
-        ca_file=_path(root, values.get("egress", {}).get("ca_file")),
+        registries=_registries(file.get("network", "registries"), environment),
+        apis=tuple(file.get("network", "apis")),
+        resolve={name.lower(): place for name, place in file.get("egress", "resolve").items()},
+        mcp_websocket=file.get("mcp", "websocket"),
+        ca_file=_path(root, file.get("egress", "ca_file")),
         login=login_of(environment),
-        max_concurrent=limits.get("max_concurrent", 2 * (os.cpu_count() or 1)),
-        max_queued=limits.get("max_queued", 4_000),
-        max_wait_s=limits.get("max_wait_s", 600),
-        max_sessions=limits.get("max_sessions", 32),
-        egress_connections=values.get("egress", {}).get("max_connections", 10_000),
-        egress_at_once=values.get("egress", {}).get("max_at_once", 2_000),
-        egress_mb=values.get("egress", {}).get("max_mb", 8_192),
-        work_exclusive=values.get("work", {}).get("exclusive", False),
-        work_engine=values.get("work", {}).get("engine", "auto"),
+        max_concurrent=2 * (os.cpu_count() or 1) if limit is None else limit,
+        max_queued=file.get("limits", "max_queued"),
+        max_wait_s=file.get("limits", "max_wait_s"),
+        max_sessions=file.get("limits", "max_sessions"),
+        egress_connections=file.get("egress", "max_connections"),
+        egress_at_once=file.get("egress", "max_at_once"),
+        egress_mb=file.get("egress", "max_mb"),
+        work_exclusive=file.get("work", "exclusive"),
+        work_engine=file.get("work", "engine"),
+        transactions=file.get("workspace", "changes") == "transaction",
+        commit_when_stopped=file.get("workspace", "on_stop") == "commit",
+        protected_names=tuple(file.get("protect", "names")),
         secrets={
             name: source_of(value, project=str(root), user_home=environment.get("HOME", "/root"))
-            for name, value in values.get("secrets", {}).items()
+            for name, value in file.values.get("secrets", {}).items()
         },
+        file=file,
     )
 
 
-def _registries(network: Mapping[str, Any], environment: Mapping[str, str]) -> tuple[str, ...]:
+def _registries(listed: Sequence[str] | None, environment: Mapping[str, str]) -> tuple[str, ...]:
     """Only what the host and the user have set: a file in the project could be a tool's work."""
-    if "registries" in network:
-        return tuple(network["registries"])
+    if listed is not None:
+        return tuple(listed)
     home = Path(environment.get("HOME", "/nonexistent"))
     urls = [environment.get(name, "") for name in _REGISTRY_VARIABLES]
     ini = (*_PIP_FILES, home / ".config/pip/pip.conf", home / ".pip/pip.conf")
@@ -236,76 +198,3 @@ def login_of(environment: Mapping[str, str]) -> str:
 
 def _path(root: Path, value: str | None) -> str | None:
     return None if value is None else str((root / value).resolve())
-
-
-def _read(file: Path) -> dict[str, Any]:
-    try:
-        with file.open("rb") as source:
-            values = tomllib.load(source)
-    except FileNotFoundError as error:
-        raise _no_project(f"{file} does not exist.") from error
-    except tomllib.TOMLDecodeError as error:
-        raise ContractInvalid((Problem(field="", message=str(error), file=str(file)),)) from error
-    problems = tuple(_problems(values, str(file)))
-    if problems:
-        raise ContractInvalid(problems)
-    return values
-
-
-def _problems(values: Mapping[str, Any], file: str) -> list[Problem]:
-    found: list[Problem] = []
-
-    def report(field: str, message: str, permitted: str) -> None:
-        found.append(Problem(field=field, message=message, permitted=permitted, file=file))
-
-    for section, entries in values.items():
-        known = _KEYS.get(section)
-        if known is None:
-            report(section, "is not a section of actum.toml", ", ".join(_KEYS))
-        elif not isinstance(entries, dict):
-            report(section, "must be a table", f"[{section}]")
-        elif section == "secrets":
-            for name, value in entries.items():
-                if problem := problem_with(name, value):
-                    report(f"secrets.{name}", problem, '{ env = "NAME" }')
-        else:
-            for name, value in entries.items():
-                field, kind = f"{section}.{name}", known.get(name)
-                if kind is None:
-                    report(field, "is not a setting", ", ".join(known))
-                elif kind is str and not isinstance(value, str):
-                    report(field, f"is {value!r}", "a string")
-                elif kind is dict and not (
-                    isinstance(value, dict) and all(isinstance(v, str) for v in value.values())
-                ):
-                    report(field, f"is {value!r}", "a table of strings")
-                elif kind is bool and not isinstance(value, bool):
-                    report(field, f"is {value!r}", "true or false")
-                elif kind is int and not _is_within(value, *_RANGES[field]):
-                    least, most = _RANGES[field]
-                    report(field, f"is {value!r}", f"integer {least}..{most}")
-                elif kind is list and not (
-                    isinstance(value, list) and all(isinstance(item, str) for item in value)
-                ):
-                    report(field, f"is {value!r}", "a list of strings")
-                elif field == "work.engine" and value not in _WORK_ENGINES:
-                    report(field, f"is {value!r}", ", ".join(_WORK_ENGINES))
-                elif field == "egress.resolve":
-                    for host, place in value.items():
-                        if not _is_place(host, place):
-                            wrong = f"{host!r} = {place!r} cannot be read"
-                            report(field, wrong, '"host:port" = "address:port"')
-    return found
-
-
-def _is_within(value: object, least: int, most: int) -> bool:
-    return type(value) is int and least <= value <= most  # true is an int, and no number
-
-
-def _is_place(name: str, place: str) -> bool:
-    host, port = split_port(name)
-    try:
-        split_address(place)
-    except ValueError:
-        return False
-    return bool(host) and port.isdecimal() and 0 < int(port) < 65_536

@@ -28,12 +28,14 @@ from actum.engine.recover import close_lost
 from actum.engine.result import Result
 from actum.engine.results import ResultCache
 from actum.engine.rooms import Clock, Rooms
+from actum.engine.transactions import Settlement, Transactions
 from actum.errors import ContractInvalid, Refused
 from actum.evidence.executions import Executions
 from actum.evidence.ledger import Ledger
 from actum.evidence.receipts import Receipts
 from actum.policy.effective import PolicySettings
 from actum.registry.kept import Kept
+from actum.registry.pinned_settings import ApprovedSettings
 from actum.registry.registry import Registry
 from actum.runners.base import Cancel, OnOutput, Runner
 from actum.runners.places import Places, Queueing, Turn
@@ -43,6 +45,7 @@ from actum.settings import Settings
 from actum.store.blobs import BlobStore
 from actum.store.database import Database
 from actum.store.golden import GoldenOutputs
+from actum.store.inbox import Inbox
 from actum.store.keys import Keyring
 from actum.store.session import SessionStore
 from actum.store.session_memory import ProcessSessions
@@ -99,16 +102,19 @@ class Runtime:
             redact=bytes,
             behind=pool,
         )
-        secrets = Secrets(settings.secrets, project=str(settings.root))
-        self.approvals = Approvals(self.database, ledger.log, clock)
+        self.approvals = Approvals(self.database, ledger.log, clock, Inbox(home))
+        registry = Registry(
+            settings.root,
+            self.keyring.trusted,
+            kept=Kept(home / "cache", time.time if clock is now else lambda: clock().timestamp()),
+        )
+        root = settings.root
+        secrets = Secrets(
+            settings.secrets, project=str(root), writable=lambda: registry.lock().writable(root)
+        )
         self.rooms = Rooms(
-            registry=Registry(
-                settings.root,
-                self.keyring.trusted,
-                kept=Kept(
-                    home / "cache", time.time if clock is now else lambda: clock().timestamp()
-                ),
-            ),
+            registry=registry,
+            settings=ApprovedSettings(settings.file, home, registry.lock),
             policy=PolicySettings(
                 repo_root=str(settings.root),
                 home=str(home),
@@ -116,7 +122,14 @@ class Runtime:
                 registry_hosts=settings.registries,
                 api_hosts=settings.apis,
                 resolve=settings.resolve,
-                own_authorities=settings.ca_file is not None,
+                own_authorities=settings.file.authorities is not None,
+                transactions=settings.transactions,
+            ),
+            settlement=Settlement(
+                home=str(home),
+                root=str(settings.root),
+                protected_names=settings.protected_names,
+                commit_when_stopped=settings.commit_when_stopped,
             ),
             runners=_runners(settings, secrets, pool=pool, spawner=spawner)
             if runners is None
@@ -130,7 +143,9 @@ class Runtime:
             receipts=Receipts(self.database, home),
             sessions=SessionStore(home) if session else ProcessSessions(home, own),
             places=Places(settings.max_concurrent, queued=settings.max_queued),
-            servers=KeptServers(ServerPins(self.database), websocket=settings.mcp_websocket),
+            servers=KeptServers(
+                ServerPins(self.database, ledger.log), websocket=settings.mcp_websocket
+            ),
             wait_s=settings.max_wait_s,
             session=session or own,
             clock=clock,
@@ -200,6 +215,7 @@ class Runtime:
         wait_s: float | None = None,
         queue_s: float | None = None,
         turn: Turn | None = None,
+        changes: str = "commit",
     ) -> Result:
         """One execution, asked for by keywords: the same words as `actum exec`."""
         ask = Ask(
@@ -226,6 +242,7 @@ class Runtime:
             wait_s=wait_s,
             queue_s=queue_s,
             turn=turn,
+            changes=changes,
         )
 
     def python(
@@ -320,12 +337,15 @@ class Runtime:
         on_waiting: Callable[[Result], None] | None = None,
         queue_s: float | None = None,
         turn: Turn | None = None,
+        changes: str = "commit",
     ) -> Result:
         """Carry out one contract. A Result for every outcome; only malformed ones raise.
 
         With `wait_s`, a call that needs an approval waits that long for the decision; `on_waiting`
         is told what is waited for. `queue_s` is how long it may wait for a place among those that
         run (limits.max_wait_s of actum.toml); `turn` is another way to wait, for `aio`.
+        `changes` to writable folders are committed when the tool has ended by itself, or ``hold``
+        until a person has decided, or ``discard``.
         """
         self._look_after()
         asked = self.contract(contract)
@@ -334,7 +354,9 @@ class Runtime:
             turn = Queueing(self.rooms.places, cancel, patience)
         until = None if wait_s is None else time.monotonic() + wait_s
         while True:
-            result = execute(asked, self.rooms, on_output=on_output, cancel=cancel, turn=turn)
+            result = execute(
+                asked, self.rooms, on_output=on_output, cancel=cancel, turn=turn, changes=changes
+            )
             if until is None or "APPROVAL_REQUIRED" not in result.reason_codes:
                 return result
             if on_waiting is not None:
@@ -473,6 +495,13 @@ class Runtime:
             engine=self.settings.work_engine,
         )
 
+    @cached_property
+    def transactions(self) -> Transactions:
+        """Changes of executions that are over: `actum diff`, `actum undo`."""
+        return Transactions(
+            self.rooms.settlement, self.approvals, self.rooms.ledger.log, self.rooms.clock
+        )
+
     def work(self, item: WorkItem | Mapping[str, Any] | str | bytes | Path) -> RunResult:
         """Carry out one work item. A RunResult for every outcome; only malformed ones raise."""
         return self.workshop.run(item)
@@ -507,12 +536,17 @@ class Runtime:
         """Clean up after processes that are gone: at the start, and now and then while in use."""
         self._swept = time.monotonic()
         close_lost(self.rooms.executions, self.rooms.ledger)
+        self.approvals.forget_closed()
         if self.database.row("SELECT 1 FROM open_actions LIMIT 1") is not None:
             from actum.executors.plane import close_orphans
 
             close_orphans(self.database, self.rooms.ledger.log)
         if (self.settings.home / "work").is_dir():
             self.workshop.recover()
+        if (self.settings.home / "transactions").is_dir():
+            from actum.workspace import transaction
+
+            transaction.recover(self.settings.home)
         sweep.sweep_homes()
         if RunnerKind.LOCAL in self.rooms.runners:
             sweep.sweep_groups()
@@ -555,7 +589,7 @@ def _runners(
 
         runners[RunnerKind.LOCAL] = LocalRunner(
             resolve=settings.resolve,
-            ca_file=settings.ca_file,
+            authorities=settings.file.authorities,
             max_kept=settings.max_sessions,
             egress={
                 "connections": settings.egress_connections,

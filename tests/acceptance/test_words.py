@@ -187,6 +187,24 @@ def test_doctor_lists_every_limit_of_every_runner(tmp_path: Path):
     }
 
 
+def test_doctor_advises_git_to_obey_no_repository_that_a_tool_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    settings = tmp_path / "gitconfig"
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(settings))
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+    settings.write_text("")
+    remedy = "git config --global safe.bareRepository explicit"
+    first = Terminal(tmp_path).actum("doctor")
+    assert remedy in first.text
+    assert len(Terminal(tmp_path).json("doctor").json["advice"]) == 1
+    subprocess.run(remedy.split(), check=True)
+    then = Terminal(tmp_path).actum("doctor")
+    assert remedy not in then.text
+    assert then.code == first.code
+    assert Terminal(tmp_path).json("doctor").json["advice"] == []
+
+
 @pytest.mark.sandbox
 def test_a_saved_contract_runs_again_and_means_the_same(project: Terminal):
     words = ("exec", "shell", "--stdin", "-", "--env", "LANG=C", "--timeout", "5s")

@@ -20,6 +20,7 @@ from actum import Result, Runtime
 from actum.contract.model import RunnerKind
 from actum.engine.project import create
 from actum.testing.conformance import processes_with
+from common.settings import add_settings
 
 #: Whether sandboxes are prepared before they are asked for. `make test` runs both ways.
 POOL = os.environ.get("ACTUM_TEST_POOL", "on") != "off"
@@ -36,9 +37,14 @@ def compile_probe(folder: Path) -> Path:
 class Jail:
     """One open project. Its working directory is `work`; `elsewhere` is no part of the project."""
 
-    def __init__(self, folder: Path, probe: Path, *, pool: bool = POOL) -> None:
+    def __init__(
+        self, folder: Path, probe: Path, *, pool: bool = POOL, transactions: bool = False
+    ) -> None:
+        """`transactions`: what tools change is committed when they have ended."""
         self.root = folder / "project"
         create(self.root, RunnerKind.LOCAL, by="user:test", date="2026-11-15")
+        if transactions:
+            add_settings(self.root, '\n[workspace]\nchanges = "transaction"\n')
         self.elsewhere = folder / "elsewhere"
         self.elsewhere.mkdir()
         self.runtime = Runtime.open(self.root, pool=pool)
@@ -154,11 +160,21 @@ def tools_in(group: Path) -> list[int]:
             raise
         return []  # an init has removed it meanwhile, which only an empty one lets
     # By name: an ordinary user may not look at a process that is not dumpable.
-    return [
-        int(pid)
-        for pid in processes
-        if not Path(f"/proc/{pid}/comm").read_text().startswith(("jail", "python"))
-    ]
+    return [int(pid) for pid in processes if not _name_of(pid).startswith(("jail", "python", "\0"))]
+
+
+def _name_of(pid: str) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return "\0"  # it has ended meanwhile
+
+
+def mounts_below(folder: Path) -> list[str]:
+    """Mounts of this process's namespace that show or cover something of a folder. The others are
+    none of ours to judge: neighbours mount too."""
+    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as table:
+        return [line for line in table if str(folder) in line]
 
 
 def own_children() -> set[int]:

@@ -47,7 +47,13 @@ def asked(script: str, **changes: Any) -> Request:
 
 def granted(path: Path, *, write: bool = False) -> Grant:
     found = path.stat()
-    return {"path": str(path), "write": write, "device": found.st_dev, "inode": found.st_ino}
+    return {
+        "path": str(path),
+        "write": write,
+        "device": found.st_dev,
+        "inode": found.st_ino,
+        "layers": "",
+    }
 
 
 def pid_of(pidfd: int) -> int:

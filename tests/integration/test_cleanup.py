@@ -12,7 +12,16 @@ import pytest
 
 from actum import Outcome, Result
 from actum.runners.base import Cancel
-from hostile.jail import Jail, alive, appears, marker, own_cgroups, own_children, tools_in
+from hostile.jail import (
+    Jail,
+    alive,
+    appears,
+    marker,
+    mounts_below,
+    own_cgroups,
+    own_children,
+    tools_in,
+)
 
 pytestmark = pytest.mark.sandbox
 
@@ -72,10 +81,10 @@ def plain_jail(strangers: set[int], tmp_path: Path, probe: Path) -> Iterator[Jai
     jail.close()
 
 
-def _world() -> dict[str, object]:
+def _world(jail: Jail) -> dict[str, object]:
     """What an execution could leave on this host, as far as this process can see it."""
     return {
-        "mounts": Path("/proc/self/mountinfo").read_text(),
+        "mounts": mounts_below(jail.root),
         "cgroups": own_cgroups(),
         "temporary": set(os.listdir(tempfile.gettempdir())),
         "descriptors": len(os.listdir("/proc/self/fd")),
@@ -94,11 +103,11 @@ def test_nothing_is_left_after(
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # other processes use the common one
     plain_jail.sh("true").check()  # the spawner stays for the next one
-    before = _world()
+    before = _world(plain_jail)
     mark = marker()
     result = ENDINGS[outcome](plain_jail, mark)
     assert result.outcome is outcome
-    after = _world()
+    after = _world(plain_jail)
     after["temporary"] = after["temporary"] & before["temporary"]  # type: ignore[operator]
     assert after == before
     assert alive(mark) == []
@@ -119,10 +128,10 @@ def test_nothing_is_left_after_the_runtime_is_closed(tmp_path: Path, probe: Path
 @pytest.mark.req("004-24")
 def test_a_hundred_in_a_row_leave_no_trace(plain_jail: Jail, strangers: set[int]) -> None:
     plain_jail.sh("true").check()
-    before = _world()
+    before = _world(plain_jail)
     for _ in range(100):
         plain_jail.sh("true").check()
-    after = _world()
+    after = _world(plain_jail)
     assert (after["mounts"], after["cgroups"]) == (before["mounts"], before["cgroups"])
     assert after["descriptors"] == before["descriptors"]
     assert len(own_children() - strangers) <= AT_MOST

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -191,6 +193,53 @@ def test_preloaded_modules_and_a_venvs_packages_are_there(tmp_path: Path) -> Non
                 venv=rt.settings.root / "venv",
             )
             assert result.output == [True, "lent"], result.violations
+
+
+def _change(packages: Path, number: int) -> None:
+    """In one second and of one size, in all the ways in which a module comes to be another."""
+    match number:
+        case 0:
+            (packages / "pkg").mkdir()
+            (packages / "pkg/__init__.py").write_text("from pkg.inner import WORD\n")
+            (packages / "pkg/inner.py").write_text("WORD = 0\n")
+        case 1:
+            (packages / "pkg/inner.py").write_text("WORD = 1\n")
+        case 2:  # an older file in its place
+            (packages / "other.py").write_text("WORD = 2\n")
+            (packages / "other.py").replace(packages / "pkg/inner.py")
+        case 3:  # an older folder in its place
+            shutil.copytree(packages / "pkg", packages / "new")
+            (packages / "new/inner.py").write_text("WORD = 3\n")
+            (packages / "pkg").rename(packages / "old")
+            (packages / "new").rename(packages / "pkg")
+        case _:
+            (packages / "pkg/inner.py").write_text(f"WORD = {number}\n")
+    os.utime(packages / "pkg/inner.py", (1_000_000_000, 1_000_000_000))
+
+
+def test_a_module_that_was_preloaded_is_imported_again_if_it_has_changed() -> None:
+    with Runtime.temporary() as rt:
+        packages = rt.settings.root / "venv" / "lib" / "python3.11" / "site-packages"
+        packages.mkdir(parents=True)
+        look = "import os, stat, pkg\n[pkg.WORD, stat.S_ISFIFO(os.fstat(0).st_mode), PARAM]"
+        words: dict[str, Any] = {
+            "preload": ["pkg"],
+            "venv": rt.settings.root / "venv",
+            "params": {"PARAM": "x" * 200_000},
+        }
+        for number in range(6):
+            _change(packages, number)
+            result = rt.python(look, **words)
+            assert result.output is not None, result.result
+            assert result.output[0] == number
+            assert result.output[2] == "x" * 200_000
+            waiting(rt, 2)
+            time.sleep(0.3)  # for their imports
+        # The control: one that waited serves as long as nothing changes.
+        deadline = time.monotonic() + 60
+        while rt.python(look, **words).output[1] is not True:
+            assert time.monotonic() < deadline, "no interpreter that waited ever served"
+            time.sleep(0.2)
 
 
 def test_a_warm_interpreter_serves_its_own_plan_once_and_no_other() -> None:

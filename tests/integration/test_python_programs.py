@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from typing import Any
 
@@ -103,6 +104,25 @@ def test_what_came_into_the_working_directory_meanwhile_is_found(own_jail: Jail)
             own_jail, f"import module_{number} as found; print(found.name)"
         )
         assert (outcome, stdout) == (Outcome.SUCCEEDED, f"{number}\n")
+
+
+def test_a_module_is_imported_as_it_is_now_whatever_its_date_says(own_jail: Jail) -> None:
+    """Of equal size, and dated into the same second: Python would take its own bytecode for it."""
+    module = own_jail.work / "module.py"
+    for number in range(4):
+        module.write_text(f"name = {number}")
+        os.utime(module, (1_000_000_000, 1_000_000_000))
+        outcome, stdout, _ = ask_one_that_waits(own_jail, "import module; print(module.name)")
+        assert (outcome, stdout) == (Outcome.SUCCEEDED, f"{number}\n")
+    assert not (own_jail.work / "__pycache__").exists()
+    # The control: with bytecode that it wrote itself, Python is mistaken.
+    seen = []
+    for number in range(2):
+        module.write_text(f"name = {number}")
+        os.utime(module, (1_000_000_000, 1_000_000_000))
+        script = "python3 -c 'import module; print(module.name)'"
+        seen.append(own_jail.said(own_jail.sh(script)))
+    assert seen == ["0", "0"]
 
 
 @pytest.mark.req("004-17", "004-24")

@@ -13,6 +13,7 @@ from actum.engine.project import create
 from actum.registry.change import approve
 from actum.settings import load
 from actum.store.keys import Keyring
+from common.settings import add_settings
 
 NAME = "API_TOKEN"
 
@@ -32,8 +33,7 @@ def make(folder: Path, sources: Mapping[str, str], allowed: tuple[str, ...] = (N
         file.write_text(yaml.safe_dump(tool))
         approve(root, keyring, tool_name, by="user:maker", evidence="test", date="2026-11-15")
     lines = [f"{name} = {source}" for name, source in sources.items()]
-    with (root / "actum.toml").open("a") as settings:
-        settings.write("\n[secrets]\n" + "\n".join(lines) + "\n")
+    add_settings(root, "\n[secrets]\n" + "\n".join(lines) + "\n")
     return root
 
 

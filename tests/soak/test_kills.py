@@ -155,6 +155,6 @@ def test_whoever_is_killed_under_load_every_request_ends_honestly(
         assert all(finding.passed for finding in runtime.verifier.verify_all())
     record_property("figure", f"{KILLS} kills ({dict(killed)}): {dict(load.ends)}")
     gc.collect()
-    assert len(os.listdir("/proc/self/fd")) == descriptors
+    assert len(os.listdir("/proc/self/fd")) <= descriptors  # earlier tests may close theirs
     assert _spawners() == []
     assert _groups() == []

@@ -83,6 +83,7 @@ def make(project: Path, settings: str, *, history: bool = True) -> None:
     project.chmod(0o700)
     with (project / "actum.toml").open("a") as file:
         file.write(settings)
+    actum(project, "config", "approve", "--by", "tester")
     for agent in _AGENTS:
         document = {"agent_id": agent, "steps": steps(agent)}
         _write(project / f"agents/{agent}.yaml", yaml.safe_dump(document))

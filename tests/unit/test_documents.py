@@ -20,7 +20,7 @@ from actum.doors.cli.group import cli
 from actum.engine.project import create
 from actum.executors.reasons import Reason
 from actum.runners.attend import _REFUSALS
-from actum.settings import _KEYS
+from actum.settings_file import KEYS
 
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "src" / "actum").rglob("*.py"))
@@ -86,7 +86,7 @@ def test_no_code_is_documented_that_does_not_exist() -> None:
 
 def test_every_setting_is_documented() -> None:
     text = (ROOT / "docs" / "configuration.md").read_text()
-    names = [f"{section}.{name}" for section, entries in _KEYS.items() for name in entries]
+    names = [f"{section}.{name}" for section, entries in KEYS.items() for name in entries]
     assert [name for name in names if f"`{name}`" not in text] == []
 
 
@@ -94,7 +94,7 @@ def test_every_setting_is_shown(tmp_path: Path) -> None:
     create(tmp_path, RunnerKind.LOCAL, by="user:test", date="2026-01-16")
     answer = CliRunner().invoke(cli, ["--home", str(tmp_path), "config", "show"])
     shown = {line.partition(":")[0] for line in answer.output.splitlines()}
-    names = {f"{section}.{name}" for section, entries in _KEYS.items() for name in entries}
+    names = {f"{section}.{name}" for section, entries in KEYS.items() for name in entries}
     # The enabled runners are one line.
     assert {name for name in names if not name.startswith("runners.")} | {"runners"} <= shown
 

@@ -14,7 +14,7 @@ SOURCE = Path(__file__).parents[2] / "src"
 PYTHON = sys.executable
 
 #: What starting the spawner imports: the jail's own files, which run before any wall stands.
-_JAIL = "spawner zygote talk become root seccomp landlock"
+_JAIL = "spawner identity zygote talk become root seccomp system_calls landlock proc_files"
 _JAIL += " wire interpreter"
 #: Loaded when the first snippet is asked for.
 LEARNT = ("sandbox/snippet",)

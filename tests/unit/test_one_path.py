@@ -53,13 +53,18 @@ ALLOWED: dict[str, set[str]] = {
     # Asks the operator's own password store, which is no tool: named in actum.toml, on the host.
     "secrets/providers.py": {"subprocess", "Popen"},
     # Runs *inside* a sandbox, as the tool: a snippet of Python is its payload.
-    "sandbox/snippet.py": {"exec", "eval", "__import__"},
+    # It starts itself again if a module has changed since it was imported.
+    "sandbox/snippet.py": {"exec", "eval", "__import__", "execv"},
     # Inside as well: forks the interpreter of a session, and makes itself undumpable.
     "sandbox/session.py": {"fork", "ctypes"},
     # Runs *inside* a sandbox, as the tool: the command of an agent is its payload.
     "agents/inside/agent.py": {"subprocess"},
     # Starts Actum itself again: a work item's own process.
     "engine/work/process.py": {"subprocess", "Popen"},
+    # Asks the user's own git for one setting, in `/` and without a repository.
+    "engine/host_git.py": {"subprocess"},
+    # Starts a process that compares what an MCP server said with its schema, and can open nothing.
+    "engine/mcp/output_schema.py": {"subprocess", "Popen"},
     # Pure executors are no tools: their processes can open, connect to and exec nothing. The pool
     # starts the fork server, which starts itself again once without address randomisation.
     "executors/pool.py": {"subprocess", "Popen"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,4 +43,5 @@ class Answers:
 
 def program(name: str) -> list[str]:
     """A program of `tests/vm/guest`, with this interpreter: the machine sees the host's files."""
-    return [str(Path(sys.executable)), str(GUEST / name)]
+    soak = f"ACTUM_SOAK={os.environ.get('ACTUM_SOAK', '')}"
+    return ["/usr/bin/env", soak, str(Path(sys.executable)), str(GUEST / name)]

@@ -12,6 +12,7 @@ from .answers import Answers, program
 
 pytestmark = [
     pytest.mark.vm,
+    pytest.mark.soak,
     pytest.mark.skipif(
         os.geteuid() != 0, reason="only root can share this host's files with an emulated machine"
     ),

@@ -22,8 +22,9 @@ from actum.engine.rooms import Rooms
 from actum.engine.work import process
 from actum.engine.work.carry import execute_again, execute_trial, execute_work_item
 from actum.engine.work.hands import Agent
+from actum.engine.work.history import KeptRun
 from actum.engine.work.model import Rehearsed, RunResult, WorkItem
-from actum.engine.work.records import KeptRun, WorkRecords
+from actum.engine.work.records import WorkRecords
 from actum.engine.work.recover import Recovering, accept
 from actum.engine.work.run import Shop
 from actum.engine.work.undo import Undoing, undo
@@ -32,7 +33,7 @@ from actum.runners.base import Runner
 from actum.sandbox import sweep
 from actum.store.keys import PublicKey, Signer
 from actum.value import replace, value
-from actum.workspace import commit, copying, files
+from actum.workspace import commit, copies, files
 from actum.workspace.space import Space
 
 #: Largest amount of changes that a work item can have, and of memory that they take meanwhile.
@@ -82,6 +83,7 @@ class Workshop:
         dependencies have not succeeded here, and `WorkInterrupted` on Ctrl-C.
         """
         parsed = item if isinstance(item, WorkItem) else WorkItem.parse(item)
+        self.rooms.settings.require()
         self.agent(parsed.agent_id)  # an agent that does not exist is a refusal, not a failed run
         self._require_dependencies(parsed)
         self._require_readable_path()
@@ -166,8 +168,8 @@ class Workshop:
     def restore(self, run_id: str, target: Path) -> str:
         """Bring the state from before a run into `target`, a new or empty folder; its hash.
 
-        A git worktree that the replay script has checked out in a throwaway home is replaced by
-        what was there before the run; its link to the repository stays.
+        What the replay script has checked out in a throwaway home is replaced by what was there
+        before the run.
         """
         self._of_this_project(run_id)
         self._require_apart(target)
@@ -175,7 +177,7 @@ class Workshop:
         with space.held(alone=False), _opened(self.root) as source:
             _make_empty(target)
             with _opened(target) as there, space.staging() as stage:
-                copying.copy_tree(source, there, space.skip)
+                copies.copy_tree(source, there, space.skip)
                 for number, later in enumerate(self.records.successes_since(run_id)):
                     steps, old = space.backward(later)
                     commit.stage_backward(steps, old, stage / str(number))
@@ -260,7 +262,7 @@ class Workshop:
             with space.held(alone=False), _opened(self.root) as source:
                 base.mkdir(mode=0o700)
                 with _opened(base) as there:
-                    copying.copy_tree(source, there, space.skip)
+                    copies.copy_tree(source, there, space.skip)
             with self._throwaway(base):
                 yield base
         finally:
@@ -365,11 +367,7 @@ def _make_empty(target: Path) -> None:
                 f"{target} is not empty.",
                 remedy="Nothing was changed. Name a new or an empty folder.",
             )
-        link = target / ".git"
-        worktree = link.read_bytes() if link.is_file() else None  # no part of the state
         removal.remove_part(target.parent, target.name)
         target.mkdir(mode=0o700)
-        if worktree is not None:
-            link.write_bytes(worktree)
     else:
         target.mkdir(mode=0o700, exist_ok=True)

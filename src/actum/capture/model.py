@@ -135,9 +135,12 @@ class Enforced:
 class Denial:
     """Something the tool tried and did not get, as the enforcing layer reported it."""
 
-    kind: str  #: ``fork``, ``syscall``
+    #: ``fork``, ``thread``, ``network``; ``syscall``: the target is a name that we know;
+    #: ``syscall_number``: a number that the tool chose; ``others``: all that found no room
+    kind: str
     target: str
-    time_ms: int
+    time_ms: int  #: of the first time
+    count: int = 1
 
 
 @value
@@ -154,6 +157,20 @@ class Connection:
 
 
 @value
+class Workspace:
+    """What became of an execution's changes to the folders that it may write."""
+
+    state: str  #: unchanged, committed, discarded, held or conflict
+    created: int = 0
+    modified: int = 0
+    deleted: int = 0
+    diff_sha256: str = ""  #: of the list of changes, with the digests before and after
+    why: tuple[str, ...] = ()  #: paths that a person has to decide about
+    request_id: str = ""  #: of the approval that the commit waits for
+    left_out: tuple[str, ...] = ()  #: pipes, sockets and devices, which are never taken over
+
+
+@value
 class Capture:
     """Everything one attempt left behind."""
 
@@ -167,6 +184,7 @@ class Capture:
     connections: tuple[Connection, ...] = ()
     duration_ms: int
     container_id: str | None = None
+    workspace: Workspace | None = None  #: ``None``: nothing writable, or direct
     #: What was still there after the runner had cleaned up and looked: ``()`` is "nothing",
     #: ``None`` is "nobody looked".
     leftovers: tuple[str, ...] | None = None

@@ -171,6 +171,8 @@ class EffectivePolicy:
     network: NetworkPolicy
     environment: tuple[str, ...]  #: names that may reach the tool
     approvals: tuple[str, ...] = ()  #: what this rests on: ``gate:pin``, ``gate:who:request_id``
+    #: Whether changes are a transaction, which the host decides about afterwards, or direct.
+    transaction: bool = False
 
     def document(self) -> dict[str, Json]:
         return {
@@ -187,6 +189,7 @@ class EffectivePolicy:
                 "write": list(self.write),
                 "deny": list(self.deny),
                 "protect": list(self.protect),
+                "changes": "transaction" if self.transaction else "direct",
             },
             "network": {
                 "enabled": self.network.enabled,
@@ -237,6 +240,8 @@ class Plan:
     provided: Mapping[str, bytes] = field(default_factory=dict)  #: read-only, below `PROVIDED`
     secrets: tuple[SecretUse, ...] = ()  #: names; the runner asks for the values at the start
     steady: bool = False  #: addresses are not randomised
+    #: writable folder -> folder of the layers that take its changes, where they are a transaction
+    layers: Mapping[str, str] = field(default_factory=dict)
     label: str = field(default="", compare=False)
 
     @property

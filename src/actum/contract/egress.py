@@ -57,6 +57,18 @@ INTERNAL_NETWORKS = tuple(
     )
 )
 _GLOBAL_UNICAST = ipaddress.ip_network("2000::/3")
+#: IPv6 networks whose addresses carry an IPv4 address, and how many bits come after that.
+_CARRIERS = tuple(
+    (ipaddress.IPv6Network(text), after)
+    for text, after in (
+        ("::/96", 0),
+        ("::ffff:0:0/96", 0),
+        ("::ffff:0:0:0/96", 0),
+        ("64:ff9b::/96", 0),
+        ("64:ff9b:1::/48", 0),
+        ("2002::/16", 80),
+    )
+)
 
 
 @value(kw_only=False, order=True)
@@ -89,6 +101,17 @@ class EgressPlan:
 
     def denies(self, host: str, port: int) -> bool:
         return any(host_covers(entry, f"{_bracketed(host)}:{port}") for entry in self.deny)
+
+    def denies_address(self, address: Address, port: int) -> bool:
+        """By value and not by spelling; what carries a denied IPv4 address is denied with it."""
+        meant = _forms(address)
+        for entry in self.deny:
+            host, denied_port = split_port(entry)
+            if denied_port in ("", str(port)):
+                written = literal(host)
+                if host == ANY_HOST or (written is not None and meant & _forms(written)):
+                    return True
+        return False
 
     def may_be_internal(self, endpoint: Endpoint) -> bool:
         asked = f"{_bracketed(endpoint.host)}:{endpoint.port}"
@@ -137,6 +160,22 @@ def internal_network(address: Address) -> str:
         if address.version == network.version and address in network:
             return str(network)
     return ""
+
+
+def plain_address(address: Address) -> Address:
+    """An IPv4 address that is written as IPv6 (`::ffff:10.0.0.1`) is the IPv4 address."""
+    mapped = None if isinstance(address, ipaddress.IPv4Address) else address.ipv4_mapped
+    return address if mapped is None else mapped
+
+
+def _forms(address: Address) -> set[Address]:
+    """`address`, and the IPv4 address that it carries."""
+    forms: set[Address] = {address}
+    if isinstance(address, ipaddress.IPv6Address):
+        for network, after in _CARRIERS:
+            if address in network:
+                forms.add(ipaddress.IPv4Address(int(address) >> after & 0xFFFFFFFF))
+    return forms
 
 
 def is_odd_spelling(host: str) -> bool:

@@ -7,7 +7,6 @@ cannot tell different stories.
 
 from __future__ import annotations
 
-import sqlite3
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -30,10 +29,11 @@ from actum.engine.results import Kept, answered, is_fit, key_of
 from actum.engine.rooms import Rooms
 from actum.errors import EvidenceUnavailable, Fault, Refused, SandboxUnavailable
 from actum.evidence.facts import ExecutionFacts, Intent, Opened, Stage
+from actum.evidence.log import Page
 from actum.evidence.receipt import Receipt
 from actum.evidence.receipts import Receipts
 from actum.evidence.trace import EventType, Trace, TraceEvent
-from actum.policy.gates import Granted
+from actum.policy.gates import GOVERNING_CHANGES, Granted
 from actum.registry.model import Adapter
 from actum.runners.base import OnOutput, Runner
 from actum.store.golden import Golden
@@ -150,7 +150,7 @@ class Account:
                 remedy="Mend the runner: `actum.testing.RunnerConformance` finds this.",
             )
 
-    def _using_approvals(self) -> Callable[[sqlite3.Cursor], None] | None:
+    def _using_approvals(self) -> Callable[[Page], None] | None:
         if self.granted is self._used:
             return None
         intent = self.intent
@@ -164,6 +164,15 @@ class Account:
         for violation in asked.violations:
             self._tell(violation.field, violation.value, "", "requested")
         return asked
+
+    def ask_to_commit(self, name: str, diff_sha256: str) -> str:
+        """Changes that this execution has made wait for a decision."""
+        intent = self.intent
+        request_id = self.rooms.approvals.ask_to_commit(
+            name, diff_sha256, intent.contract, intent.session, self.rooms.clock()
+        )
+        self._tell(GOVERNING_CHANGES, request_id, "", "requested")
+        return request_id
 
     def _tell_approvals(self, state: str) -> None:
         for grant in self.granted:
@@ -278,7 +287,10 @@ class Account:
         """What was claimed about repeatability, and whether a second run bore it out."""
         self.determination = found
         elapsed_ms = int((time.monotonic() - self.began) * 1000)
-        self.trace.emit(self._event(EventType.DETERMINISM, found.document(), elapsed_ms))
+        # The signed trace names the key: a cached result serves no other one.
+        key = {} if self._cache_key is None else {"cache_key": self._cache_key}
+        data = {**found.document(), **key}
+        self.trace.emit(self._event(EventType.DETERMINISM, data, elapsed_ms))
 
     def find_cached(self, plan: Plan) -> bool:
         """Whether the same was carried out in this session, in a way that it would repeat."""

@@ -6,7 +6,10 @@ the requester, expires, and is used up in the same transaction that lets the exe
 two that try, one is refused, and a crash before the start leaves it unused.
 
 The reason a person gives stays in this store; the audit log holds its digest. A row that says
-"approved" counts only together with the signed record of that decision.
+"approved" counts only together with the signed record of that decision. Each request, decision and
+use has an audit record in the same transaction, which binds the whole row (`evidence.bound_rows`).
+The call itself is kept in the inbox, under the digest that a decision is bound to, as long as the
+request is open.
 """
 
 from __future__ import annotations
@@ -19,27 +22,45 @@ from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from actum.contract.call import EffectivePolicy
-from actum.contract.canonical import sha256_bytes, sha256_json
+from actum.contract.canonical import sha256_bytes
 from actum.contract.ids import new_id
 from actum.contract.model import Contract, Json
-from actum.contract.wire import contract_document
+from actum.contract.os_user import OsUser, os_user
+from actum.engine.approval_call import BoundCall, opened
 from actum.errors import Refused, Violation
-from actum.evidence.audit import Decision, Kind, closed
-from actum.evidence.log import Log
+from actum.evidence.audit import VERSION, Decision, Kind, closed
+from actum.evidence.bound_rows import ROWS, bound, bound_now, differing, row_of
+from actum.evidence.log import Log, Page
 from actum.evidence.trace import rfc3339
-from actum.policy.gates import ANY_NAME, ELEVATED, NETWORK, WRITE_OUTSIDE, ApprovalNeeded, Granted
+from actum.policy.gates import (
+    ANY_NAME,
+    ELEVATED,
+    GOVERNING_CHANGES,
+    NETWORK,
+    WRITE_OUTSIDE,
+    ApprovalNeeded,
+    Granted,
+)
 from actum.store.database import Database
+from actum.store.inbox import Inbox
 from actum.value import value
 
 VALID_FOR = timedelta(hours=1)
+#: Changes that were made and wait are not made again by asking again.
+_VALID_FOR = {GOVERNING_CHANGES: timedelta(days=3_650)}
 #: The gate of an escalation: a tool was denied something and somebody should look at it.
 EXIT_126 = "EXIT-126"
 
 _WHO = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+-]{0,127}")
-_TYPES = {NETWORK: "network", WRITE_OUTSIDE: "file", ELEVATED: "permission"}
+_TYPES = {
+    NETWORK: "network",
+    WRITE_OUTSIDE: "file",
+    ELEVATED: "permission",
+    GOVERNING_CHANGES: "file",
+}
 _WHY_CHARACTERS = 2_000
 _POLL_S = 0.2
+_TABLE = "approvals"
 
 
 class State(StrEnum):
@@ -52,9 +73,9 @@ class State(StrEnum):
 
 
 class ApprovalRequired(Refused):
-    """Nobody has decided yet. `needed` and `call_sha256` say about what."""
+    """There is no decision yet. `needed` and `call` say about what."""
 
-    def __init__(self, needed: tuple[ApprovalNeeded, ...], call_sha256: str) -> None:
+    def __init__(self, needed: tuple[ApprovalNeeded, ...], call: BoundCall) -> None:
         super().__init__(
             "APPROVAL_REQUIRED",
             "Nobody has approved this.",
@@ -63,7 +84,7 @@ class ApprovalRequired(Refused):
             ),
         )
         self.needed = needed
-        self.call_sha256 = call_sha256
+        self.call = call
 
 
 @value
@@ -79,6 +100,7 @@ class Request:
     expires_at: str
     document: dict[str, Json]  #: requested_by, execution_id, action, context, risk_assessment
     decided_by: str | None
+    decided_as: OsUser | None  #: the decider's user of the operating system
     decided_at: str | None
     rationale: str | None
     used_by: str | None  #: the execution that it served
@@ -94,37 +116,37 @@ class Request:
     def requested_by(self) -> str:
         return str(self.document["requested_by"])
 
+    @property
+    def requested_as(self) -> OsUser | None:
+        """The asker's user of the operating system; ``None`` in requests of earlier versions."""
+        asked = self.document.get("requested_as")
+        return None if asked is None else OsUser(uid=asked["uid"], name=asked["name"])
 
-def binding(
-    contract: Contract,
-    *,
-    call_sha256: str,
-    input_digest: str,
-    wished: EffectivePolicy,
-    needed: tuple[ApprovalNeeded, ...],
-) -> str:
-    """The digest of one call and of what it would be allowed. Equal when the same is asked again:
-    which execution it is, and when it was asked for, are no part of it."""
-    asked = contract_document(contract)
-    del asked["execution_id"], asked["metadata"]["requested_at"]
-    policy = wished.document()
-    del policy["approvals"]
-    return sha256_json(
-        {
-            "contract": asked,
-            "call": call_sha256,
-            "inputs": input_digest,
-            "policy": policy,
-            "needed": [[need.gate, need.target, need.operation] for need in needed],
-        }
-    )
+    @property
+    def granted(self) -> Granted:
+        return Granted(
+            need=self.need,
+            request_id=self.request_id,
+            decided_by=self.decided_by or "",
+            requested_as=self.requested_as,
+            decided_as=self.decided_as,
+        )
 
 
 class Approvals:
-    def __init__(self, database: Database, log: Log, clock: Callable[[], datetime]) -> None:
+    def __init__(
+        self,
+        database: Database,
+        log: Log,
+        clock: Callable[[], datetime],
+        inbox: Inbox,
+        user: OsUser | None = None,
+    ) -> None:
         self._database = database
         self._log = log
         self._clock = clock
+        self._inbox = inbox
+        self._user = user or os_user()
 
     def latest(self, *, undecided: bool = False, limit: int = 100) -> tuple[Request, ...]:
         """Newest first. `undecided` leaves out what is decided, used or expired."""
@@ -142,6 +164,25 @@ class Approvals:
             )
         return found[0]
 
+    def call_of(self, request: Request) -> dict[str, Json] | None:
+        """What a request is about, exactly as a decision is bound to it; ``None`` if it is not kept
+        any more, or was changed."""
+        content = self._inbox.get(request.call_sha256)
+        return None if content is None else opened(content)
+
+    def forget_closed(self) -> None:
+        """Remove the calls of requests that can neither be decided nor used any more."""
+        if not self._inbox.names():
+            return
+        # Under the write lock: the row of a request comes before its call (`ask`).
+        with self._database.transaction() as cursor:
+            rows = cursor.execute(
+                "SELECT call_sha256 FROM approvals WHERE state IN ('pending', 'approved')"
+                " AND expires_at > ?",
+                (rfc3339(self._clock()),),
+            ).fetchall()
+            self._inbox.keep_only({row[0] for row in rows})
+
     def standing(
         self, call_sha256: str, needed: Iterable[ApprovalNeeded], at: datetime
     ) -> tuple[Granted, ...]:
@@ -156,13 +197,7 @@ class Approvals:
                 )
                 raise Refused("APPROVAL_DENIED", message, remedy="`actum approvals show` says why.")
             if request is not None and request.state is State.APPROVED:
-                grants.append(
-                    Granted(
-                        need=need,
-                        request_id=request.request_id,
-                        decided_by=request.decided_by or "",
-                    )
-                )
+                grants.append(request.granted)
         return tuple(grants)
 
     def ask(
@@ -170,22 +205,32 @@ class Approvals:
     ) -> Refused:
         """File what `refusal` needs, once, and say the same again with the request's name."""
         violations = []
+        sha256 = refusal.call.sha256
         for need in refusal.needed:
-            request = self._current(refusal.call_sha256, need, at)
+            request = self._current(sha256, need, at)
             if request is None or request.state is not State.PENDING:
                 request_id = self._insert(
-                    "request", need, refusal.call_sha256, contract, session, at, State.PENDING
+                    "request", need, sha256, contract, session, at, State.PENDING
                 )
             else:
                 request_id = request.request_id
             remedy = f"`actum approvals approve {request_id} --by WHO --why TEXT`"
             violations.append(_violation(need, request_id, f"Request {request_id}: {remedy}."))
+        self._inbox.put(sha256, refusal.call.content)
         return Refused("APPROVAL_REQUIRED", refusal.message, violations=tuple(violations))
 
     def escalate(self, contract: Contract, session: str, at: datetime) -> None:
         """A tool ended with 126: it was denied something, and somebody should know."""
         need = ApprovalNeeded(gate=EXIT_126, target=contract.tool_id, operation="execute")
         self._insert("escalation", need, "", contract, session, at, State.NOTED)
+
+    def ask_to_commit(
+        self, name: str, diff_sha256: str, contract: Contract, session: str, at: datetime
+    ) -> str:
+        """File that the changes of the transaction `name` wait for a decision. They are kept with
+        the transaction, and are compared with this digest before they are committed."""
+        need = ApprovalNeeded(gate=GOVERNING_CHANGES, target=name, operation="commit")
+        return self._insert("request", need, diff_sha256, contract, session, at, State.PENDING)
 
     def decide(self, request_id: str, decision: Decision, *, by: str, why: str) -> Request:
         """Record a person's decision, in the store and in the signed log, at once."""
@@ -197,14 +242,36 @@ class Approvals:
         with self._log.page() as page:
             request = _one(page.cursor, request_id, at) or self.find(request_id)
             _require_decidable(request, by)
+            if decision is Decision.ALLOW and request.gate != GOVERNING_CHANGES:
+                self._require_shown(request)
             state = State.APPROVED if decision is Decision.ALLOW else State.DENIED
-            seq = page.append(_record(request, decision, by, why, at))
+            user = self._user
+            decided = {
+                "state": state.value,
+                "decided_by": by,
+                "decided_uid": user.uid,
+                "decided_user": user.name,
+                "decided_at": at,
+                "rationale": why,
+            }
+            row = bound(_TABLE, {**row_of(page.cursor, _TABLE, request_id), **decided})
+            seq = page.append({**_record(request, decision, by, user, why, at), ROWS: [row]})
             page.cursor.execute(
-                "UPDATE approvals SET state = ?, decided_by = ?, decided_at = ?, rationale = ?,"
-                " decision_seq = ? WHERE request_id = ? AND state = 'pending'",
-                (state.value, by, at, why, seq, request_id),
+                "UPDATE approvals SET state = ?, decided_by = ?, decided_uid = ?,"
+                " decided_user = ?, decided_at = ?, rationale = ?, decision_seq = ?"
+                " WHERE request_id = ? AND state = 'pending'",
+                (*decided.values(), seq, request_id),
             )
         return self.find(request_id)
+
+    def _require_shown(self, request: Request) -> None:
+        """An approval needs a call that can be looked at."""
+        if self._inbox.get(request.call_sha256) is None:
+            raise Refused(
+                "CALL_NOT_KEPT",
+                f"The call of {request.request_id} is not kept any more, or was changed.",
+                remedy="Let the requester ask again: the same request will hold it.",
+            )
 
     def wait(
         self, request_ids: Iterable[str], until: float, stop: Callable[[], bool] | None = None
@@ -222,14 +289,14 @@ class Approvals:
 
     def using(
         self, granted: tuple[Granted, ...], execution_id: str, at: datetime
-    ) -> Callable[[sqlite3.Cursor], None]:
+    ) -> Callable[[Page], None]:
         """For the transaction that lets an execution start: use the decisions up, or raise."""
         moment = rfc3339(at)
 
-        def use(cursor: sqlite3.Cursor) -> None:
+        def use(page: Page) -> None:
             for grant in granted:
-                _require_recorded(cursor, grant)
-                used = cursor.execute(
+                _require_recorded(page.cursor, grant)
+                used = page.cursor.execute(
                     "UPDATE approvals SET state = 'used', used_by = ? WHERE request_id = ?"
                     " AND state = 'approved' AND expires_at > ?",
                     (execution_id, grant.request_id, moment),
@@ -241,6 +308,7 @@ class Approvals:
                         " expired.",
                         remedy="It serves once. Ask again; a new request will be made.",
                     )
+                page.append(_event(page.cursor, grant.request_id, "used", moment))
 
         return use
 
@@ -267,6 +335,7 @@ class Approvals:
         request_id = new_id()
         document = {
             "requested_by": contract.metadata.requested_by,
+            "requested_as": {"uid": self._user.uid, "name": self._user.name},
             "execution_id": contract.execution_id,
             "tool_id": contract.tool_id,
             "action": {
@@ -278,8 +347,8 @@ class Approvals:
             "context": {"session_id": session},
             "risk_assessment": _risk(need),
         }
-        with self._database.transaction() as cursor:
-            cursor.execute(
+        with self._log.page() as page:
+            page.cursor.execute(
                 "INSERT INTO approvals (request_id, kind, gate, call_sha256, state, requested_at,"
                 " expires_at, document) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
                 (
@@ -289,10 +358,11 @@ class Approvals:
                     call_sha256,
                     state.value,
                     rfc3339(at),
-                    rfc3339(at + VALID_FOR),
+                    rfc3339(at + _VALID_FOR.get(need.gate, VALID_FOR)),
                     json.dumps(document),
                 ),
             )
+            page.append(_event(page.cursor, request_id, "requested", rfc3339(at)))
         return request_id
 
     def _select(
@@ -304,7 +374,7 @@ class Approvals:
 
 _COLUMNS = """
 SELECT request_id, kind, gate, call_sha256, state, requested_at, expires_at, document, decided_by,
-    decided_at, rationale, used_by
+    decided_at, rationale, used_by, decided_uid, decided_user
 FROM approvals
 """
 
@@ -328,6 +398,7 @@ def _request(row: tuple[Json, ...], moment: str) -> Request:
         expires_at=row[6],
         document=json.loads(row[7]),
         decided_by=row[8],
+        decided_as=None if row[12] is None else OsUser(uid=row[12], name=row[13]),
         decided_at=row[9],
         rationale=row[10],
         used_by=row[11],
@@ -348,6 +419,8 @@ def _risk(need: ApprovalNeeded) -> dict[str, Json]:
         level, factors = "low", ["the tool ended with 126: permission denied"]
     elif need.gate == ELEVATED:
         level, factors = "high", ["reads outside the project"]
+    elif need.gate == GOVERNING_CHANGES:
+        level, factors = "high", ["changes names that decide what is executed later"]
     elif need.gate == WRITE_OUTSIDE:
         level, factors = "high", ["writes outside the working directory"]
     elif need.target == ANY_NAME:
@@ -358,7 +431,9 @@ def _risk(need: ApprovalNeeded) -> dict[str, Json]:
 
 
 def _unfit(field: str, value: str, permitted: str) -> Refused:
-    return Refused("DECISION_UNFIT", f"{field}: {value!r} is not {permitted}.", remedy="Mend it.")
+    return Refused(
+        "DECISION_UNFIT", f"{field}: {value!r} is not {permitted}.", remedy="Correct it."
+    )
 
 
 def _require_decidable(request: Request, by: str) -> None:
@@ -386,40 +461,75 @@ def _person(who: str) -> str:
     return who.casefold().removeprefix("user:")
 
 
-def _record(request: Request, decision: Decision, by: str, why: str, at: str) -> dict[str, Json]:
+def _record(
+    request: Request, decision: Decision, by: str, user: OsUser, why: str, at: str
+) -> dict[str, Json]:
     """The audit record: closed fields only; of the reason, its digest."""
+    asked = request.requested_as
     return {
-        "v": 1,
+        "v": VERSION,
         "kind": Kind.APPROVAL,
+        "event": "decided",
         "ts": at,
         "request_id": request.request_id,
         "gate": request.gate,
         "call_sha256": request.call_sha256,
         "execution_id": closed(request.document["execution_id"]),
         "requested_by": closed(request.requested_by),
+        "requested_uid": None if asked is None else asked.uid,
+        "requested_user": None if asked is None else closed(asked.name),
         "decision": decision,
         "decided_by": closed(by),
+        "decided_uid": user.uid,
+        "decided_user": closed(user.name),
         "rationale_sha256": sha256_bytes(why.encode("utf-8", "surrogatepass")),
+    }
+
+
+def _recorded_users(grant: Granted) -> dict[str, Json]:
+    """As the record of the decision names them; one of an earlier version names none."""
+    asked, decided = grant.requested_as, grant.decided_as
+    return {
+        "requested_uid": None if asked is None else asked.uid,
+        "decided_uid": None if decided is None else decided.uid,
+        "decided_user": None if decided is None else closed(decided.name),
+    }
+
+
+def _event(cursor: sqlite3.Cursor, request_id: str, event: str, at: str) -> dict[str, Json]:
+    """The audit record of a request that was made or used; it binds the row as it is now."""
+    return {
+        "v": VERSION,
+        "kind": Kind.APPROVAL,
+        "event": event,
+        "ts": at,
+        "request_id": request_id,
+        ROWS: [bound_now(cursor, _TABLE, request_id)],
     }
 
 
 def _require_recorded(cursor: sqlite3.Cursor, grant: Granted) -> None:
     """The log is signed, the row is not: whoever edits the row alone has approved nothing."""
-    row = cursor.execute(
-        "SELECT audit.record, approvals.call_sha256 FROM approvals"
-        " LEFT JOIN audit ON audit.seq = approvals.decision_seq WHERE request_id = ?",
-        (grant.request_id,),
+    row = row_of(cursor, _TABLE, grant.request_id)
+    found = cursor.execute(
+        "SELECT record FROM audit WHERE seq = ?", (row["decision_seq"],)
     ).fetchone()
-    record = json.loads(row[0]) if row and row[0] else {}
+    record = json.loads(found[0]) if found else {}
     expected = {
         "kind": Kind.APPROVAL,
         "request_id": grant.request_id,
         "gate": grant.need.gate,
-        "call_sha256": row[1] if row else None,
+        "call_sha256": row["call_sha256"],
         "decision": Decision.ALLOW,
         "decided_by": closed(grant.decided_by),
+        **_recorded_users(grant),
     }
-    if any(record.get(name) != value for name, value in expected.items()):
+    # Records before version 3 bind no row. Since then an expiry that was moved is found here. A row
+    # that was used meanwhile is another one by right, and is refused as used.
+    changed = row["state"] == State.APPROVED and any(
+        tuple(differing(_TABLE, each["columns"], row)) for each in record.get(ROWS, ())
+    )
+    if changed or any(record.get(name) != value for name, value in expected.items()):
         raise Refused(
             "APPROVAL_NOT_RECORDED",
             f"The audit log holds no such decision about {grant.request_id}.",

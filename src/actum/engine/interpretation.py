@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any
 
 from actum.adapters.kinds import said_by, told_by
@@ -60,6 +59,7 @@ def told(
         "enforcement": capture.enforcement,
         "denials": capture.denials,
         "egress": capture.connections,
+        "workspace": capture.workspace,
     }
 
 
@@ -106,12 +106,12 @@ def _artifacts(capture: Capture, trace_id: str) -> tuple[ArtifactRef, ...]:
 
 
 def output_digest(capture: Capture, exit_code: int | None) -> str:
-    files = tuple((item.kind, item.path, item.sha256) for item in capture.collected)
-    return _output_digest(capture.stdout.sha256, capture.stderr.sha256, exit_code, files)
-
-
-@lru_cache(maxsize=64)
-def _output_digest(
-    stdout: str, stderr: str, exit_code: int | None, files: tuple[tuple[str, str, str], ...]
-) -> str:
-    return sha256_json({"stdout": stdout, "stderr": stderr, "exit_code": exit_code, "files": files})
+    files = [(item.kind, item.path, item.sha256) for item in capture.collected]
+    return sha256_json(
+        {
+            "stdout": capture.stdout.sha256,
+            "stderr": capture.stderr.sha256,
+            "exit_code": exit_code,
+            "files": files,
+        }
+    )

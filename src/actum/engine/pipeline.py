@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING
 
 from actum.adapters.kinds import build_call
 from actum.capture.model import Capture, Enforced
-from actum.contract.call import Call, Check, EffectivePolicy
+from actum.contract.call import Call, Check, EffectivePolicy, Plan
 from actum.contract.model import Contract, Determinism
 from actum.engine import plan as planning
+from actum.engine import transactions
 from actum.engine.account import Account
+from actum.engine.approval_call import FileDigests
 from actum.engine.approvals import ApprovalRequired
 from actum.engine.attempts import Ready, carry_out, prepared
 from actum.engine.determinism import look_again
@@ -54,6 +56,7 @@ def execute(
     trace_id: str | None = None,
     turn: Turn | None = None,
     parent_receipt: str | None = None,
+    changes: str = "commit",
 ) -> Result:
     """Carry out one contract, or say why not. Returns a Result for every outcome."""
     turn = turn or Queueing(rooms.places, cancel, rooms.wait_s)
@@ -72,12 +75,24 @@ def execute(
     def run(ready: Ready) -> Capture:
         if contract.determinism is Determinism.D2 and account.find_cached(ready.plan):
             return account.answer_cached(on_output)
-        # The runner prepares, asks `account.open`, and starts the tool when it returns.
-        emit = account.trace.emit
-        account.runner = ready.runner
-        capture = ready.runner.run(ready.plan, emit, on_output, cancel, account.open)
-        account.require_open(ready.runner)
-        return capture
+        account.runner = runner = ready.runner
+
+        def carry_out(plan: Plan, about_to_start: Callable[[], None] | None = None) -> Capture:
+            def may_start() -> None:
+                account.open()
+                if about_to_start is not None:
+                    about_to_start()
+
+            # The runner prepares, asks whether it may start, and starts the tool then.
+            capture = runner.run(plan, account.trace.emit, on_output, cancel, may_start)
+            account.require_open(runner)
+            return capture
+
+        if not ready.plan.policy.transaction:
+            return carry_out(ready.plan)
+        return transactions.run(
+            ready.plan, rooms.settlement, carry_out, wanted=changes, ask=account.ask_to_commit
+        )
 
     clerk.arrive()
     try:
@@ -152,11 +167,12 @@ def prepare(
     `granted` is what people have decided about a call that this one serves.
     """
     account.stage = Stage.REGISTRY
+    rooms.settings.require()
     inputs = contract.inputs
     task = _task(inputs.command, tuple(inputs.parameters))
     entry = rooms.registry.entry(contract.tool_id, contract.adapter_id, task=task)
     tool, adapter = entry.tool_ref, entry.adapter_ref
-    account.know(tool=tool, adapter=adapter)
+    account.know(tool=tool, adapter=adapter, decisions=granted)
     entry = with_program(contract, entry, rooms, carry)
     account.stage = Stage.VALIDATION
     key = None
@@ -169,7 +185,8 @@ def prepare(
         judged = planning.judge(contract, entry, call, rooms.policy, granted, looks)
         account.know(policy=judged.policy, checks=judged.checks)
         judged.require_permissible()
-        input_digest = planning.input_digest(contract, judged.checked.call)
+        files = planning.file_digests(judged.checked.call)
+        input_digest = planning.input_digest(contract, files)
         account.know(input_digest=input_digest)
     else:
         plan, input_digest = planning.as_asked_by(
@@ -180,7 +197,7 @@ def prepare(
     account.stage = Stage.POLICY
     if known is None:
         if judged.needed:
-            judged = _approved(judged, contract, entry, call, rooms, account, looks)
+            judged = _approved(judged, contract, entry, call, files, rooms, account, looks)
             key = None  # a decision is asked for each time
         plan = planning.make_plan(
             contract, entry, judged, rooms.registry, rooms.policy, account.trace_context, looks
@@ -210,18 +227,19 @@ def _approved(
     contract: Contract,
     entry: Entry,
     call: Call,
+    files: FileDigests,
     rooms: Rooms,
     account: Account,
     looks: Looks,
 ) -> Judged:
     """The same call again, with what people have decided about exactly it."""
-    call_sha256 = planning.approval_binding(contract, judged, account.intent.input_digest)
-    granted = rooms.approvals.standing(call_sha256, judged.needed, account.intent.started_at)
+    bound = planning.bound_call(contract, entry, judged, files)
+    granted = rooms.approvals.standing(bound.sha256, judged.needed, account.intent.started_at)
     judged = planning.judge(contract, entry, call, rooms.policy, granted, looks)
     if judged.needed:
-        raise ApprovalRequired(judged.needed, call_sha256)
+        raise ApprovalRequired(judged.needed, bound)
     account.granted = granted
-    account.know(policy=judged.policy, checks=judged.checks)
+    account.know(policy=judged.policy, checks=judged.checks, decisions=granted)
     judged.require_permissible()
     return judged
 

@@ -18,7 +18,7 @@ from actum.contract.call import (
 from actum.contract.canonical import sha256_file, sha256_json
 from actum.contract.model import Contract, Determinism
 from actum.contract.wire import asked_document
-from actum.engine.approvals import binding
+from actum.engine.approval_call import BoundCall, FileDigests, bind
 from actum.engine.determinism import objections as objections_to_level
 from actum.engine.determinism import steady
 from actum.errors import Refused, Violation
@@ -88,7 +88,7 @@ def judge(
         everything = (*granted, *imagined(needed))
         wished, _, _ = effective_policy(contract, entry, settings, everything, looks)
     # While something is missing nothing runs; the objections are those that would remain.
-    checked = check_inputs(contract, call, entry, wished, looks)
+    checked = check_inputs(contract, call, entry, wished, looks, root=settings.repo_root)
     return Judged(
         policy=policy,
         checked=checked,
@@ -193,31 +193,28 @@ def again(plan: Plan, attempt: int, timeout_ms: int) -> Plan:
     )
 
 
-def approval_binding(contract: Contract, judged: Judged, input_digest: str) -> str:
+def bound_call(contract: Contract, entry: Entry, judged: Judged, files: FileDigests) -> BoundCall:
     """What an approval of this call is bound to."""
-    call = judged.checked.call
-    return binding(
+    return bind(
         contract,
-        call_sha256=call_sha256(
-            tool=call.tool,
-            adapter=call.adapter,
-            argv=call.argv,
-            environment=call.environment,
-            working_directory=call.working_directory,
-            stdin=call.stdin,
-            provided=call.provided,
-            secrets=call.secrets,
-        ),
-        input_digest=input_digest,
+        judged.checked.call,
+        entry.pin,
+        files=files,
+        policy=judged.policy,
         wished=judged.wished,
         needed=judged.needed,
     )
 
 
-def input_digest(contract: Contract, call: Call) -> str:
-    """Digest of the inputs as asked for, with the content of the input files, once they may be
-    read; equal inputs give equal digests on every machine."""
-    return _digest(contract, [_file(path) for path in call.input_files])
+def file_digests(call: Call) -> FileDigests:
+    """The input files and the digests of their content, once they may be read."""
+    return tuple((path, _file(path)) for path in call.input_files)
+
+
+def input_digest(contract: Contract, files: FileDigests) -> str:
+    """Digest of the inputs as asked for, with the digests of the input files; equal inputs give
+    equal digests on every machine."""
+    return _digest(contract, [digest for _, digest in files])
 
 
 def _digest(contract: Contract, files: list[str]) -> str:

@@ -5,11 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 from actum.contract.model import RunnerKind
+from actum.contract.os_user import os_user
+from actum.errors import Refused
 from actum.registry.change import approve
-from actum.registry.lock import lock_bytes
+from actum.registry.lock import lock_bytes, parse_lock
+from actum.registry.pinned_settings import approve_settings
 from actum.registry.ship import ship
+from actum.settings_file import read_settings
+from actum.store.anchor import write_anchor
 from actum.store.database import Database
-from actum.store.keys import Keyring
+from actum.store.keys import Keyring, named_keys
 from actum.value import value
 
 _TOML = """\
@@ -36,6 +41,8 @@ class Created:
     root: Path
     made: tuple[str, ...]  #: what was added, relative to the root
     pinned: tuple[str, ...]  #: names of the tools that were approved
+    settings: tuple[str, ...]  #: keys of actum.toml that were approved
+    trusted: tuple[str, ...]  #: ids of foreign keys that count in the new home
 
 
 def create(root: Path, runner: RunnerKind, *, by: str, date: str) -> Created:
@@ -43,7 +50,9 @@ def create(root: Path, runner: RunnerKind, *, by: str, date: str) -> Created:
     made = []
     root.mkdir(parents=True, exist_ok=True)
     home = root / ".actum"
-    if not home.exists():
+    is_new = not home.exists()
+    has_lock = lock_bytes(root) is not None
+    if is_new:
         home.mkdir(mode=0o700)
         (home / ".gitignore").write_text(_IGNORE)
         made.append(".actum/")
@@ -60,9 +69,33 @@ def create(root: Path, runner: RunnerKind, *, by: str, date: str) -> Created:
         (root / "rules" / "README.md").write_text(_RULES)
         made.append("rules/")
     pinned: list[str] = []
-    if not (root / "tools").exists() and lock_bytes(root) is None:
+    if not (root / "tools").exists() and not has_lock:
         for folder in ship(root / "tools", runner):
             approve(root, keyring, folder.name, by=by, evidence="shipped with actum", date=date)
             pinned.append(folder.name)
         made += ["tools/", "tools.lock"]
-    return Created(root=root, made=tuple(made), pinned=tuple(pinned))
+    settings: tuple[str, ...] = ()
+    # Only with a new home or a file of our own: to run `init` again approves no edit.
+    if not has_lock and (is_new or "actum.toml" in made):
+        approved = approve_settings(root, home, by=by, user=os_user(), date=date, why="actum init")
+        settings = tuple(each.setting for each in approved)
+    trusted = _trusted_from_now(root, home, keyring) if is_new and has_lock else ()
+    return Created(
+        root=root, made=tuple(made), pinned=tuple(pinned), settings=settings, trusted=trusted
+    )
+
+
+def _trusted_from_now(root: Path, home: Path, keyring: Keyring) -> tuple[str, ...]:
+    """Of a clone: the keys that its settings name count if they have signed its lock.
+
+    A lock without settings is left to `actum config approve`: it was signed for nothing of these.
+    """
+    keys = {key.keyid: key for key in named_keys(read_settings(root).get("trust", "keys"))}
+    try:
+        lock = parse_lock(lock_bytes(root), {**keyring.trusted, **keys})
+    except Refused:
+        return ()  # which the first execution says, with the remedy
+    if lock.settings is None:
+        return ()
+    write_anchor(home, keys)
+    return tuple(keys)

@@ -6,7 +6,7 @@ import base64
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from actum.capture.model import Connection, Denial, Enforced, Stream
+from actum.capture.model import Connection, Denial, Enforced, Stream, Workspace
 from actum.capture.streams import SILENCE
 from actum.contract.model import Json
 from actum.contract.outcome import Outcome, ToolRunStatus
@@ -119,6 +119,7 @@ class Result:
     small_files: Mapping[str, bytes] | None = field(default=None, compare=False, repr=False)
     history: tuple[Attempt, ...] = ()  #: where the adapter may try again or fall back
     fallback: FellBack | None = None
+    workspace: Workspace | None = None  #: what became of changes, where they were a transaction
 
     @property
     def receipt_path(self) -> str:
@@ -195,6 +196,7 @@ class Result:
             "enforcement": enforcement,
             "denials": _plain(self.denials),
             "egress": _plain(self.egress),
+            "workspace": plain(self.workspace) if self.workspace else None,
             "cached": self.cached,
             "determinism": self.determinism,
             "receipt_id": self.receipt_id,

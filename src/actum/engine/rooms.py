@@ -11,11 +11,13 @@ from actum.engine.mcp.kept import KeptServers
 from actum.engine.pace import Pace
 from actum.engine.precedents import Precedents
 from actum.engine.results import ResultCache
+from actum.engine.transactions import Settlement
 from actum.errors import Refused
 from actum.evidence.executions import Executions
 from actum.evidence.ledger import Ledger
 from actum.evidence.receipts import Receipts
 from actum.policy.effective import PolicySettings
+from actum.registry.pinned_settings import ApprovedSettings
 from actum.registry.registry import Registry
 from actum.runners.base import Runner
 from actum.runners.places import Places
@@ -32,6 +34,7 @@ Clock = Callable[[], datetime]
 @value
 class Rooms:
     registry: Registry
+    settings: ApprovedSettings
     policy: PolicySettings
     runners: Mapping[RunnerKind, Runner]  #: enabled here; any other kind is refused by name
     ledger: Ledger
@@ -47,6 +50,7 @@ class Rooms:
     secrets: Secrets
     golden: GoldenOutputs
     results: ResultCache
+    settlement: Settlement  #: what becomes of changes to writable folders
     pace: Pace = _PACE
     precedents: Precedents = field(default_factory=Precedents)
 

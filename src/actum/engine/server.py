@@ -78,7 +78,9 @@ def open_server(
     account = Account(contract, rooms, trace_id, parent_receipt)
 
     def start() -> Server:
-        ready = prepare(contract, rooms, account, build=build, granted=granted)
+        # A server that is kept writes directly: others must see what a call has done.
+        direct = replace(rooms, policy=replace(rooms.policy, transactions=False))
+        ready = prepare(contract, direct, account, build=build, granted=granted)
         account.stage = Stage.WRITE_AHEAD
         channel = ready.runner.open(
             ready.plan, account.trace.emit, cancel, account.open, idle_s=idle_s

@@ -17,6 +17,10 @@ from actum.contract.outcome import PROJECTIONS, ActionStatus, Outcome
 from actum.evidence.facts import ACTUM_VERSION, ExecutionFacts, Intent
 from actum.evidence.trace import rfc3339
 
+#: The form of a record, in its field `v`. From version 3 on, the record of a transaction binds the
+#: rows that no receipt binds (`evidence.bound_rows`).
+VERSION = 3
+
 _IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+-]{0,127}")
 
 
@@ -27,8 +31,11 @@ class Kind(StrEnum):
     MALFORMED = "MALFORMED"
     KEY_ROTATE = "KEY_ROTATE"  #: another key signs from here on
     WORK = "WORK"  #: a work item begins, or is over
-    APPROVAL = "APPROVAL"  #: a person decided about a request
+    APPROVAL = "APPROVAL"  #: a request for a person's decision was made, decided or used
+    CHANGES = "CHANGES"  #: what became of changes after their execution was closed
+    SERVER = "SERVER"  #: what an MCP server offered when it was first used under an approval
     ADOPTED = "ADOPTED"  #: records from before there were checkpoints are signed from here on
+    ROWS = "ROWS"  #: rows from before version 3 are bound from here on, as they were found
 
 
 class Decision(StrEnum):
@@ -95,7 +102,7 @@ def malformed(body: bytes, at: datetime) -> dict[str, Json]:
 
 #: Every field of a record about an execution, in the state of which nothing is known.
 _NOTHING_KNOWN: dict[str, Json] = {
-    "v": 2,
+    "v": VERSION,
     "kind": None,
     "ts": None,
     "execution_id": None,
@@ -118,15 +125,39 @@ _NOTHING_KNOWN: dict[str, Json] = {
 }
 
 
+def changes(execution_id: str, state: str, diff_sha256: str, at: datetime) -> dict[str, Json]:
+    """Changes of an execution were committed, discarded or undone after it was closed."""
+    return {
+        "v": 1,
+        "kind": Kind.CHANGES,
+        "ts": rfc3339(at),
+        "versions": {"actum": ACTUM_VERSION},
+        "execution_id": closed(execution_id),
+        "state": closed(state),
+        "diff_sha256": closed(diff_sha256),
+    }
+
+
 def adopted(records: int, root: bytes, at: datetime) -> dict[str, Json]:
     """The record that `records` older ones, of this root, were taken over unsigned."""
     return {
-        "v": 1,
+        "v": VERSION,
         "kind": Kind.ADOPTED,
         "ts": rfc3339(at),
         "versions": {"actum": ACTUM_VERSION},
         "records": records,
         "root": root.hex(),
+    }
+
+
+def rows_found(rows: list[Json], at: datetime) -> dict[str, Json]:
+    """The record that rows of an older version were found like this; see `bound_rows.bound`."""
+    return {
+        "v": VERSION,
+        "kind": Kind.ROWS,
+        "ts": rfc3339(at),
+        "versions": {"actum": ACTUM_VERSION},
+        "rows": rows,
     }
 
 

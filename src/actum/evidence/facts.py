@@ -20,6 +20,7 @@ from actum.contract.model import Contract
 from actum.contract.outcome import PROJECTIONS, Outcome
 from actum.errors import Violation
 from actum.evidence.trace import Recorded
+from actum.policy.gates import Granted
 from actum.value import field, value
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ class Intent:
     proof: ValidationProof | None = None
     plan: Plan | None = None
     foreseen: tuple[Enforced, ...] = ()  #: how the runner said it would enforce each limit
+    decisions: tuple[Granted, ...] = ()  #: of people, that the policy rests on
     parent_receipt: str | None = None
     receipt_id: str = field(default_factory=_new_id)
     evidence_id: str = field(default_factory=_new_id)

@@ -1,28 +1,24 @@
-"""What the store says about a receipt whose signature holds, one finding per thing looked at.
+"""What verification says: one finding per thing that was looked at, good or bad.
 
-The signed digests judge the evidence record, and the record judges the files. Nothing is repaired
-and nothing is skipped in silence: what cannot be found is a finding too.
+A bad one names the table or file, the row, the column, and in short what was expected and found. A
+value that cannot be read (another type, no JSON, nothing at all) is a difference like any other.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Iterator
+from typing import Any
 
-from actum.contract.canonical import sha256_bytes
-from actum.contract.model import Json
-from actum.errors import EvidenceUnavailable, VerificationFailed
-from actum.evidence.audit import Kind, closed
-from actum.evidence.encoding import encoded
-from actum.evidence.log import node_reader
-from actum.evidence.receipts import KeptReceipt
-from actum.evidence.traces import Traces
-from actum.store import note
-from actum.store.blobs import BlobStore
-from actum.store.database import Database
-from actum.store.keys import PublicKey
-from actum.store.merkle import included, inclusion_proof, leaf_hash
+from actum.errors import ActumError
 from actum.value import value
+
+#: What odd data does to code that expects the data we wrote.
+DATA_ERRORS = (
+    *(ValueError, TypeError, LookupError, AttributeError, RecursionError, OverflowError),
+    *(OSError, ActumError),
+)
+_SHOWN = 48
 
 
 @value(kw_only=False)
@@ -39,156 +35,36 @@ def judged(subject: str, check: str, passed: bool, otherwise: str) -> Finding:
     return Finding(subject, check, passed, "" if passed else otherwise)
 
 
-def store_findings(
-    statement: Mapping[str, Json], kept: KeptReceipt, database: Database, blobs: BlobStore
-) -> Iterator[Finding]:
-    """Everything the store holds about the receipt `kept`, measured by its signed statement."""
-    predicate = statement["predicate"]
-    yield _filed(predicate, kept)
-    yield from _audit_record(predicate, kept, database)
-    yield from _evidence_record(predicate, statement["subject"], database, blobs)
-    yield _trace(predicate, database)
+def difference(where: str, expected: Any, found: Any) -> str:
+    """What differs in one place, e.g. ``executions.outcome``."""
+    return f"{where}: expected {shown(expected)}, found {shown(found)}"
 
 
-def _filed(predicate: Mapping[str, Json], kept: KeptReceipt) -> Finding:
-    filed = (kept.receipt_id, kept.execution_id, kept.evidence_id)
-    signed = (
-        predicate["receipt_id"],
-        predicate["execution_id"],
-        predicate["evidence"]["evidence_id"],
-    )
-    wrong = f"it is filed under {', '.join(filed)}"
-    return judged(f"receipt {predicate['receipt_id']}", "place", filed == signed, wrong)
+def shown(held: Any) -> str:
+    """A value in short."""
+    if held is None:
+        return "nothing"
+    if isinstance(held, bytes):
+        return f"{len(held)} bytes"
+    text = held if isinstance(held, str) else repr(held)
+    if not text.isprintable() or not text:
+        text = ascii(text)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
-def place_findings(
-    kept: KeptReceipt, database: Database, trusted: Mapping[str, PublicKey]
-) -> Iterator[Finding]:
-    """That one receipt's record is in the log under a signed checkpoint, without reading it all."""
-    subject = f"audit record {kept.final_seq}"
-    row = database.row(
-        "SELECT note FROM checkpoints WHERE size >= ? ORDER BY size LIMIT 1", (kept.final_seq,)
-    )
-    leaf = database.row("SELECT record FROM audit WHERE seq = ?", (kept.final_seq,))
-    if row is None or leaf is None:
-        yield Finding(subject, "checkpoint", False, "no signed checkpoint covers it")
-        return
+def guarded(subject: str, check: str, findings: Iterator[Finding]) -> Iterator[Finding]:
+    """The same findings; data that stops them is the last one."""
     try:
-        found = note.parse(row[0])
-        signed_by = note.verify(found, trusted.values())
-        checkpoint, read = found.checkpoint, node_reader(database)
-        path = inclusion_proof(kept.final_seq - 1, checkpoint.size, read)
-    except VerificationFailed as error:
-        yield Finding(subject, "checkpoint", False, error.message)
-        return
-    leads = included(leaf_hash(leaf[0]), kept.final_seq - 1, checkpoint.size, path, checkpoint.root)
-    yield judged(
-        subject,
-        "checkpoint",
-        leads,
-        f"it is not the record that checkpoint {checkpoint.size} was signed over",
-    )
-    yield signer_finding(kept, signed_by[0])
+        yield from findings
+    except DATA_ERRORS as error:
+        yield Finding(subject, check, False, f"it cannot be read: {said(error)}")
 
 
-def signer_finding(kept: KeptReceipt, in_turn: str | None) -> Finding:
-    """A key that was retired by then may not have signed the receipt."""
-    found = [signature.get("keyid") for signature in kept.envelope.get("signatures", ())]
-    return judged(
-        f"receipt {kept.receipt_id}",
-        "signer",
-        found == [in_turn],
-        f"signed by {', '.join(map(str, found))}; the key at audit record {kept.final_seq} was"
-        f" {in_turn}",
-    )
-
-
-def _audit_record(
-    predicate: Mapping[str, Json], kept: KeptReceipt, database: Database
-) -> Iterator[Finding]:
-    subject = f"audit record {kept.final_seq}"
-    row = database.row("SELECT record, nodes FROM audit WHERE seq = ?", (kept.final_seq,))
-    if row is None:
-        gone = f"{subject}, which closed it, is gone"
-        yield Finding(f"receipt {kept.receipt_id}", "audit record", False, gone)
-        return
-    record, nodes = row
-    leaf = leaf_hash(record)
-    if nodes[: len(leaf)] != leaf:
-        yield Finding(subject, "leaf hash", False, "its bytes are not those that were logged")
-        return
-    yield Finding(subject, "leaf hash", True)
-    audit = json.loads(record)
-    expected = {
-        "kind": Kind.FINAL,
-        "receipt_sha256": kept.sha256,
-        "execution_id": closed(predicate["execution_id"]),
-        "trace_id": closed(predicate["trace_id"]),
-        "attempt": predicate["attempt"],
-        "tool_id": closed(predicate["tool"]["id"]),
-        "adapter_id": closed((predicate["adapter"] or {}).get("id")),
-        "outcome": predicate["outcome"],
-        "reason_codes": [closed(code) for code in predicate["reason_codes"]],
-        "input_digest": predicate["input_digest"],
-        "output_digest": predicate["output_digest"],
-        "policy_sha256": (predicate["policy"] or {}).get("sha256"),
-        "contract_sha256": predicate["contract"]["sha256"],
-        "duration_ms": predicate["time"]["duration_ms"],
-    }
-    differing = sorted(name for name, value in expected.items() if audit.get(name) != value)
-    yield judged(subject, "agrees with its receipt", not differing, f"other {', '.join(differing)}")
-
-
-def _evidence_record(
-    predicate: Mapping[str, Json],
-    subjects: list[Mapping[str, Json]],
-    database: Database,
-    blobs: BlobStore,
-) -> Iterator[Finding]:
-    evidence = predicate["evidence"]
-    subject = f"evidence record {evidence['evidence_id']}"
-    row = database.row(
-        "SELECT document, execution_id, evidence_ref FROM evidence_records WHERE evidence_id = ?",
-        (evidence["evidence_id"],),
-    )
-    if row is None:
-        yield Finding(subject, "present", False, "the receipt signs it; it is gone")
-        return
-    if sha256_bytes(row[0].encode()) != evidence["sha256"]:
-        yield Finding(subject, "digest", False, "it is not the record that was signed")
-        return
-    yield Finding(subject, "digest", True)
-    document = json.loads(row[0])
-    place = (document["execution_id"], document["evidence_ref"])
-    yield judged(subject, "place", row[1:] == place, f"it is filed under {', '.join(row[1:])}")
-    files = document["files"]
-    listed = {f"{file['kind']}/{file['path']}": file["sha256"] for file in files}
-    for entry in subjects[1:]:
-        if listed.get(entry["name"]) != entry["digest"]["sha256"]:
-            yield Finding(subject, "lists its files", False, f"{entry['name']} differs")
-    for file in files:
-        yield _file(file, blobs)
-
-
-def _file(file: Mapping[str, Json], blobs: BlobStore) -> Finding:
-    subject = f"file {file['kind']}/{file['path']}"
-    try:
-        content = blobs.read(file["blake3"])
-    except (VerificationFailed, EvidenceUnavailable) as error:
-        return Finding(subject, "content", False, error.message)
-    same = sha256_bytes(content) == file["sha256"]
-    return judged(subject, "content", same, "its SHA-256 is not the signed one")
-
-
-def _trace(predicate: Mapping[str, Json], database: Database) -> Finding:
-    try:
-        events = Traces(database).of_receipt(predicate["execution_id"], predicate["receipt_id"])
-        same = sha256_bytes(encoded(events)) == predicate["trace"]["sha256"]
-    except ValueError:
-        same = False  # data that is no JSON any more
-    return judged(
-        f"trace of {predicate['execution_id']}",
-        "events",
-        same,
-        "they are not those that were signed",
-    )
+def said(error: BaseException) -> str:
+    """An error in one line of plain words."""
+    if isinstance(error, ActumError):
+        return error.message
+    if isinstance(error, OSError) and error.errno is not None:
+        return os.strerror(error.errno)
+    text = str(error).splitlines()[0][:120] if str(error) else ""
+    return f"{type(error).__name__} {text}".rstrip()

@@ -10,7 +10,6 @@ tests/unit/evidence/test_ledger.py and tests/crash/test_signed_before_the_answer
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from operator import attrgetter, is_
@@ -18,6 +17,7 @@ from operator import attrgetter, is_
 from actum.contract.canonical import sha256_bytes
 from actum.contract.model import Json
 from actum.evidence import recovery
+from actum.evidence.adoption import adopt_rows
 from actum.evidence.audit import allowed, denied, final, malformed, pending
 from actum.evidence.clerk import MANY, TOO_MANY, Clerk
 from actum.evidence.draft import Draft
@@ -62,6 +62,7 @@ class Ledger:
         self._redact = redact
         self.log = Log(database, signer)
         self.log.adopt()
+        adopt_rows(database, self.log)
         self.clerk = Clerk(database, self.log, works=behind)
         self._most = TOO_MANY if behind else MANY
 
@@ -72,7 +73,7 @@ class Ledger:
     def write_ahead(
         self,
         intent: Intent,
-        also: Callable[[sqlite3.Cursor], None] | None = None,
+        also: Callable[[Page], None] | None = None,
     ) -> Opened:
         """Record that `intent` is allowed and about to start; raises if it must not start.
 
@@ -86,7 +87,7 @@ class Ledger:
                 require_startable(page.cursor, intent)
                 page.append(allowed(begun.audit))
                 if also is not None:
-                    also(page.cursor)
+                    also(page)
                 return _opened(page, begun, opening)
         if self.log.laid() >= self._most:
             self._database.file()
@@ -100,16 +101,14 @@ class Ledger:
             entry.start(execution_id, started_part(begun, opening, seq))
             return Opened(pending_seq=seq, draft=begun)
 
-    def another_attempt(
-        self, intent: Intent, also: Callable[[sqlite3.Cursor], None] | None = None
-    ) -> Opened:
+    def another_attempt(self, intent: Intent, also: Callable[[Page], None] | None = None) -> Opened:
         """Record that a retry or fallback of an open execution is about to start."""
         begun = Draft(intent)
         opening = recovery.opening(begun)
         with self.log.page() as page:
             require_open(page.cursor, intent)
             if also is not None:
-                also(page.cursor)
+                also(page)
             return _opened(page, begun, opening)
 
     def seal(self, facts: ExecutionFacts, result: Mapping[str, Json] | None) -> Receipt:

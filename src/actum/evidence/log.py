@@ -21,6 +21,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -34,7 +35,7 @@ from actum.store import frames, note
 from actum.store.database import Database
 from actum.store.filing import End, Ready, Unfit, file_away, ready, require_next
 from actum.store.frames import Frame, Part, unpacked
-from actum.store.journal import LARGEST_FRAME, JournalChanged, Mac, Turn
+from actum.store.journal import LARGEST_FRAME, Journal, JournalChanged, Mac, Turn
 from actum.store.keys import Keyring, Signer, private_keys, switch_to_next
 from actum.store.merkle import HASH_BYTES, Edge, ReadNode, leaf_hash, read_edge
 
@@ -359,14 +360,9 @@ class Log:
         self, cursor: sqlite3.Cursor, end: End, lying: Sequence[Ready], signer: Signer
     ) -> End:
         try:
-            filed = file_away(cursor, end, lying)
+            return write_out(cursor, end, lying, signer)
         except Unfit as error:
             raise JournalChanged(self._journal.path, f"of what lies there, {error}") from error
-        # Frames of older versions bring checkpoints of their own; the last may be over all of it.
-        if lying and not filed.signed:
-            filed = End(filed.origin, filed.edge, filed.checkpoints + 1)
-            _insert_checkpoint(cursor, filed, (signer,))
-        return filed
 
     # Where the log ends
 
@@ -393,14 +389,7 @@ class Log:
 
     def _read(self, filed: int) -> Iterable[Frame]:
         """Frames not read yet; raises if one was taken away that the tables do not have."""
-        read, strays = self._journal.read(self._macs())
-        for stray in strays:
-            if unpacked(stray.payload).last > filed and stray.durable > self._journal.frames:
-                missing = (
-                    f"frame {self._journal.frames} is damaged, and frame {stray.number} is not"
-                )
-                raise JournalChanged(self._journal.path, missing)
-        return map(unpacked, read)
+        return read_frames(self._journal, self._macs(), filed)
 
     def _follow(self, frame: Frame) -> None:
         """Somebody else has written it."""
@@ -439,26 +428,7 @@ class Log:
         return end
 
     def _ending(self, cursor: sqlite3.Cursor) -> tuple[End, note.Note | None]:
-        """Where the tables say that it ends, and what was signed there, by whomever."""
-        size = _size(cursor)
-        row = cursor.execute(
-            "SELECT size, number, note FROM checkpoints ORDER BY size DESC LIMIT 1"
-        ).fetchone()
-        if row is None:
-            if size:
-                raise self._changed("its checkpoints are gone")
-            return End(_new_origin(self.signer), Edge()), None
-        signed_size, number, text = row
-        try:
-            edge = read_edge(size, node_reader(cursor))
-            if (number, text) == _UNSIGNED and signed_size == size and _only_one(cursor):
-                return End(_new_origin(self.signer), edge, signed=False), None
-            found = note.parse(text)
-            if found.checkpoint != _checkpoint(End(found.checkpoint.origin, edge)):
-                raise self._changed(f"its {size} records are not those that were signed last")
-        except VerificationFailed as error:
-            raise self._changed(error.message.rstrip(".")) from error
-        return End(found.checkpoint.origin, edge, number), found
+        return stored_end(cursor, self.signer, self._database.path)
 
     def _require_signature(self, found: note.Note) -> None:
         """The last signature says whose turn it is. If it is not ours, a rotation went by."""
@@ -477,10 +447,57 @@ class Log:
         self.signer = keyring.signer
 
     def _changed(self, why: str) -> EvidenceUnavailable:
-        return EvidenceUnavailable(
-            f"The audit log in {self._database.path} was changed: {why}. Nothing is added to it.",
-            remedy="`actum verify --all` names what differs; restore the home from a backup.",
-        )
+        return _changed(self._database.path, why)
+
+
+def stored_end(cursor: sqlite3.Cursor, signer: Signer, path: Path) -> tuple[End, note.Note | None]:
+    """Where the tables say that the log ends, and what was signed there, by any key."""
+    size = _size(cursor)
+    row = cursor.execute(
+        "SELECT size, number, note FROM checkpoints ORDER BY size DESC LIMIT 1"
+    ).fetchone()
+    if row is None:
+        if size:
+            raise _changed(path, "its checkpoints are gone")
+        return End(_new_origin(signer), Edge()), None
+    signed_size, number, text = row
+    try:
+        edge = read_edge(size, node_reader(cursor))
+        if (number, text) == _UNSIGNED and signed_size == size and _only_one(cursor):
+            return End(_new_origin(signer), edge, signed=False), None
+        found = note.parse(text)
+        if found.checkpoint != _checkpoint(End(found.checkpoint.origin, edge)):
+            raise _changed(path, f"its {size} records are not those that were signed last")
+    except VerificationFailed as error:
+        raise _changed(path, error.message.rstrip(".")) from error
+    return End(found.checkpoint.origin, edge, number), found
+
+
+def read_frames(journal: Journal, mac: Mac, filed: int) -> Iterable[Frame]:
+    """Frames not read yet; raises if one was taken away that the tables do not have."""
+    read, strays = journal.read(mac)
+    for stray in strays:
+        if unpacked(stray.payload).last > filed and stray.durable > journal.frames:
+            missing = f"frame {journal.frames} is damaged, and frame {stray.number} is not"
+            raise JournalChanged(journal.path, missing)
+    return map(unpacked, read)
+
+
+def write_out(cursor: sqlite3.Cursor, end: End, lying: Sequence[Ready], signer: Signer) -> End:
+    """Put frames into their tables, under a signed checkpoint; raises `Unfit`."""
+    filed = file_away(cursor, end, lying)
+    # Frames of older versions bring checkpoints of their own; the last may be over all of it.
+    if lying and not filed.signed:
+        filed = End(filed.origin, filed.edge, filed.checkpoints + 1)
+        _insert_checkpoint(cursor, filed, (signer,))
+    return filed
+
+
+def _changed(path: Path, why: str) -> EvidenceUnavailable:
+    return EvidenceUnavailable(
+        f"The audit log in {path} was changed: {why}. Nothing is added to it.",
+        remedy="`actum verify --all` names what differs; restore the home from a backup.",
+    )
 
 
 def node_reader(source: sqlite3.Cursor | Database) -> ReadNode:

@@ -15,17 +15,17 @@ from collections.abc import Iterator, Mapping
 
 from actum.contract.model import Json
 from actum.errors import VerificationFailed
-from actum.evidence.audit import Decision, Kind
-from actum.evidence.findings import Finding, judged
+from actum.evidence.audit import Kind
+from actum.evidence.findings import DATA_ERRORS, Finding, difference, judged
+from actum.evidence.log_facts import LogFacts
 from actum.evidence.rotation import rotation_problem
-from actum.evidence.work_findings import work_receipts
 from actum.store import note
-from actum.store.database import Database
 from actum.store.keys import PublicKey
 from actum.store.merkle import HASH_BYTES, Edge, leaf_hash
+from actum.store.snapshot import Snapshot
 from actum.value import field, value
 
-_CHUNK = 2_000
+_UNSIGNED = "checkpoints: no checkpoint is signed over them"
 
 
 @value(frozen=False, kw_only=False)
@@ -37,8 +37,7 @@ class LogReading:
     origin: str | None = None
     #: From which record on which key signs: ``(first record, keyid)``, ascending.
     turns: list[tuple[int, str]] = field(default_factory=list)
-    #: Executions that were opened and not closed: id -> number of their last PENDING record.
-    unclosed: dict[str, int] = field(default_factory=dict)
+    facts: LogFacts = field(default_factory=LogFacts)  #: what it says of rows and files
     wanted: bytes | None = None  #: root over as many records as were asked for
 
     def signer_at(self, seq: int) -> str | None:
@@ -47,7 +46,7 @@ class LogReading:
 
 
 def read_log(
-    database: Database, trusted: Mapping[str, PublicKey], wanted_size: int | None = None
+    database: Snapshot, trusted: Mapping[str, PublicKey], wanted_size: int | None = None
 ) -> LogReading:
     """Walk the log. `wanted_size` asks for the root over that many records as well."""
     return _Walk(database, trusted, wanted_size).read()
@@ -55,21 +54,16 @@ def read_log(
 
 class _Walk:
     def __init__(
-        self, database: Database, trusted: Mapping[str, PublicKey], wanted_size: int | None
+        self, database: Snapshot, trusted: Mapping[str, PublicKey], wanted_size: int | None
     ) -> None:
         self._database = database
         self._trusted = trusted
         self._wanted_size = wanted_size
         self._reading = LogReading()
-        self._checkpoints = _paged(database, "SELECT size, number, note FROM checkpoints", "size")
+        self._checkpoints = database.scan("checkpoints", ("size", "number", "note"))
         self._next = next(self._checkpoints, None)
         self._keys = tuple(trusted.values())
-        self._kept: dict[int, str] = {
-            **dict(database.rows("SELECT final_seq, sha256 FROM receipts")),
-            **work_receipts(database),
-        }
         self._good_to = 0  # the newest record under a checkpoint that held
-        self._denied: str | None = None
         self._due, self._number = 1, 0
         self._diverged = False  # from the first missing record or wrong root on, all roots differ
 
@@ -78,17 +72,14 @@ class _Walk:
         self._begin()
         if self._wanted_size == 0:
             reading.wanted = reading.edge.root
-        for seq, record, nodes in _paged(
-            self._database, "SELECT seq, record, nodes FROM audit", "seq"
-        ):
+        for seq, record, nodes in self._database.scan("audit", ("seq", "record", "nodes")):
             self._record(seq, record, nodes)
         while self._next is not None:
             self._checkpoint(*self._next)
         size = reading.edge.size
-        if self._good_to < size and all(each.passed for each in reading.findings):
-            self._bad(f"audit records {self._good_to + 1} to {size}", "checkpoint", "not signed")
-        for seq in self._kept:
-            self._bad(f"audit record {seq}", "present", "a receipt rests on it; it is gone")
+        none = self._number == 0
+        if self._good_to < size and (none or all(each.passed for each in reading.findings)):
+            self._bad(f"audit records {self._good_to + 1} to {size}", "checkpoint", _UNSIGNED)
         reading.findings.append(Finding("audit log", "read to its end", True, f"{size} records"))
         return reading
 
@@ -97,10 +88,10 @@ class _Walk:
         if self._next is None:
             return
         try:
-            first = note.parse(self._next[2])
+            first = note.parse(str(self._next[2]))
             self._reading.turns.append((1, note.verify(first, self._keys)[0]))
             self._reading.origin = first.checkpoint.origin
-        except VerificationFailed:
+        except (VerificationFailed, ValueError):
             return  # said when its turn comes
 
     def _bad(self, subject: str, check: str, detail: str) -> None:
@@ -108,6 +99,9 @@ class _Walk:
 
     def _record(self, seq: int, record: bytes, nodes: bytes) -> None:
         reading, subject = self._reading, f"audit record {seq}"
+        if not (isinstance(record, bytes) and isinstance(nodes, bytes)):
+            self._bad(subject, "shape", "audit.record or audit.nodes is not a blob")
+            record, nodes = _as_blob(record), _as_blob(nodes)
         if seq != self._due:
             missing = f"record {self._due} is due here"
             self._bad(subject, "order", missing)
@@ -131,25 +125,23 @@ class _Walk:
     def _content(self, seq: int, record: bytes, subject: str) -> None:
         try:
             document = json.loads(record)
-        except ValueError:
+        except (ValueError, RecursionError):
             self._bad(subject, "shape", "it is not JSON")
             return
-        named = document.get("receipt_sha256")
-        if named != self._kept.pop(seq, None):
-            self._bad(subject, "receipt", f"the receipt {named} it names is not there")
-        kind, execution = document.get("kind"), document.get("execution_id")
-        if kind == Kind.PENDING:
-            self._reading.unclosed[execution] = seq
-        elif kind == Kind.FINAL and self._denied != execution:
-            self._reading.unclosed.pop(execution, None)
-        elif kind == Kind.KEY_ROTATE:
+        if not isinstance(document, dict):
+            self._bad(subject, "shape", "it is not a JSON object")
+            return
+        try:
+            self._reading.facts.add(seq, document)
+        except DATA_ERRORS as error:
+            self._bad(subject, "shape", f"it cannot be read: {error}")
+            return
+        kind = document.get("kind")
+        if kind == Kind.KEY_ROTATE:
             self._rotation(seq, document, subject)
         elif kind == Kind.ADOPTED:
             detail = f"records 1 to {document.get('records')} were signed from {subject} on only"
             self._reading.findings.append(Finding(subject, "adopted", True, detail))
-        # A refusal of an id that is running closes nothing: it is a decision and its own end.
-        refused = kind == Kind.DECISION and document.get("decision") == Decision.DENY
-        self._denied = execution if refused else None
 
     def _rotation(self, seq: int, document: dict[str, Json], subject: str) -> None:
         problem = rotation_problem(document, self._reading.signer_at(seq), self._trusted)
@@ -162,13 +154,14 @@ class _Walk:
         self._next = next(self._checkpoints, None)
         self._number += 1
         if number != self._number:
-            self._bad(subject, "order", f"it has the number {number} where {self._number} is due")
-            self._number = number
+            differs = difference("checkpoints.number", self._number, number)
+            self._bad(subject, "order", differs)
+            self._number = number if isinstance(number, int) else self._number
         try:
-            found = note.parse(text)
+            found = note.parse(str(text))
             signed_by = note.verify(found, self._keys)
-        except VerificationFailed as error:
-            self._bad(subject, "signature", error.message)
+        except (VerificationFailed, ValueError) as error:
+            self._bad(subject, "signature", str(error))
             return
         checkpoint = found.checkpoint
         if checkpoint.origin != reading.origin or checkpoint.size != size:
@@ -187,6 +180,14 @@ class _Walk:
             self._bad(changed, "root", f"they are not the records that {subject} was signed over")
         else:
             self._good_to = size
+
+
+def size_of(checkpoint: str) -> int | None:
+    """How many records a checkpoint claims; ``None`` for something that is none."""
+    try:
+        return note.parse(checkpoint).checkpoint.size
+    except VerificationFailed:
+        return None
 
 
 def checkpoint_findings(
@@ -217,9 +218,5 @@ def checkpoint_findings(
     yield judged(subject, "consistency", same, changed)
 
 
-def _paged(database: Database, select: str, key: str) -> Iterator[tuple[Json, ...]]:
-    """Rows in the order of `key`, a chunk at a time: a log may be larger than memory."""
-    last = -(2**63)
-    while rows := database.rows(f"{select} WHERE {key} > ? ORDER BY {key} LIMIT {_CHUNK}", (last,)):
-        yield from rows
-        last = rows[-1][0]
+def _as_blob(held: Json) -> bytes:
+    return held if isinstance(held, bytes) else str(held).encode("utf-8", "surrogatepass")

@@ -13,11 +13,10 @@ import json
 import os
 from collections.abc import Mapping
 from functools import cache
-from operator import attrgetter
 
 from actum import native
 from actum.capture.interpret import interpret
-from actum.capture.model import Capture, Collected, Enforced, Stream
+from actum.capture.model import Capture, Collected, Denial, Enforced, Stream
 from actum.capture.streams import SILENCE
 from actum.contract.call import Plan
 from actum.contract.canonical import sha256_bytes
@@ -27,8 +26,10 @@ from actum.evidence.encoding import count, encoded
 from actum.evidence.facts import ACTUM_VERSION, ExecutionFacts, Intent
 from actum.evidence.record import file_document
 from actum.evidence.trace import rfc3339
+from actum.policy.gates import Granted
 from actum.store import dsse
 from actum.store.keys import Signer
+from actum.value import plain
 
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE = "urn:actum:execution-receipt:v1"
@@ -133,6 +134,7 @@ def asked(intent: Intent) -> dict[str, Json]:
         },
         "policy": {"sha256": policy.sha256, "document": policy.document()} if policy else None,
         "approvals": list(policy.approvals) if policy else [],
+        **({"decisions": list(map(_decision, intent.decisions))} if intent.decisions else {}),
         "proof": {
             "sha256": proof.sha256,
             "checks": [
@@ -146,6 +148,20 @@ def asked(intent: Intent) -> dict[str, Json]:
         if proof
         else None,
         "runner": policy.runner.value if policy else None,
+    }
+
+
+def _decision(granted: Granted) -> dict[str, Json]:
+    """Who decided, as given and as the operating system knows them."""
+    asked, decided = granted.requested_as, granted.decided_as
+    return {
+        "gate": granted.need.gate,
+        "request_id": granted.request_id,
+        "decided_by": granted.decided_by,
+        "decided_uid": None if decided is None else decided.uid,
+        "decided_user": None if decided is None else decided.name,
+        "requested_uid": None if asked is None else asked.uid,
+        "same_user": granted.same_user,
     }
 
 
@@ -167,14 +183,11 @@ def _ended(facts: ExecutionFacts, events: bytes) -> dict[str, Json]:
         if capture
         else None,
         "output_digest": facts.output_digest,
+        **({"workspace": plain(capture.workspace)} if capture and capture.workspace else {}),
         "artifacts": list(map(file_document, capture.collected[:MAX_FILES])) if capture else [],
         "artifacts_total": len(capture.collected) if capture else 0,
         "enforcement": list(map(_enforced, capture.enforcement)) if capture else [],
-        # Targets are left out: a tool can spell its input in the names it asks for.
-        "denials": {
-            "count": len(capture.denials) if capture else 0,
-            "kinds": sorted(set(map(_kind, capture.denials))) if capture else [],
-        },
+        "denials": _denials(capture.denials if capture else ()),
         "trace": {
             "count": len(facts.events),
             "sha256": sha256_bytes(events),
@@ -195,6 +208,18 @@ def _ending(facts: ExecutionFacts, capture: Capture) -> dict[str, Json]:
     }
 
 
+def _denials(denials: tuple[Denial, ...]) -> dict[str, Json]:
+    """Targets are left out, because a tool can spell its input in the names it asks for. Names of
+    system calls are the kernel's."""
+    return {
+        "count": count(sum(each.count for each in denials)),
+        "kinds": sorted({each.kind for each in denials}),
+        "system_calls": {
+            each.target: count(each.count) for each in denials if each.kind == "syscall"
+        },
+    }
+
+
 def _enforced(row: Enforced) -> dict[str, Json]:
     return {
         "limit": row.limit,
@@ -206,7 +231,6 @@ def _enforced(row: Enforced) -> dict[str, Json]:
     }
 
 
-_kind = attrgetter("kind")
 _SILENT = {"bytes": 0, "kept": 0, "sha256": SILENCE.sha256}
 
 

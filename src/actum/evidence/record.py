@@ -22,6 +22,7 @@ from actum.evidence.encoding import count
 from actum.evidence.facts import ExecutionFacts, Intent
 from actum.evidence.trace import rfc3339
 from actum.store.database import Database
+from actum.value import plain
 
 SUMMARY_BYTES = 4_096
 
@@ -71,6 +72,7 @@ def ended(
         "full_output": _full_output(facts, capture) if capture else None,
         "files": list(map(file_document, capture.collected)) if capture else [],
         "not_collected": list(map(_lost, capture.not_collected)) if capture else [],
+        **({"workspace": plain(capture.workspace)} if capture and capture.workspace else {}),
         "checklists": checklists(facts, stored, leftovers, pre),
         "ended_at": rfc3339(facts.ended_at),
         "duration_ms": facts.duration_ms,

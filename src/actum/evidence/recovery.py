@@ -15,7 +15,7 @@ from actum.contract.canonical import sha256_bytes
 from actum.contract.model import Json
 from actum.contract.outcome import PROJECTIONS, Outcome
 from actum.errors import EvidenceUnavailable
-from actum.evidence.audit import Kind, closed
+from actum.evidence.audit import VERSION, Kind, closed
 from actum.evidence.checklists import unreached
 from actum.evidence.draft import Draft
 from actum.evidence.encoding import encoded
@@ -56,6 +56,7 @@ def close_interrupted(log: Log, execution_id: str) -> Receipt:
         final_seq = page.append(
             {
                 **pending,
+                "v": VERSION,
                 "kind": Kind.FINAL,
                 "ts": ended_at,
                 "status": PROJECTIONS[_OUTCOME].action,
@@ -152,7 +153,7 @@ def _ended_unseen(started_at: str, ended_at: str) -> dict[str, Json]:
         "artifacts": [],
         "artifacts_total": 0,
         "enforcement": [],
-        "denials": {"count": 0, "kinds": []},
+        "denials": {"count": 0, "kinds": [], "system_calls": {}},
         "trace": {"count": 0, "sha256": sha256_bytes(encoded([]))},
         "time": {"started": started_at, "finished": ended_at, "duration_ms": 0},
     }
@@ -172,7 +173,7 @@ def _closed_as_version_1(
     return record, encoded(statement)
 
 
-def expected_start(opening: dict[str, Json]) -> dict[str, Json]:
+def opened_with(opening: dict[str, Json]) -> dict[str, Json]:
     """What an opening, of either form, says of its execution, in the words of a predicate."""
     if "statement" in opening:
         predicate: dict[str, Json] = opening["statement"]["predicate"]

@@ -21,7 +21,7 @@ from datetime import datetime
 from pathlib import Path
 
 from actum.contract.model import Json
-from actum.evidence.audit import Kind
+from actum.evidence.audit import VERSION, Kind
 from actum.evidence.encoding import encoded
 from actum.evidence.facts import ACTUM_VERSION
 from actum.evidence.ledger import Ledger
@@ -51,7 +51,7 @@ class Rotated:
 
 def rotation_record(retiring: Signer, heir: Signer, at: datetime) -> dict[str, Json]:
     document: dict[str, Json] = {
-        "v": 1,
+        "v": VERSION,
         "kind": Kind.KEY_ROTATE,
         "ts": rfc3339(at),
         "versions": {"actum": ACTUM_VERSION},

@@ -22,7 +22,7 @@ INSERT INTO trace_events (receipt_id, trace_id, execution_id, attempt, event_typ
     runner_type, container_id, duration_ms, outcome, data)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
-_FIELDS = (
+FIELDS = (
     *("trace_id", "execution_id", "attempt", "event_type", "ts", "tool_id", "runner_type"),
     *("container_id", "duration_ms", "outcome", "data"),
 )
@@ -47,7 +47,7 @@ class Traces:
     def _select(self, where: str, values: tuple[str, ...]) -> tuple[dict[str, Json], ...]:
         rows = self._database.rows(f"{_SELECT} {where} ORDER BY seq", values)
         return tuple(
-            {**dict(zip(_FIELDS, row, strict=True)), "data": json.loads(row[-1])} for row in rows
+            {**dict(zip(FIELDS, row, strict=True)), "data": json.loads(row[-1])} for row in rows
         )
 
 

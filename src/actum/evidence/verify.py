@@ -10,35 +10,24 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import nullcontext
 from pathlib import Path
 
 from actum.contract.canonical import sha256_bytes
 from actum.contract.model import Json
 from actum.errors import EvidenceUnavailable, VerificationFailed
-from actum.evidence.findings import (
-    Finding,
-    judged,
-    place_findings,
-    signer_finding,
-    store_findings,
-)
-from actum.evidence.log_findings import checkpoint_findings, read_log
-from actum.evidence.receipt import MANIFEST, PAYLOAD_TYPE, PREDICATE_TYPE, STATEMENT_TYPE
+from actum.evidence.decision_findings import decision_findings
+from actum.evidence.findings import Finding, judged
+from actum.evidence.log_findings import checkpoint_findings, read_log, size_of
+from actum.evidence.receipt_findings import place_findings, store_findings
 from actum.evidence.receipts import KeptReceipt, Receipts
-from actum.evidence.row_findings import (
-    Answers,
-    execution_findings,
-    file_findings,
-    journal_finding,
-    one_execution,
-    stray_findings,
-)
-from actum.evidence.work_findings import work_findings
-from actum.store import dsse, note
+from actum.evidence.statements import name_of, signed_statement
+from actum.evidence.tables.execution_rows import one_execution
+from actum.evidence.unwritten import reading
+from actum.evidence.verify_home import verify_home
 from actum.store.blobs import BlobStore
 from actum.store.database import Database
-from actum.store.keys import PublicKey
+from actum.store.journal import JournalChanged
+from actum.store.keys import Keyring, PublicKey
 
 Trusted = Mapping[str, PublicKey]
 
@@ -53,11 +42,13 @@ def verify_receipt(
 
 def verify_file(path: Path, trusted: Trusted) -> tuple[Finding, ...]:
     """Check an exported receipt on its own. The last finding says what that leaves open."""
-    statement, findings = _signed_statement(read_receipt_file(path), trusted, f"receipt {path}")
+    statement, findings = signed_statement(read_receipt_file(path), trusted, f"receipt {path}")
     if statement is None:
         return findings
     open_questions = "not checked without its home: evidence record, files, trace, audit log"
-    return (*findings, Finding(_named(statement), "alone", True, open_questions))
+    named = name_of(statement)
+    decided = decision_findings(named, statement["predicate"], None)
+    return (*findings, *decided, Finding(named, "alone", True, open_questions))
 
 
 def read_receipt_file(path: Path) -> dict[str, Json]:
@@ -97,48 +88,28 @@ class Verifier:
         )
 
     def verify_all(self, checkpoint: tuple[str, str] | None = None) -> tuple[Finding, ...]:
-        """Everything this home holds. `checkpoint` is one kept elsewhere: its text and its name.
+        """Everything this home holds. `checkpoint` is one kept elsewhere: its text and its name."""
+        home, missed = self._database.path.parent, self._missed()
+        found = verify_home(home, Keyring.open(home).signer, self._trusted, checkpoint)
+        return (missed, *(each for each in found if each.subject != "journal")) if missed else found
 
-        Each thing is looked at once, so that this takes twice as long for twice as much.
-        """
-        findings: list[Finding] = []
+    def _missed(self) -> Finding | None:
+        """Frames of the journal that this process has seen and that are not there any more."""
         try:
-            sound = journal_finding(self._database)
-            findings.append(sound)
-            with nullcontext() if sound.passed else self._database.as_it_is():
-                findings += file_findings(self._database)
-                self._verify_all(findings, checkpoint)
-        except EvidenceUnavailable as error:
-            # A damaged page: what was found so far is worth more than an abort.
-            findings.append(Finding("database", "readable", False, error.message))
-        return tuple(findings)
+            self._database.row("SELECT 1")  # an open store writes its journal out before it reads
+        except JournalChanged as error:
+            return Finding("journal", "frames", False, error.message)
+        except EvidenceUnavailable:
+            pass  # whatever it is, those who look at the tables find it
+        return None
 
     def verify_log(self, checkpoint: tuple[str, str]) -> tuple[Finding, ...]:
         """The audit log alone, against a checkpoint kept elsewhere."""
-        reading = read_log(self._database, self._trusted, _size_of(checkpoint[0]))
-        kept = checkpoint_findings(checkpoint[0], reading, self._trusted, checkpoint[1])
-        return (*reading.findings, *kept)
-
-    def _verify_all(self, findings: list[Finding], checkpoint: tuple[str, str] | None) -> None:
-        wanted = _size_of(checkpoint[0]) if checkpoint else None
-        reading = read_log(self._database, self._trusted, wanted)
-        findings += reading.findings
-        if checkpoint:
-            text, where = checkpoint
-            findings += checkpoint_findings(text, reading, self._trusted, where)
-        answers = Answers({})
-        for (receipt_id,) in self._database.rows(
-            "SELECT receipt_id FROM receipts ORDER BY final_seq, rowid"
-        ):
-            kept = self._receipts.find(receipt_id)
-            statement, found = self._kept_findings(kept)
-            findings += found
-            if statement is not None:
-                answers.add(statement["predicate"])
-                findings.append(signer_finding(kept, reading.signer_at(kept.final_seq)))
-        findings += execution_findings(self._database, answers, reading.unclosed)
-        findings += stray_findings(self._database)
-        findings += work_findings(self._database, self._trusted)
+        home = self._database.path.parent
+        with reading(home, Keyring.open(home).signer) as (found, journal):
+            log = read_log(found, self._trusted, size_of(checkpoint[0]))
+        kept = checkpoint_findings(checkpoint[0], log, self._trusted, checkpoint[1])
+        return (*(() if journal.passed else (journal,)), *log.findings, *kept)
 
     def _kept_findings(self, kept: KeptReceipt) -> tuple[dict[str, Json] | None, list[Finding]]:
         subject = f"receipt {kept.receipt_id}"
@@ -148,10 +119,11 @@ class Verifier:
             envelope = kept.envelope
         except ValueError:
             return None, [stored, Finding(subject, "shape", False, "it is not JSON")]
-        statement, signed = _signed_statement(envelope, self._trusted, subject)
+        statement, signed = signed_statement(envelope, self._trusted, subject)
         findings = [stored, *signed]
         if statement is not None:
             findings += store_findings(statement, kept, self._database, self._blobs)
+            findings += decision_findings(subject, statement["predicate"], self._database)
         return statement, findings
 
 
@@ -162,27 +134,20 @@ def _receipt_findings(
     blobs: BlobStore,
     subject: str,
 ) -> Iterator[Finding]:
-    statement, findings = _signed_statement(envelope, trusted, subject)
+    statement, findings = signed_statement(envelope, trusted, subject)
     yield from findings
     if statement is None:
         return
-    named = _named(statement)
+    named = name_of(statement)
     kept = Receipts(database, blobs.root.parent).get(statement["predicate"]["receipt_id"])
     if kept is None:
         yield Finding(named, "known here", False, "this home has no such receipt")
         return
     yield judged(named, "known here", _same(envelope, kept), "the copy kept here is another one")
     yield from store_findings(statement, kept, database, blobs)
+    yield from decision_findings(named, statement["predicate"], database)
     yield from place_findings(kept, database, trusted)
     yield from one_execution(statement["predicate"], database)
-
-
-def _size_of(checkpoint: str) -> int | None:
-    """How many records a checkpoint claims; ``None`` for something that is none."""
-    try:
-        return note.parse(checkpoint).checkpoint.size
-    except VerificationFailed:
-        return None
 
 
 def _same(envelope: Mapping[str, Json], kept: KeptReceipt) -> bool:
@@ -190,59 +155,6 @@ def _same(envelope: Mapping[str, Json], kept: KeptReceipt) -> bool:
         return kept.envelope == envelope
     except ValueError:
         return False
-
-
-def _signed_statement(
-    envelope: Mapping[str, Json], trusted: Trusted, subject: str
-) -> tuple[dict[str, Json] | None, tuple[Finding, ...]]:
-    try:
-        payload = dsse.verify(envelope, trusted, payload_type=PAYLOAD_TYPE)
-    except VerificationFailed as error:
-        return None, (Finding(subject, "signature", False, error.message),)
-    try:
-        statement = json.loads(payload)
-        problem = _shape_problem(statement)
-    except ValueError:
-        problem = "the payload is not JSON"
-    if problem:
-        return None, (
-            Finding(subject, "signature", True),
-            Finding(subject, "shape", False, problem),
-        )
-    named = _named(statement)
-    return statement, (Finding(named, "signature", True), Finding(named, "shape", True))
-
-
-_PREDICATE_FIELDS = frozenset(
-    {
-        *("receipt_id", "execution_id", "trace_id", "attempt", "session", "parent_receipt"),
-        *("requested_by", "purpose_sha256", "contract", "input_digest", "tool", "adapter"),
-        *("policy", "approvals", "proof", "executable", "runner", "outcome", "reason_codes"),
-        *("ending", "streams", "output_digest", "artifacts", "artifacts_total", "enforcement"),
-        *("denials", "trace", "time", "evidence", "result_sha256", "environment"),
-    }
-)
-
-
-def _shape_problem(statement: Json) -> str:
-    # A trusted key signs other things too: only a statement of this very type may pass.
-    if not isinstance(statement, dict) or statement.get("_type") != STATEMENT_TYPE:
-        return f"_type: it is not {STATEMENT_TYPE}"
-    if statement.get("predicateType") != PREDICATE_TYPE:
-        return f"predicateType: it is not {PREDICATE_TYPE}"
-    predicate, subjects = statement.get("predicate"), statement.get("subject")
-    if not isinstance(predicate, dict) or set(predicate) != _PREDICATE_FIELDS:
-        return "predicate: it has other fields than an execution receipt"
-    evidence = predicate["evidence"]
-    digest = evidence.get("sha256") if isinstance(evidence, dict) else None
-    manifest = {"name": MANIFEST, "digest": {"sha256": digest}}
-    if not isinstance(subjects, list) or not subjects or subjects[0] != manifest:
-        return f"subject[0]: it is not the {MANIFEST} of the predicate"
-    return ""
-
-
-def _named(statement: Mapping[str, Json]) -> str:
-    return f"receipt {statement['predicate']['receipt_id']}"
 
 
 def _claimed_name(envelope: Mapping[str, Json]) -> str:

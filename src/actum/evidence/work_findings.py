@@ -11,11 +11,11 @@ from actum.contract.canonical import sha256_bytes
 from actum.contract.model import Json
 from actum.errors import VerificationFailed
 from actum.evidence.encoding import encoded
-from actum.evidence.findings import Finding, judged
+from actum.evidence.findings import DATA_ERRORS, Finding, judged, said
 from actum.evidence.receipt import PAYLOAD_TYPE, STATEMENT_TYPE
 from actum.store import dsse
-from actum.store.database import Database
 from actum.store.keys import PublicKey
+from actum.store.snapshot import Reader
 
 _SHOWN_PATHS = 5
 PREDICATE_TYPE = "urn:actum:work-receipt:v1"
@@ -33,21 +33,8 @@ _ROWS = (
 )
 
 
-def work_receipts(database: Database) -> dict[int, str]:
-    """Audit record to the digest of the receipt it names; a home from before has no such table."""
-    if not _there(database):
-        return {}
-    return dict(database.rows("SELECT final_seq, sha256 FROM work_receipts"))
-
-
-def work_findings(database: Database, trusted: Mapping[str, PublicKey]) -> Iterator[Finding]:
-    """Every work receipt: its bytes, its signature, and that run and log tell the same."""
-    if _there(database):
-        yield from _row_findings(database.rows(f"{_ROWS} ORDER BY final_seq"), trusted)
-
-
 def one_work_receipt(
-    database: Database, trusted: Mapping[str, PublicKey], receipt_id: str
+    database: Reader, trusted: Mapping[str, PublicKey], receipt_id: str
 ) -> tuple[Finding, ...]:
     """The same for one receipt; nothing if no work item has it."""
     if not _there(database):
@@ -57,7 +44,7 @@ def one_work_receipt(
 
 
 def work_file_findings(
-    envelope: Mapping[str, Json], trusted: Mapping[str, PublicKey], database: Database | None
+    envelope: Mapping[str, Json], trusted: Mapping[str, PublicKey], database: Reader | None
 ) -> tuple[Finding, ...]:
     """A work receipt from a file: its signature, and that the store, if there is one, keeps it."""
     try:
@@ -94,29 +81,36 @@ def _row_findings(
         yield judged(subject, "stored bytes", intact, "they are not those that were stored")
         try:
             predicate = read_work_receipt(json.loads(envelope), trusted)
-        except VerificationFailed as error:
-            yield Finding(subject, "signature", False, error.message)
+        except DATA_ERRORS as error:
+            yield Finding(subject, "signature", False, said(error))
             continue
         yield Finding(subject, "signature", True)
         told = tuple(predicate[name] for name in ("status", "before_hash", "after_hash"))
         same = predicate["receipt_id"] == receipt_id and told == (status, before, after)
         yield judged(subject, "run", same, "the run it stands for is told differently")
-        tests: Any = predicate["tests"]
-        if tests is not None and predicate["status"] == "success":
-            # Receipts from before tests were repeated after a merge do not say what they saw.
-            seen = tests.get("base_hash", predicate["before_hash"]) == predicate["before_hash"]
-            passed = seen and tests["exit_code"] == 0
-            yield judged(subject, "tests", passed, "they have not passed on what was committed")
-        damage: Any = predicate.get("damage")
-        if damage is not None:
-            detail = f"{damage_text(damage)}; see `actum item accept --help`"
-            yield judged(subject, "workspace", bool(accepted), detail)
+        yield from content_findings(subject, predicate, accepted=bool(accepted))
         logged = {} if record is None else json.loads(record)
         in_log = tuple(logged.get(name) for name in ("status", "before_hash", "after_hash"))
         yield judged(subject, "audit record", in_log == told, "the log tells it differently")
 
 
-def damaged_runs(database: Database, run_id: str | None = None) -> list[tuple[str, str, str]]:
+def content_findings(
+    subject: str, predicate: Mapping[str, Any], *, accepted: bool
+) -> Iterator[Finding]:
+    """What a signed receipt says of its run: tests that passed, damage that was accepted."""
+    tests = predicate["tests"]
+    if tests is not None and predicate["status"] == "success":
+        # Receipts from before tests were repeated after a merge do not say what they saw.
+        seen = tests.get("base_hash", predicate["before_hash"]) == predicate["before_hash"]
+        passed = seen and tests["exit_code"] == 0
+        yield judged(subject, "tests", passed, "they have not passed on what was committed")
+    damage = predicate.get("damage")
+    if damage is not None:
+        detail = f"{damage_text(damage)}; see `actum item accept --help`"
+        yield judged(subject, "workspace", accepted, detail)
+
+
+def damaged_runs(database: Reader, run_id: str | None = None) -> list[tuple[str, str, str]]:
     """(run, receipt, what is wrong) for damage that recovery found and that was not accepted."""
     if not _there(database):
         return []
@@ -163,5 +157,5 @@ def read_work_receipt(
     return predicate
 
 
-def _there(database: Database) -> bool:
+def _there(database: Reader) -> bool:
     return database.row("SELECT 1 FROM sqlite_master WHERE name = 'work_receipts'") is not None

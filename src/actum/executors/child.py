@@ -101,15 +101,17 @@ def _frame(kind: int, reply: bytes) -> bytes:
     return frames.REPLY.pack(kind, len(reply)) + reply
 
 
-def _read(count: int) -> bytes:
-    parts = []
-    while count:
-        part = os.read(DESCRIPTOR, min(count, 1 << 16))
+def _read(count: int) -> bytearray:
+    """Exactly `count` bytes, into memory taken beforehand: in how many parts a request arrives must
+    not decide where the objects of the call are placed."""
+    whole, filled = bytearray(count), 0
+    while filled < count:
+        part = os.read(DESCRIPTOR, min(count - filled, 1 << 16))
         if not part:
             os._exit(0)  # the host has no use for this child
-        parts.append(part)
-        count -= len(part)
-    return b"".join(parts)
+        whole[filled : filled + len(part)] = part
+        filled += len(part)
+    return whole
 
 
 def _write(data: bytes) -> int:
@@ -121,7 +123,7 @@ def _write(data: bytes) -> int:
             return written
 
 
-def _compile(source: bytes) -> tuple[int, bytes]:
+def _compile(source: bytearray) -> tuple[int, bytes]:
     try:
         code = compile(source, frames.FILE_NAME, "exec", dont_inherit=True, optimize=0)
     except BaseException as error:  # noqa: BLE001 -- any source at all may come
@@ -146,7 +148,7 @@ def _load(code: types.CodeType) -> tuple[list[str], Any]:
 
 
 def _execute(
-    code: types.CodeType, body: bytes, max_bytes: int, max_depth: int, max_items: int
+    code: types.CodeType, body: bytes | bytearray, max_bytes: int, max_depth: int, max_items: int
 ) -> tuple[int, bytes]:
     try:
         said = _decode(body.decode())

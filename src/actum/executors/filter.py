@@ -82,7 +82,7 @@ def compile_filter() -> bytes:
     # glibc grows its heaps with it; without EXEC it gives nobody anything.
     rules[_MPROTECT] = _never_executable()
     rules[_CLOCK_GETTIME] = one_of(0, (_CLOCK_MONOTONIC,), errno_of(errno.EPERM), KILL_PROCESS)
-    return assemble(rules, otherwise=KILL_PROCESS, beyond=KILL_PROCESS)
+    return assemble(rules, otherwise=KILL_PROCESS)
 
 
 class Filter:

@@ -30,7 +30,7 @@ from actum.value import value
 _SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 _BOOT = (
     "import sys; sys.path.insert(0, sys.argv[1]); from actum.executors.zygote import main; "
-    "main(int(sys.argv[2]), fixed_layout=sys.argv[3] == '1')"
+    "main(fixed_layout=sys.argv[2] == '1')"
 )
 _COMMAND = (os.path.realpath(sys.executable), "-s", "-S", "-P", "-c", _BOOT)
 #: A child that is told to die and does not is a fault of ours or of the kernel.
@@ -390,13 +390,13 @@ class Pool:
         self._discard()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         around = self._surroundings
-        descriptor, layout = str(theirs.fileno()), "1" if around.fixed_layout else "0"
         self._process = subprocess.Popen(
-            [*_COMMAND, _SOURCE, descriptor, layout],
-            stdin=subprocess.DEVNULL,
+            [*_COMMAND, _SOURCE, "1" if around.fixed_layout else "0"],
+            # Its line to us is its standard input: a descriptor with a number of its own would be
+            # an argument, and where objects are placed in a child would depend on that number.
+            stdin=theirs.fileno(),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
-            pass_fds=[theirs.fileno()],
             env={
                 "PYTHONHASHSEED": str(around.hash_seed),
                 "TZ": around.time_zone,

@@ -11,9 +11,10 @@ import json
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
+from actum.contract.canonical import sha256_bytes
 from actum.contract.model import Json
 from actum.contract.outcome import ActionStatus
-from actum.evidence.audit import closed
+from actum.evidence.audit import VERSION, closed
 from actum.evidence.laid import closed_part, opened_part
 from actum.evidence.log import Log, Page
 from actum.evidence.owner import current_owner, is_alive
@@ -50,8 +51,11 @@ class Journal:
         """Record that the action is allowed and about to start; raises if it must not start."""
         with self._log.entry() as entry:
             entry.append(_decision(judged, pending))
-            seq = entry.append(_action(pending, duration_ms=0, at=pending.ts_utc))
-            entry.add(opened_part(seq, current_owner()))
+            owner = current_owner()
+            start = _action(pending, duration_ms=0, at=pending.ts_utc)
+            # Its row says whose process it is: by that, recovery decides whether to close it.
+            seq = entry.append({**start, "owner_sha256": sha256_bytes(owner.encode())})
+            entry.add(opened_part(seq, owner))
         return seq
 
     def close(self, pending_seq: int, result: ActionResult, duration_ms: int) -> None:
@@ -71,7 +75,7 @@ class Journal:
         with self._log.entry() as entry:
             entry.append(
                 {
-                    "v": 1,
+                    "v": VERSION,
                     "kind": KIND,
                     "event_type": DECISION_AUDIT,
                     "ts": rfc3339(datetime.now(UTC)),
@@ -121,7 +125,7 @@ def _close(page: Page, pending_seq: int, document: dict[str, Json]) -> None:
 
 def _decision(judged: Judged, about: ActionResult) -> dict[str, Json]:
     return {
-        "v": 1,
+        "v": VERSION,
         "kind": KIND,
         "event_type": DECISION_AUDIT,
         "ts": rfc3339(datetime.now(UTC)),
@@ -145,7 +149,7 @@ def _action(
     pending: int | None = None,
 ) -> dict[str, Json]:
     return {
-        "v": 1,
+        "v": VERSION,
         "kind": KIND,
         "event_type": ACTION_AUDIT,
         "ts": rfc3339(at or datetime.now(UTC)),
@@ -169,8 +173,10 @@ def _codes(codes: Iterable[str]) -> list[Json]:
 def _interrupted(pending: dict[str, Json], seq: int) -> dict[str, Json]:
     return {
         **pending,
+        "v": VERSION,
         "ts": rfc3339(datetime.now(UTC)),
         "status": ActionStatus.FAILED.value,
         "reason_codes": [Reason.INTERRUPTED.value],
         "pending_seq": seq,
+        "owner_sha256": None,
     }

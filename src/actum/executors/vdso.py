@@ -1,9 +1,10 @@
 """Takes away what a process knows without asking the kernel: the time, and 16 random bytes.
 
-The vDSO answers clock calls from shared memory, where no filter can look. Each of its functions is
-overwritten, in this process's private copy, with the plain system call, which the filter then
-judges like any other. The random bytes that the kernel leaves for libc are set to zero; libc has
-taken what it needs long before.
+The vDSO is code of the kernel that reads the clock from pages which the kernel maps beside it
+(``[vvar]``), where no filter can look. The pages are unmapped. In place of the code comes a page of
+ours at the same address, because libc has kept the addresses of its functions: each is the plain
+system call, which the filter judges like any other, and all else is a trap. The random bytes that
+the kernel leaves for libc are set to zero; libc has taken what it needs long before.
 """
 
 from __future__ import annotations
@@ -14,8 +15,11 @@ import struct
 from actum import kernel
 
 _AT_RANDOM, _AT_SYSINFO_EHDR = 25, 33
-_SYS_MPROTECT = 10
+_SYS_MMAP, _SYS_MPROTECT, _SYS_MUNMAP, _SYS_MREMAP = 9, 10, 11, 25
 _READ, _WRITE, _EXEC = 1, 2, 4
+_MAP_PRIVATE_ANONYMOUS, _NO_FILE = 0x22, -1
+_MREMAP_MAYMOVE_FIXED = 3
+_TRAP = b"\xcc"  # int3
 
 _NUMBERS = {
     b"clock_gettime": 228,
@@ -31,19 +35,32 @@ _FUNCTION = 2
 
 
 def close_clock() -> int:
-    """Overwrite every clock function of the vDSO; returns how many were found."""
+    """Take the vDSO and the pages that it reads away; returns how many functions were replaced."""
     base = _auxiliary().get(_AT_SYSINFO_EHDR, 0)
     if not base:
         return 0
     functions = _functions(base)
-    start, end = _extent(base)  # all of it: the kernel refuses to split this mapping
-    _protect(start, end - start, _READ | _WRITE | _EXEC)
+    for start, end in _kernel_mappings():
+        if start <= base < end:
+            _replace(start, end, functions)
+        else:
+            _call(_SYS_MUNMAP, start, end - start)
+    if left := _kernel_mappings():
+        raise OSError(f"{len(left)} pages of the kernel's clock could not be unmapped")
+    return len(functions)
+
+
+def _replace(start: int, end: int, functions: dict[bytes, int]) -> None:
+    code = bytearray(_TRAP * (end - start))
     for name, address in functions.items():
         # mov eax, number; syscall; ret
-        code = b"\xb8" + struct.pack("<I", _NUMBERS[name]) + b"\x0f\x05\xc3"
-        ctypes.memmove(address, code, len(code))
-    _protect(start, end - start, _READ | _EXEC)
-    return len(functions)
+        stub = b"\xb8" + struct.pack("<I", _NUMBERS[name]) + b"\x0f\x05\xc3"
+        code[address - start : address - start + len(stub)] = stub
+    made = _call(_SYS_MMAP, 0, len(code), _READ | _WRITE, _MAP_PRIVATE_ANONYMOUS, _NO_FILE, 0)
+    ctypes.memmove(made, bytes(code), len(code))
+    _call(_SYS_MPROTECT, made, len(code), _READ | _EXEC)
+    # In one step: there is no moment at which a function is missing.
+    _call(_SYS_MREMAP, made, len(code), len(code), _MREMAP_MAYMOVE_FIXED, start)
 
 
 def forget_random_bytes() -> None:
@@ -63,13 +80,18 @@ def _auxiliary() -> dict[int, int]:
         return dict(struct.iter_unpack("QQ", file.read()))
 
 
-def _extent(base: int) -> tuple[int, int]:
-    with open("/proc/self/maps", encoding="ascii") as file:
+def _kernel_mappings() -> list[tuple[int, int]]:
+    """The vDSO, ``[vvar]`` and its kin. Not ``[vsyscall]``: its address is the kernel's, it cannot
+    be read, and the filter sees every call of it."""
+    found = []
+    with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as file:
         for line in file:
-            start, end = (int(part, 16) for part in line.split(" ", 1)[0].split("-"))
-            if start <= base < end:
-                return start, end
-    raise OSError("the vDSO is not in /proc/self/maps")
+            fields = line.split(maxsplit=5)
+            name = fields[5].strip() if len(fields) == 6 else ""
+            if name.startswith("[v") and name != "[vsyscall]":
+                start, end = (int(part, 16) for part in fields[0].split("-"))
+                found.append((start, end))
+    return found
 
 
 def _functions(base: int) -> dict[bytes, int]:
@@ -124,11 +146,10 @@ def _symbol_count(tags: dict[int, int]) -> int:
     return int(last) + 1
 
 
-def _protect(start: int, length: int, rights: int) -> None:
-    kernel.syscall(
-        _SYS_MPROTECT,
-        "mprotect vDSO",
-        ctypes.c_void_p(start),
-        ctypes.c_size_t(length),
-        ctypes.c_ulong(rights),
-    )
+def _call(number: int, *arguments: int) -> int:
+    try:
+        return kernel.syscall(number, "the vDSO", *map(ctypes.c_long, arguments))
+    except PermissionError as error:
+        raise OSError(
+            error.errno, "this kernel seals the vDSO (CONFIG_MSEAL_SYSTEM_MAPPINGS)"
+        ) from error

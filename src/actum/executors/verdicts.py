@@ -16,9 +16,10 @@ from actum import __version__
 from actum.contract.canonical import sha256_bytes
 from actum.contract.model import Json
 from actum.errors import VerificationFailed
-from actum.evidence.audit import closed
+from actum.evidence.audit import VERSION, closed
 from actum.evidence.encoding import encoded
 from actum.evidence.log import Log
+from actum.evidence.reviews import PAYLOAD_TYPE
 from actum.evidence.trace import rfc3339
 from actum.executors.model import Declaration
 from actum.store import dsse
@@ -26,7 +27,6 @@ from actum.store.database import Database
 from actum.store.keys import PublicKey
 from actum.value import value
 
-PAYLOAD_TYPE = "application/vnd.actum.executor-review+json"
 CONTRACT = "CONTRACT.md"
 
 
@@ -124,7 +124,7 @@ class Verdicts:
                 declared = review.declared
                 page.append(
                     {
-                        "v": 1,
+                        "v": VERSION,
                         "kind": "REVIEW",
                         "event_type": "executor_review",
                         "ts": rfc3339(datetime.now(UTC)),

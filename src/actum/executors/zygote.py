@@ -77,12 +77,12 @@ def _no_clock() -> NoReturn:
     raise PermissionError(errno.EPERM, "an executor has no clock; pass times in the payload")
 
 
-def main(descriptor: int, *, fixed_layout: bool) -> None:
-    """Serve until the host hangs up."""
+def main(*, fixed_layout: bool) -> None:
+    """Serve on standard input until the host hangs up."""
     if fixed_layout and not _layout_is_fixed():
         _start_again_with_fixed_layout()
     walls = ["seccomp", "rlimits"]
-    server = socket.socket(fileno=descriptor)
+    server = socket.socket(fileno=0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the host's to handle
     # Whoever is woken here, and every child, waits for a processor that is free: the host, who
     # woke it, is not pushed aside.

@@ -30,7 +30,7 @@ from actum.policy.gates import BY_PIN, FIRST_USE, NETWORK, ApprovalNeeded, Grant
 from actum.policy.network import connected
 from actum.policy.settings import PolicySettings
 from actum.registry.looks import Looks
-from actum.registry.model import Entry, SandboxOverride
+from actum.registry.model import AdapterKind, Entry, SandboxOverride
 
 __all__ = ["PolicySettings", "effective_policy"]
 
@@ -44,6 +44,8 @@ def effective_policy(
 ) -> tuple[EffectivePolicy, tuple[Violation, ...], tuple[ApprovalNeeded, ...]]:
     """What the call may do, every way in which it asks for more, and the approvals it lacks."""
     given = {grant.need: grant for grant in granted}
+    # What is kept running between calls writes directly.
+    apart = settings.transactions and entry.adapter.kind is not AdapterKind.MCP
     files = reachable(contract, entry.tool, settings, frozenset(given), looks=looks or Looks())
     hosts = connected(contract.sandbox.network, entry, settings, frozenset(given))
     limits = _limits(contract.sandbox, entry, settings.time_left_ms)
@@ -59,7 +61,9 @@ def effective_policy(
         read=files.read,
         write=files.write,
         deny=files.deny,
-        protect=files.protect,
+        # In a transaction these names are held back at the commit, and need no cover.
+        protect=() if apart else files.protect,
+        transaction=apart and bool(files.write),
         network=hosts.policy,
         environment=approved_names(entry),
         approvals=tuple(approvals),

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 
+from actum.contract.governing_names import GOVERNING
 from actum.contract.levels import (
     DEFAULT_FILESYSTEM_LEVEL,
     FilesystemGrant,
@@ -27,7 +28,6 @@ from actum.registry.looks import Looks
 from actum.registry.model import Tool
 from actum.value import replace, value
 
-_GOVERNING = ("actum.toml", "tools", "tools.lock", "rules", "agents")
 _GIT = (".git/hooks", ".git/config")
 
 
@@ -120,8 +120,14 @@ def _resolved(request: FilesystemRequest, here: str, real: _Resolver) -> Filesys
 
 def _output_directory(contract: Contract, here: str, root: str, real: _Resolver) -> str | None:
     """Where level extended may write besides: the one directory of the project that all declared
-    output files beyond the working directory lie in. A directory above it is not one."""
-    files = real.all(contract.outputs.output_files, here)
+    output files beyond the working directory lie in. A directory above it is not one, and none is
+    reached through a link in the project, which a tool may have made."""
+    named = [os.path.join(here, path) for path in contract.outputs.output_files]
+    files = [
+        real(path)
+        for path in named
+        if not any(is_within(link, root) for link in real.looks.links_on(path))
+    ]
     parents = {os.path.dirname(file) for file in files if not is_within(file, here)}
     if len(parents) != 1:
         return None
@@ -154,7 +160,7 @@ def _governing(root: str, write: tuple[str, ...], looks: Looks) -> Iterator[str]
     """What decides about later executions, and what git would run on the host."""
     if not write:
         return
-    for name in _GOVERNING:
+    for name in GOVERNING:
         yield from _with_target(root, name, looks)
     for holder in {holder for path in write for holder in _git_holders(path)}:
         for name in _GIT:

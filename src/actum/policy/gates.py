@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from actum.contract.os_user import OsUser
 from actum.value import value
 
 FIRST_USE = "AG-01"
 NETWORK = "AG-03"
 WRITE_OUTSIDE = "AG-04"
 ELEVATED = "AG-05"
+#: Changes to names that decide what is executed later, held until a person has seen them.
+GOVERNING_CHANGES = "AG-06"
 
 #: Gates that a tool's pin has decided already: whoever approved the pin saw what it grants.
 BY_PIN = "pin"
@@ -34,6 +37,17 @@ class Granted:
     need: ApprovalNeeded
     request_id: str
     decided_by: str
+    #: The users of the operating system that asked and decided; ``None``: an earlier version did
+    #: not record them.
+    requested_as: OsUser | None = None
+    decided_as: OsUser | None = None
+
+    @property
+    def same_user(self) -> bool | None:
+        """Whether one user of the operating system asked and decided."""
+        if self.requested_as is None or self.decided_as is None:
+            return None
+        return self.requested_as.uid == self.decided_as.uid
 
     @property
     def entry(self) -> str:

@@ -18,7 +18,16 @@ from actum.errors import Violation
 from actum.policy.allowlist import permitting_entry, permitting_operation
 from actum.policy.environment import approved_names
 from actum.policy.gates import ELEVATED
-from actum.policy.paths import PathRefused, Reach, has_parent_step, is_text, judge, look_at, resolve
+from actum.policy.paths import (
+    PathRefused,
+    Reach,
+    has_parent_step,
+    is_covered,
+    is_text,
+    judge,
+    look_at,
+    resolve,
+)
 from actum.registry.looks import Looks
 from actum.registry.model import AdapterKind, Entry
 from actum.value import replace, value
@@ -44,11 +53,13 @@ def check_inputs(
     entry: Entry,
     policy: EffectivePolicy,
     looks: Looks | None = None,
+    *,
+    root: str,
 ) -> Checked:
-    """Evaluate IV-01..05 for `call` under `policy`."""
+    """Evaluate IV-01..05 for `call` under `policy`, in the project at `root`."""
     command = tuple(_command(contract, call, entry))
     checked_arguments = [_argument(argument) for argument in call.arguments if not argument.fixed]
-    paths = _Paths.of(contract, call, policy, looks or Looks())
+    paths = _Paths.of(contract, call, policy, looks or Looks(), root)
     kept, stripped, unfit = _environment(call, entry)
     sizes = tuple(_sizes(call, paths.input_sizes))
     arguments = tuple(found for found, _ in checked_arguments if found)
@@ -160,7 +171,9 @@ class _Paths:
     violations: tuple[Violation, ...]
 
     @classmethod
-    def of(cls, contract: Contract, call: Call, policy: EffectivePolicy, looks: Looks) -> _Paths:
+    def of(
+        cls, contract: Contract, call: Call, policy: EffectivePolicy, looks: Looks, root: str
+    ) -> _Paths:
         approved = contract.sandbox.filesystem.level is FilesystemLevel.ELEVATED and any(
             entry.startswith(f"{ELEVATED}:") for entry in policy.approvals
         )
@@ -180,6 +193,9 @@ class _Paths:
                 base = SCRATCH_INSIDE
             else:
                 base = _directory(call.working_directory, readable, looks)
+                _require_no_link(
+                    call.working_directory, base, (looks.real(root), *policy.write), looks
+                )
         except PathRefused as why:
             refuse("inputs.working_directory", call.working_directory, why)
 
@@ -230,6 +246,15 @@ def _directory(value: str, reach: Reach, looks: Looks) -> str:
     if not stat.S_ISDIR(look_at(path, looks).st_mode):
         raise PathRefused("it is not a directory")
     return path
+
+
+def _require_no_link(value: str, path: str, places: tuple[str, ...], looks: Looks) -> None:
+    """A tool can leave a link where it may write; what that leads to would be granted next."""
+    for link in looks.links_on(value):
+        if is_covered(link, places):
+            raise PathRefused(
+                f"it leads through the link {link}, which a tool may have made; name {path} itself"
+            )
 
 
 def _input_file(value: str, base: str, reach: Reach, looks: Looks) -> tuple[str, int]:

@@ -17,4 +17,6 @@ class PolicySettings:
     #: "host:port" -> "address:port": private names, and so the internal ones among them
     resolve: Mapping[str, str] = field(default_factory=dict)
     own_authorities: bool = False  #: tools with network trust /run/ca.pem beside the system's
+    #: Changes to writable folders are kept apart, and committed by the host when the tool is gone.
+    transactions: bool = False
     time_left_ms: int | None = None  #: of whatever encloses this execution

@@ -1,9 +1,10 @@
 """Change control: how a tool folder comes to be pinned, and how a pin is withdrawn.
 
-`propose` only looks. `approve`, `deprecate` and `block` rewrite the signed lock, each with a
-record of who decided, on what evidence, and whether the tool may now do more than before. They
-refuse to sign on top of a lock they do not believe. Dates come in as arguments: nothing here reads
-a clock.
+`propose` only looks. `approve`, `deprecate`, `block` and `unblock` rewrite the signed lock, each
+with a record of who decided, on what evidence, and whether the tool may now do more than before.
+They refuse to sign on top of a lock that no trusted key signed. A block holds, for the id and for
+the name of the tool, until `unblock` lifts it; no other decision does. Dates come in as arguments:
+nothing here reads a clock.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from actum.registry.load import load_snapshot
 from actum.registry.lock import Lock, read_lock, write_lock
 from actum.registry.model import Adapter, Change, Pin, ScopeChange, Tool, ToolStatus
 from actum.registry.registry import Registry
-from actum.store.keys import Keyring, PublicKey
+from actum.store.keys import Keyring, PublicKey, Signer
 from actum.value import replace, value
 
 
@@ -87,7 +88,7 @@ def approve(
     date: str,
     status: ToolStatus = ToolStatus.ACTIVE,
 ) -> Pin:
-    """Pin the folder of this tool, exactly as it is now."""
+    """Pin the folder of this tool, exactly as it is now. A blocked tool stays blocked."""
     folder = Path(Registry(root, keyring.trusted).find_tool(tool_id).folder)
     proposal = propose(root, folder)
     if proposal.problems or proposal.tool is None:
@@ -108,21 +109,42 @@ def approve(
     )
 
     def pinned(lock: Lock) -> Lock:
-        former = lock.pin(tool.tool_id)
+        former = next((p for p in lock.pins if p.tool_id == tool.tool_id), None)
         holder = next((p for p in lock.pins if p.name == tool.name), None)
+        _require_no_blocked_name(tool, former, holder)
         if holder is not None and holder.tool_id != tool.tool_id:
-            if holder.status is not ToolStatus.BLOCKED:
+            if holder.status is not ToolStatus.DEPRECATED:
                 raise Refused(
                     "TOOL_NAME_TAKEN",
                     f"The name {tool.name} is pinned for {holder.tool_id}.",
-                    remedy=f"Rename the tool, or first: `actum tools block {holder.tool_id}`.",
+                    remedy=f"Rename the tool, or first: `actum tools deprecate {holder.tool_id}`.",
                 )
             lock = lock.without(holder.tool_id)
         change = scope_change(former.grants if former else {}, pin.grants)
-        return lock.record(pin, _change("approve", pin, change))
+        is_blocked = former is not None and former.status is ToolStatus.BLOCKED
+        kept = replace(pin, status=ToolStatus.BLOCKED) if is_blocked else pin
+        return lock.record(kept, _change("approve", kept, change))
 
-    _decide(root, keyring, by, evidence, date, pinned)
-    return pin
+    lock = _decide(root, keyring, by, evidence, date, pinned)
+    return next(pin for pin in lock.pins if pin.tool_id == tool.tool_id)
+
+
+def _require_no_blocked_name(tool: Tool, former: Pin | None, holder: Pin | None) -> None:
+    """Neither another id for a blocked name nor another name for a blocked id: either would let
+    the tool run again that a person has stopped."""
+    for pin in (former, holder):
+        if (
+            pin is not None
+            and pin.status is ToolStatus.BLOCKED
+            and (pin.tool_id, pin.name) != (tool.tool_id, tool.name)
+        ):
+            raise Refused(
+                "TOOL_BLOCKED",
+                f"{pin.tool_id} is blocked under the name {pin.name}, so {tool.tool_id} cannot be"
+                f" approved as {tool.name}.",
+                remedy="Use another id and name, or first:"
+                f" `actum tools unblock {pin.name} --why TEXT`.",
+            )
 
 
 def deprecate(
@@ -133,8 +155,38 @@ def deprecate(
 
 
 def block(root: Path, keyring: Keyring, tool_id: str, *, by: str, evidence: str, date: str) -> Pin:
-    """Withdraw the right to run at once."""
+    """Withdraw the right to run at once, until `unblock` lifts that."""
     return _withdraw(root, keyring, tool_id, ToolStatus.BLOCKED, by, evidence, date)
+
+
+def unblock(
+    root: Path, keyring: Keyring, tool_id: str, *, by: str, evidence: str, date: str
+) -> Pin:
+    """Lift a block. What was approved or deprecated last, also meanwhile, holds from now on."""
+
+    def lifted(lock: Lock) -> Lock:
+        former = lock.pin(tool_id)
+        if former is None or former.status is not ToolStatus.BLOCKED:
+            raise Refused(
+                "TOOL_NOT_BLOCKED",
+                f"The tool {tool_id} is not blocked.",
+                remedy="`actum tools list` shows which are.",
+            )
+        last = next(
+            (
+                change.action
+                for change in reversed(lock.history)
+                if change.tool_id == former.tool_id and change.action in ("approve", "deprecate")
+            ),
+            "deprecate",
+        )
+        status = ToolStatus.ACTIVE if last == "approve" else ToolStatus.DEPRECATED
+        pin = replace(former, status=status)
+        change = _change("unblock", pin, ScopeChange.UNCHANGED)
+        return lock.record(pin, replace(change, by=by, evidence=evidence, date=date))
+
+    lock = _decide(root, keyring, by, evidence, date, lifted)
+    return next(pin for pin in lock.pins if tool_id in (pin.tool_id, pin.name))
 
 
 def history(
@@ -163,7 +215,8 @@ def _withdraw(
                 remedy="`actum tools list` shows what is pinned.",
             )
         # Approver, date and evidence of the pin stay those of the approval; the history has ours.
-        pin = replace(former, status=status)
+        is_blocked = former.status is ToolStatus.BLOCKED
+        pin = former if is_blocked else replace(former, status=status)
         change = _change(_ACTIONS[status], pin, ScopeChange.UNCHANGED)
         return lock.record(pin, replace(change, by=by, evidence=evidence, date=date))
 
@@ -196,6 +249,31 @@ def _decide(
     date: str,
     decision: Callable[[Lock], Lock],
 ) -> Lock:
+    with deciding(root, keyring, by=by, evidence=evidence, date=date) as deciding_now:
+        lock = decision(deciding_now.read(keyring.trusted))
+        deciding_now.write(lock)
+    return lock
+
+
+@value
+class Deciding:
+    """The lock, held against other decisions."""
+
+    root: Path
+    signer: Signer
+
+    def read(self, trusted: Mapping[str, PublicKey]) -> Lock:
+        return read_lock(self.root, trusted)
+
+    def write(self, lock: Lock) -> None:
+        write_lock(self.root, lock, self.signer)
+
+
+@contextmanager
+def deciding(
+    root: Path, keyring: Keyring, *, by: str, evidence: str, date: str
+) -> Iterator[Deciding]:
+    """Hold the lock for one decision, which names who takes it, on what evidence and when."""
     for field, told in (("by", by), ("evidence", evidence)):
         if not told.strip():
             raise Refused(
@@ -212,9 +290,7 @@ def _decide(
             remedy="Write it like 2026-01-16.",
         ) from error
     with _alone(keyring.directory):
-        lock = decision(read_lock(root, keyring.trusted))
-        write_lock(root, lock, keyring.signer)
-    return lock
+        yield Deciding(root=root, signer=keyring.signer)
 
 
 @contextmanager

@@ -1,11 +1,13 @@
-"""`tools.lock`: the signed list of what may run, and the history of how it came to be.
+"""`tools.lock`: the signed list of what may run and under which settings, with its history.
 
 JSON, pretty-printed with sorted keys, so that a review sees each change as a few lines. The
 signatures are those of a DSSE envelope over the canonical JSON of everything else in the file. A
 lock that is unsigned, altered or signed by a stranger gives no right to anything.
 
+Version 1 holds no settings. A lock is written as version 2 from the first approval of settings on.
+
 It does not stop someone who may write the repository from putting back an older signed lock
-together with the older folders: keep the repository's own history for that.
+together with the older folders and settings: keep the repository's own history for that.
 """
 
 from __future__ import annotations
@@ -19,14 +21,22 @@ from typing import Any, TypeVar
 
 from actum.contract.canonical import NotCanonical, canonical
 from actum.errors import Refused, VerificationFailed
-from actum.registry.model import Change, Pin, ScopeChange, ToolStatus
+from actum.registry.model import (
+    Change,
+    Pin,
+    ScopeChange,
+    SettingsChange,
+    SettingsPin,
+    ToolStatus,
+)
 from actum.store import dsse
 from actum.store.keys import PublicKey, Signer
 from actum.value import fields, replace, value
 
 FILE_NAME = "tools.lock"
 PAYLOAD_TYPE = "application/vnd.actum.tools-lock+json"
-VERSION = 1
+WITHOUT_SETTINGS = 1
+WITH_SETTINGS = 2
 _MAX_BYTES = 16 * 1_048_576
 _Record = TypeVar("_Record", Pin, Change)
 
@@ -37,6 +47,8 @@ class Lock:
 
     pins: tuple[Pin, ...] = ()
     history: tuple[Change, ...] = ()
+    settings: SettingsPin | None = None  #: ``None``: no settings have been approved
+    settings_history: tuple[SettingsChange, ...] = ()
 
     def pin(self, id_or_name: str) -> Pin | None:
         """The pin of a tool; an id wins over a name."""
@@ -53,6 +65,20 @@ class Lock:
         others = [kept for kept in self.pins if kept.tool_id != pin.tool_id]
         pins = sorted([*others, pin], key=lambda each: each.tool_id)
         return replace(self, pins=tuple(pins), history=(*self.history, change))
+
+    def writable(self, root: Path) -> tuple[str, ...]:
+        """Every path that a pinned tool may write, approvals included: no policy exceeds a pin.
+        Tools that are withdrawn count, because they may have written before."""
+        return tuple(
+            sorted(
+                {
+                    str(root / path)
+                    for pin in self.pins
+                    for path in pin.grants.get("write", ())
+                    if "write" in pin.grants.get("data_access", ())
+                }
+            )
+        )
 
     def without(self, tool_id: str) -> Lock:
         return replace(self, pins=tuple(pin for pin in self.pins if pin.tool_id != tool_id))
@@ -127,14 +153,22 @@ def write_lock(root: Path, lock: Lock, signer: Signer) -> None:
 
 
 def _to_document(lock: Lock) -> dict[str, Any]:
-    return {
-        "version": VERSION,
+    document: dict[str, Any] = {
+        "version": WITHOUT_SETTINGS,
         "pins": [_plain(pin) for pin in lock.pins],
         "history": [_plain(change) for change in lock.history],
     }
+    if lock.settings is None:
+        return document
+    return {
+        **document,
+        "version": WITH_SETTINGS,
+        "settings": _plain(lock.settings),
+        "settings_history": [_plain(change) for change in lock.settings_history],
+    }
 
 
-def _plain(record: Pin | Change) -> dict[str, Any]:
+def _plain(record: Pin | Change | SettingsPin | SettingsChange) -> dict[str, Any]:
     values = {each.name: getattr(record, each.name) for each in fields(record)}
     return {
         name: dict(value) if isinstance(value, Mapping) else value for name, value in values.items()
@@ -143,15 +177,20 @@ def _plain(record: Pin | Change) -> dict[str, Any]:
 
 def _from_document(document: dict[str, Any]) -> Lock:
     """Signed by a key we trust, so a wrong shape means another version of Actum wrote it."""
-    if document.get("version") != VERSION:
-        raise _untrusted(
-            f"version {document.get('version')!r} is not {VERSION}, the one known here"
-        )
+    version = document.get("version")
+    if version not in (WITHOUT_SETTINGS, WITH_SETTINGS):
+        raise _untrusted(f"version {version!r} is not one of those known here, 1 and 2")
     try:
         lock = Lock(
             pins=tuple(_record(Pin, entry) for entry in document["pins"]),
             history=tuple(_record(Change, entry) for entry in document["history"]),
         )
+        if version == WITH_SETTINGS:
+            lock = replace(
+                lock,
+                settings=SettingsPin(**document["settings"]),
+                settings_history=tuple(map(_settings_change, document["settings_history"])),
+            )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise _untrusted(f"an entry has an unknown shape ({error})") from error
     for what in ("tool_id", "name"):
@@ -166,6 +205,10 @@ def _record(kind: type[_Record], entry: dict[str, Any]) -> _Record:
     if kind is Change:
         values["scope_change"] = ScopeChange(entry["scope_change"])
     return kind(**values)
+
+
+def _settings_change(entry: dict[str, Any]) -> SettingsChange:
+    return SettingsChange(**{**entry, "changed": tuple(entry["changed"])})
 
 
 def _parse_json(content: bytes) -> dict[str, Any]:
@@ -189,9 +232,9 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _untrusted(why: str) -> Refused:
     return Refused(
         "LOCK_UNTRUSTED",
-        f"{FILE_NAME} is not believed: {why}.",
+        f"{FILE_NAME} cannot be trusted: {why}.",
         remedy=(
-            "Restore it from the repository's history, or add the signer's public key to "
-            "actum.toml [trust] if you trust whoever signed it."
+            "Restore it from the repository's history. If you trust its signer, add the signer's "
+            "public key to actum.toml [trust] and run `actum config approve --by WHO`."
         ),
     )

@@ -58,11 +58,18 @@ class Looks:
             found = self._real[path] = self._follow(path)
         return found
 
-    def _follow(self, path: str) -> str:
+    def links_on(self, path: str) -> tuple[str, ...]:
+        """The links that an absolute `path` leads through, each by its own resolved path."""
+        links: list[str] = []
+        self._follow(path, links)
+        return tuple(links)
+
+    def _follow(self, path: str, links: list[str] | None = None) -> str:
         if not path.startswith("/"):
             self.lasting = False  # it depends on where we are
             return os.path.realpath(path)
-        at, steps, links = "", path.split("/")[::-1], 0
+        links = [] if links is None else links
+        at, steps = "", path.split("/")[::-1]
         while steps:
             name = steps.pop()
             if name == "..":
@@ -78,8 +85,8 @@ class Looks:
                             [at, *(each for each in steps[::-1] if each not in ("", "."))]
                         )
                     continue
-                links += 1
-                if links > _MOST_LINKS:  # perhaps in a circle
+                links.append(step)
+                if len(links) > _MOST_LINKS:  # perhaps in a circle
                     self.lasting = False
                     return os.path.realpath(path)
                 if target.startswith("/"):

@@ -200,7 +200,7 @@ class Change:
     """One entry of a tool's history: who decided what, when and on what evidence."""
 
     tool_id: str
-    action: str  #: approve | deprecate | block
+    action: str  #: approve | deprecate | block | unblock
     by: str
     date: str
     evidence: str
@@ -208,6 +208,31 @@ class Change:
     digest: str
     status: ToolStatus
     scope_change: ScopeChange
+
+
+@value
+class SettingsPin:
+    """The approval of settings in `tools.lock`: these values, exactly, may govern."""
+
+    values: Mapping[str, Json]  #: key -> value of what needs an approval and is not the default
+    approver: str
+    user: str  #: the approver's user of the operating system
+    uid: int
+    date: str
+    why: str
+
+
+@value
+class SettingsChange:
+    """One entry of the settings' history."""
+
+    changed: tuple[str, ...]  #: keys
+    sha256: str  #: of the values that were approved
+    approver: str
+    user: str
+    uid: int
+    date: str
+    why: str
 
 
 @value(slots=False)

@@ -233,6 +233,7 @@ class Registry:
         ):
             return known.entry
         lock, pin, folder = self._pinned(tool)
+        _require_not_blocked(pin)
         snapshot = self._snapshots.read(folder)
         _unchanged(pin, snapshot)
         spec = self._spec(snapshot)
@@ -515,6 +516,17 @@ def _require_active(pin: Pin, tool: Tool) -> None:
             "TOOL_NOT_ACTIVE",
             f"The tool {pin.name} ({pin.tool_id}) is {status}.",
             remedy=f"Use another tool; `actum tools history {pin.tool_id}` says who decided.",
+        )
+
+
+def _require_not_blocked(pin: Pin) -> None:
+    """Whatever became of its folder since: that a person has stopped it is the first answer."""
+    if pin.status is ToolStatus.BLOCKED:
+        raise Refused(
+            "TOOL_NOT_ACTIVE",
+            f"The tool {pin.name} ({pin.tool_id}) is blocked.",
+            remedy=f"`actum tools history {pin.tool_id}` says who decided;"
+            f" `actum tools unblock {pin.name} --why TEXT` lifts it.",
         )
 
 

@@ -27,6 +27,8 @@ from actum.contract.levels import is_within
 from actum.contract.limits import ARTIFACTS_BYTES, OUTPUT_FILES_BYTES
 from actum.kernel import open_exact
 from actum.runners.attend import Attended, Stop
+from actum.runners.layers import place_of
+from actum.value import replace
 
 if TYPE_CHECKING:
     from actum.sandbox.cgroup import Usage
@@ -59,10 +61,7 @@ def ending_of(attended: Attended, usage: Usage) -> Ending:
 def denials_of(attended: Attended, connections: tuple[Connection, ...]) -> tuple[Denial, ...]:
     if not attended.denials and not connections:
         return ()
-    found = [
-        Denial(kind=kind, target=target, time_ms=time_ms)
-        for kind, target, time_ms in attended.denials
-    ]
+    found = [*attended.denials]
     found += [
         Denial(
             kind="network",
@@ -102,15 +101,26 @@ def _declared(plan: Plan) -> tuple[tuple[Collected, ...], tuple[NotCollected, ..
         if anchor is None:
             missed += (NotCollected(path=path, kind="output_file", reason="outside every grant"),)
             continue
+        relative = os.path.relpath(path, anchor)
+        if any(is_within(path, grant) for grant in plan.layers):
+            place = place_of(plan, path)
+            if place is None:
+                missed += (NotCollected(path=relative, kind="output_file", reason="missing"),)
+                continue
+            anchor, inside = place
+        else:
+            inside = relative
         try:
             root = open_exact(anchor, os.O_PATH)
         except OSError as error:  # moved away meanwhile, by another tool or the caller
             reason = f"its directory: {error.strerror}"
             missed += (NotCollected(path=path, kind="output_file", reason=reason),)
             continue
-        relative = os.path.relpath(path, anchor)
-        taken, lost = collect.collect_files(root, (relative,), "output_file", left)
+        taken, lost = collect.collect_files(root, (inside,), "output_file", left)
         os.close(root)
+        if inside != relative:
+            taken = tuple(replace(item, path=relative) for item in taken)
+            lost = tuple(replace(item, path=relative) for item in lost)
         left -= sum(item.size for item in taken)
         collected += taken
         missed += lost

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
-from actum.capture.model import Stream
+from actum.capture.model import Denial, Stream
 from actum.capture.streams import SILENCE, drain, keeper
 from actum.contract.limits import STDERR_BYTES, STDOUT_BYTES, TERM_GRACE_S
 from actum.errors import Refused, SandboxUnavailable
@@ -39,6 +39,8 @@ _REFUSALS = {
     "PATH_CHANGED": "Run again once nothing moves the paths of the sandbox.",
     "IDMAP_UNSUPPORTED": "That file system has no idmapped mounts, so files would come out owned"
     " by a stranger. Work on ext4, xfs or btrfs (tmpfs from Linux 6.3), or run actum as the owner.",
+    "OVERLAY_UNSUPPORTED": "Work on ext4, xfs, btrfs or tmpfs, or let tools write directly:"
+    ' `[workspace] changes = "direct"` in actum.toml.',
     "CGROUP_NOT_JOINABLE": "This process must live inside the cgroup subtree it uses:"
     " `sudo actum host delegate --user USER --pid $$`, in this shell.",
 }
@@ -64,7 +66,7 @@ class Attended:
     stdout: Stream
     stderr: Stream
     violation: str
-    denials: tuple[tuple[str, str, int], ...]
+    denials: tuple[Denial, ...]
     denials_total: int
     scratch_bytes: int | None  #: None: the init was killed and could not say
     artifacts_bytes: int | None
@@ -309,11 +311,11 @@ def _conclude(attendant: Attendant) -> Attended:
     )
 
 
-def _denials(ended: Report, began: float) -> tuple[tuple[str, str, int], ...]:
+def _denials(ended: Report, began: float) -> tuple[Denial, ...]:
     # One that was told to start long ago is attended from now on.
     return tuple(
-        (kind, target, max(0, int((moment - began) * 1000)))
-        for kind, target, moment in ended["denials"]
+        Denial(kind=kind, target=target, time_ms=max(0, int((moment - began) * 1000)), count=count)
+        for kind, target, moment, count in ended["denials"]
     )
 
 

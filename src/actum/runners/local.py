@@ -18,7 +18,7 @@ from actum.capture.model import Capture, Enforced
 from actum.contract.call import EffectivePolicy, Plan
 from actum.contract.limits import IDLE_S, MESSAGE_BYTES
 from actum.contract.model import RunnerKind
-from actum.errors import Refused
+from actum.errors import Refused, SandboxUnavailable
 from actum.evidence.trace import Emit, EventType
 from actum.runners import manifest, passable
 from actum.runners.afterwards import collect_outputs, denials_of, ending_of, without_token
@@ -78,7 +78,7 @@ class LocalRunner:
         self,
         *,
         resolve: Mapping[str, str] | None = None,
-        ca_file: str | None = None,
+        authorities: str | None = None,
         max_kept: int = _MAX_KEPT,
         egress: Mapping[str, int] | None = None,
         secrets: Secrets | None = None,
@@ -91,7 +91,7 @@ class LocalRunner:
         self._resolve = resolve or {}
         self._egress = egress or {}  #: of `egress.bounds.Bounds`, those that are set
         self._relay = relay  #: ``None``: one is made when the first execution needs it
-        self._ca_file = ca_file
+        self._authorities = authorities
         self._spawner = spawner or Spawner(pool_size=_POOL_SIZE if pool else 0)
         self._warm = WarmInterpreters() if pool else None
         self._hangups = Hangups(self._spawner.refill, self._spawner.take_in) if pool else None
@@ -177,10 +177,15 @@ class LocalRunner:
     def _order(self, plan: Plan) -> _Order:
         """Refusals come before the first event: what cannot be held is not received."""
         require_proof(plan)
+        if plan.policy.transaction and not plan.layers:
+            raise SandboxUnavailable(
+                "The plan's changes are a transaction, and it has no layers to take them.",
+                remedy='This is a fault of Actum; `[workspace] changes = "direct"` avoids it.',
+            )
         foreseen = self.foresee(plan.policy)
         found = Description(plan).as_found()
         reach = planned(plan.policy)
-        outside = Outside(None if reach is None else Doors(reach), self._ca_file)
+        outside = Outside(None if reach is None else Doors(reach), self._authorities)
         # A token is kept for one approval of a tool and one adapter, as they stand.
         holder = f"{plan.tool.tool_id} {plan.tool.pin} {plan.adapter.sha256}"
         secrets = self._secrets.give(plan.secrets, holder)
@@ -192,7 +197,10 @@ class LocalRunner:
             likeness=likeness,
             request=request,
             owner=found.owner,
-            shape=None if self._warm is None else likeness.shape(request, found.owner),
+            # Layers are those of one execution: no interpreter can wait in them.
+            shape=None
+            if self._warm is None or plan.layers
+            else likeness.shape(request, found.owner),
             modes=found.modes,
             outside=outside,
             secrets=secrets,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import TypeAlias
 
 from actum.capture.model import Enforced
@@ -11,6 +12,7 @@ from actum.contract.limits import ARTIFACTS_BYTES, MIB, STDERR_BYTES, STDOUT_BYT
 from actum.runners.attend import Attended, Stop
 from actum.runners.base import Capability
 from actum.runners.outside import Outside
+from actum.sandbox import seccomp
 from actum.sandbox.become import FILE_BYTES
 from actum.sandbox.cgroup import Usage
 from actum.sandbox.probe import Host
@@ -25,10 +27,10 @@ _MECHANISMS = {
     "cpu_cores": "cgroup cpu",
     "max_children": "cgroup pids",
     "allow_fork": "seccomp",
-    "filesystem": "mount namespace, Landlock",
+    "filesystem": "mount namespace with a covered /proc, Landlock",
     "network": "own network namespace without routes, one door per name, addresses judged",
     "privileges": "unmapped uid, no capabilities, no_new_privs",
-    "system_calls": "seccomp",
+    "system_calls": "seccomp: allow-list",
     "scratch_bytes": "tmpfs size",
     "file_bytes": "RLIMIT_FSIZE, per file",
     "stdout_bytes": "bounded capture, rest drained",
@@ -69,10 +71,17 @@ def capabilities(host: Host) -> tuple[Capability, ...]:
     return tuple(rows)
 
 
-def _mechanism(limit: str, mechanism: str, host: Host) -> str:
+def _mechanism(limit: str, mechanism: str, host: Host, *, allow_fork: bool = True) -> str:
+    if limit == "system_calls":
+        return _filter(allow_fork)
     if limit == "filesystem":
         return f"{mechanism} ABI {host.landlock_abi}"
     return mechanism if host.cgroups is None else host.cgroups.mechanisms.get(limit, mechanism)
+
+
+@cache
+def _filter(allow_fork: bool) -> str:
+    return seccomp.described(allow_fork=allow_fork)
 
 
 #: What was foreseen lately, by the very policy and host it follows from, which it keeps alive.
@@ -101,7 +110,7 @@ def _foresee(policy: EffectivePolicy, host: Host) -> tuple[Enforced, ...]:
         f" deny {len(policy.deny)}",
         "network": ", ".join(policy.network.allow) if policy.network.enabled else "none",
         "privileges": "none",
-        "system_calls": "filtered",
+        "system_calls": "allow-list",
         "scratch_bytes": str(scratch_bytes(limits)),
         "file_bytes": str(FILE_BYTES),
         "stdout_bytes": str(STDOUT_BYTES),
@@ -112,7 +121,7 @@ def _foresee(policy: EffectivePolicy, host: Host) -> tuple[Enforced, ...]:
         Enforced(
             limit=limit,
             requested=requested[limit],
-            mechanism=_mechanism(limit, mechanism, host),
+            mechanism=_mechanism(limit, mechanism, host, allow_fork=limits.allow_fork),
             enforced=True,
         )
         for limit, mechanism in _MECHANISMS.items()
@@ -129,7 +138,7 @@ def measured(
     note: str = "",
 ) -> tuple[Enforced, ...]:
     denials, full, session = attended.denials, attended.full, outside.session
-    fork_denied = bool(denials) and any(kind == "fork" for kind, _target, _ms in denials)
+    fork_denied = bool(denials) and any(each.kind == "fork" for each in denials)
     memory, tasks, artifacts = usage.memory_peak_bytes, usage.tasks_peak, attended.artifacts_bytes
     stdout, stderr = attended.stdout, attended.stderr
     # In the order of `_MECHANISMS`, as the rows are.

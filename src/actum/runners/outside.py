@@ -30,7 +30,7 @@ class Outside:
     """Nothing at all for a policy without hosts."""
 
     doors: Doors | None
-    ca_file: str | None
+    authorities: str | None  #: PEM text that tools trust beside the system's
     session: Session | None = None
     _served: int = field(default=0)
 
@@ -42,8 +42,8 @@ class Outside:
             "hosts": self.doors.hosts_file,
             "resolv.conf": f"nameserver {RESOLVER}\noptions timeout:5 attempts:1\n",
         }
-        if self.ca_file is not None:
-            etc["ca.pem"] = _bundle(self.ca_file)
+        if self.authorities is not None:
+            etc["ca.pem"] = _bundle(self.authorities)
         return {
             **request,
             "addresses": [OWN_ADDRESS, *self.doors.literals],
@@ -75,14 +75,10 @@ class Outside:
         return () if self.session is None else self.session.close()
 
 
-def _bundle(ca_file: str) -> str:
+def _bundle(authorities: str) -> str:
     """The system's authorities and the project's own."""
-    texts = []
-    for path in (_SYSTEM_BUNDLE, ca_file):
-        try:
-            with open(path) as file:
-                texts.append(file.read())
-        except FileNotFoundError:
-            if path == ca_file:
-                raise
-    return "\n".join(texts)
+    try:
+        with open(_SYSTEM_BUNDLE) as file:
+            return f"{file.read()}\n{authorities}"
+    except FileNotFoundError:
+        return authorities

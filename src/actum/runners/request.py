@@ -10,6 +10,7 @@ import stat
 from typing import TYPE_CHECKING
 
 from actum.contract.call import PROVIDED, EffectivePolicy, Plan
+from actum.contract.governing_names import ALWAYS_THERE
 from actum.contract.levels import is_within
 from actum.contract.limits import ARTIFACTS_BYTES
 from actum.errors import Refused
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 #: Room for folders beside the files themselves; over the limit is refused on collection.
 _ARTIFACTS_TMPFS_BYTES = 2 * ARTIFACTS_BYTES
 _NEVER_GRANTED = ("/proc", "/sys", "/dev")
-_CONTROL_FILES = frozenset({"actum.toml", "tools", "tools.lock", "rules"})
 
 #: What a look at a name found: the first words of its `stat` (mode, inode, device, links, owner,
 #: group), or why there was nothing to be found.
@@ -53,6 +53,7 @@ class Description:
         self._granted = sorted(anchors, key=lambda row: row[0].count("/"))
         for path, _write in self._granted:
             _require_grantable(path)
+        self._layered = frozenset(plan.layers)
         self._provided = _provided(plan, [path for path, _write in self._granted])
         self._closed = [
             (path, _steps(os.path.dirname(path)))
@@ -75,10 +76,14 @@ class Description:
             "argv": list(plan.argv),
             "environment": dict(plan.environment),
             "executable": executable.path,
-            "executable_device": executable.device,
-            "executable_inode": executable.inode,
+            # An overlay has a device of its own and may have other numbers.
+            "executable_device": 0 if self._is_layered(executable.path) else executable.device,
+            "executable_inode": 0 if self._is_layered(executable.path) else executable.inode,
             "working_directory": plan.working_directory,
-            "grants": [_grant(path, write, found[path]) for path, write in self._granted],
+            "grants": [
+                _grant(path, write, found[path], plan.layers.get(path, "") if write else "")
+                for path, write in self._granted
+            ],
             "protect": self._protected(found),
             "deny": [path for path in plan.policy.deny if _mode(found[path])],
             "memory_bytes": limits.memory_bytes,
@@ -101,6 +106,9 @@ class Description:
             modes={folder: mode for folder, mode in modes.items() if stat.S_ISDIR(mode)},
         )
 
+    def _is_layered(self, path: str) -> bool:
+        return any(is_within(path, folder) for folder in self._layered)
+
     def _owner(self, found: Mapping[str, _Look]) -> tuple[int, int]:
         """The caller; or, when root works in someone's directory, that someone."""
         uid, gid = os.geteuid(), os.getegid()
@@ -121,7 +129,7 @@ class Description:
                 )
             if mode:
                 result.append(path)
-            elif os.path.basename(path) in _CONTROL_FILES:
+            elif os.path.basename(path) in ALWAYS_THERE:
                 raise Refused(
                     "CONTROL_FILE_MISSING",
                     f"{path} does not exist, so the tool could create it and govern itself.",
@@ -141,6 +149,11 @@ def _look(path: str) -> _Look:
 def _mode(look: _Look) -> int:
     """0 for what cannot be looked at, which is as if it were not there."""
     return 0 if isinstance(look, int) else look[0]
+
+
+def writable_folders(policy: EffectivePolicy) -> tuple[str, ...]:
+    """Folders that a tool may write, and that lie below no other."""
+    return tuple(path for path, write in _anchors(policy) if write)
 
 
 def _anchors(policy: EffectivePolicy) -> tuple[tuple[str, bool], ...]:
@@ -167,7 +180,7 @@ def _require_grantable(path: str) -> None:
         )
 
 
-def _grant(path: str, write: bool, look: _Look) -> Grant:
+def _grant(path: str, write: bool, look: _Look, layers: str) -> Grant:
     if isinstance(look, int):
         field = "write" if write else "read"
         raise Refused(
@@ -176,7 +189,7 @@ def _grant(path: str, write: bool, look: _Look) -> Grant:
             remedy="Create it, or leave it out of the list.",
         )
     _mode, inode, device, *_rest = look
-    return {"path": path, "write": write, "device": device, "inode": inode}
+    return {"path": path, "write": write, "device": device, "inode": inode, "layers": layers}
 
 
 def _provided(plan: Plan, granted: list[str]) -> dict[str, bytes]:

@@ -49,6 +49,7 @@ _KEEP_S = 300.0
 #: After so long, one that waits takes no processor time; looked at this often.
 _IMPORTS_S, _LOOK_S, _IDLE_NS = 10.0, 1.0, 5_000_000
 _PIPE_BYTES = 1 << 20
+_NO_BYTECODE = "-B"
 _PYTHON = re.compile(r"python3(\.\d+)?")
 
 
@@ -143,12 +144,13 @@ def _imports_ahead(plan: Plan) -> bool:
 
 
 def _awaits_program(plan: Plan) -> bool:
-    """`python3 - …`, as the system has it: it reads its program to the end before it runs any of
-    it, and until then nothing but files of its own, for the working directory is searched only
+    """`python3 [-B] - …`, as the system has it: it reads its program to the end before it runs any
+    of it, and until then nothing but files of its own, for the working directory is searched only
     by the program. Not if it, or what it is told by its environment, is in reach of other tools.
     """
     executable = plan.proof.executable.path
-    if plan.argv[1:2] != ("-",) or not _PYTHON.fullmatch(os.path.basename(executable)):
+    words = plan.argv[2:3] if plan.argv[1:2] == (_NO_BYTECODE,) else plan.argv[1:2]
+    if words != ("-",) or not _PYTHON.fullmatch(os.path.basename(executable)):
         return False
     if any(name.startswith("PYTHON") for name in plan.environment):
         return False

@@ -68,6 +68,10 @@ class _Member:
             self.cgroup.remove()
 
 
+class _NotMade(SandboxUnavailable):
+    """The spawner could not make one member."""
+
+
 class Spawner:
     """One spawner process, started on first use, shared by all threads; and the members it made.
 
@@ -230,7 +234,8 @@ class Spawner:
         if found is None and self._receiving.acquire(blocking=False):
             try:
                 while self._has_words(server):
-                    self._hear(server)
+                    with contextlib.suppress(_NotMade):  # one that was asked for before
+                        self._hear(server)
             finally:
                 self._receiving.release()
             with self._lock:
@@ -264,6 +269,7 @@ class Spawner:
             self._calm = 0
             self._wanted = min(self._pool_size, self._wanted + 1)
             self._waiting[kind] += 1
+            before = len(self._asked)  # whether these can be made says nothing about the next
         asked = 0
         try:
             while True:
@@ -280,7 +286,12 @@ class Spawner:
                             self._ask(server, make)
                     if found is not None:
                         return found
-                    self._hear(server)
+                    before -= 1
+                    try:
+                        self._hear(server)
+                    except _NotMade:
+                        if before < 0:
+                            raise
         except (BrokenPipeError, ConnectionResetError) as error:
             raise _died() from error
         finally:
@@ -322,7 +333,7 @@ class Spawner:
         told: dict[str, Any] = json.loads(packet)
         kind = self._asked.popleft()
         if "error" in told:
-            raise SandboxUnavailable(
+            raise _NotMade(
                 f"The limits could not be set up: {told['error']}.",
                 remedy="`actum doctor` tells what this host offers.",
             )

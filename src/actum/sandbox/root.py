@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 
 from actum import kernel
+from actum.sandbox import proc_files
 
 _SYSTEM_LINKS = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 _DEVICES = ("null", "zero", "full", "random", "urandom")
@@ -61,6 +62,7 @@ def make_template(folder: str, uid: int, gid: int, init: bytes) -> None:
     with open(f"{folder}{JAIL}", "wb") as program:
         program.write(init)
     os.chmod(f"{folder}{JAIL}", 0o555)  # noqa: S103 -- a program
+    _write_covers(f"{folder}/covers")
     # In a user namespace a new /proc can only be mounted where an unhindered one is visible.
     _attach(_tree_of("/proc", 0), f"{folder}/proc")
     _turn_to(folder)
@@ -105,6 +107,22 @@ def _write_dev(dev: str) -> None:
     # Devices stay devices: MOUNT_ATTR_NODEV would make /dev/null unopenable. Read-only they can be
     # written all the same; the folder, which is every sandbox's, cannot: an ordinary user owns it.
     _attach(_tree_of(dev, kernel.MOUNT_ATTR_NOSUID | kernel.MOUNT_ATTR_RDONLY), dev)
+
+
+def _write_covers(covers: str) -> None:
+    """The covers of the kernel's own files in a member's /proc (`jail/proc.c`)."""
+    os.mkdir(covers)
+    os.mkdir(f"{covers}/nothing", 0o000)
+    os.close(os.open(f"{covers}/no-file", os.O_CREAT | os.O_WRONLY, 0o000))
+    for name, text in proc_files.texts().items():
+        path = f"{covers}/files/{name}"
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w") as file:
+            file.write(text)
+        os.chmod(path, 0o444)
+    # Bound one by one, each keeps these attributes. A file's owner, as an ordinary user's tool is,
+    # could change its mode otherwise.
+    _attach(_tree_of(covers, _READ_ONLY), covers)
 
 
 def _turn_to(folder: str) -> None:

@@ -1,18 +1,22 @@
 """The system call filter, compiled to BPF once per spawner.
 
-What Docker's default profile denies is denied, plus io_uring, userfaultfd, keyrings, new
-namespaces and every socket family but IP and netlink. Three manners of saying no:
+A call is made if `system_calls.ALLOWED` names it, and for some calls if its arguments pass. Every
+other number, known or not, is refused. There are four ways to refuse:
 
-* *quiet*: an errno; common programs probe these and fall back (io_uring, clone3);
-* *reported*: the init is asked (user notification) and answers EPERM, and the denial is recorded;
-* *violation*: the init is asked and kills the tree, because the call has no innocent reading here.
+* *missing*: the default. The init is asked (user notification), records the call and answers
+  ENOSYS. Programs fall back on ENOSYS, as on an older kernel; on EPERM many give up;
+* *forbidden*: the init records the call and answers EPERM. For calls that every kernel has;
+* *violation*: the init kills the tree, because the call has no innocent reading here;
+* *quiet*: an errno without a record. C libraries try these calls in nearly every process.
 
 Making a thread asks the init as well, which makes room for it in the pids cgroup (see `tasks`).
 Making a process is the pids cgroup's affair, or is refused and reported where forks are forbidden.
 
-AF_UNIX sockets are refused except socketpair(): a socket file of the host that lies in a granted
-directory would otherwise be a way out that no network namespace closes. A pair of datagram sockets
-is refused too, because either end can still be sent from, or connected, to any address.
+AF_UNIX sockets are refused except socketpair(): a socket file of the host in a granted directory
+would otherwise be a way out that no network namespace closes. A pair of datagram sockets is refused
+too, because either end can still be sent from, or connected, to any address.
+
+Proved by `tests/security/kernel` and `tests/integration/test_ordinary_programs.py`.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ import errno
 import struct
 
 from actum import kernel
+from actum.sandbox.system_calls import ALLOWED, NUMBERS
 
 ALLOW = 0x7FFF0000
 NOTIFY = 0x7FC00000
@@ -34,99 +39,49 @@ def errno_of(number: int) -> int:
 
 _AUDIT_ARCH_X86_64 = 0xC000003E
 
-# System calls up to this number were looked at when the lists below were written.
-_LAST_KNOWN = 462
+#: clone3 and openat2 take what has to be judged by pointer, where a filter cannot look. The others
+#: are tried by libraries for linear algebra, whenever they allocate.
+QUIET = ("clone3", "openat2", "get_mempolicy", "set_mempolicy", "mbind")
 
-QUIET = {
-    "mbind": 237,
-    "set_mempolicy": 238,
-    "get_mempolicy": 239,
-    "move_pages": 279,
-    "perf_event_open": 298,
-    "userfaultfd": 323,
-    "io_uring_setup": 425,
-    "io_uring_enter": 426,
-    "io_uring_register": 427,
-    "syslog": 103,
-    "sysfs": 139,
-    "ustat": 136,
-    "uselib": 134,
-    "vhangup": 153,
-    "lookup_dcookie": 212,
-    "settimeofday": 164,
-    "clock_settime": 227,
-    "clock_adjtime": 305,
-    "fanotify_init": 300,
-}
+#: With ENOSYS, programs would conclude that this kernel cannot do it for anybody.
+FORBIDDEN = ("ptrace", "unshare")
 
-REPORTED = {
-    "ptrace": 101,
-    "process_vm_readv": 310,
-    "process_vm_writev": 311,
-    "kcmp": 312,
-    "pidfd_getfd": 438,
-    "add_key": 248,
-    "request_key": 249,
-    "keyctl": 250,
-    "unshare": 272,
-    "chroot": 161,
-    "name_to_handle_at": 303,
-    "quotactl": 179,
-    "quotactl_fd": 443,
-    "acct": 163,
-}
+VIOLATION = (
+    *("pivot_root", "mount", "umount2", "swapon", "swapoff", "reboot", "iopl", "ioperm"),
+    *("create_module", "init_module", "delete_module", "finit_module"),
+    *("kexec_load", "kexec_file_load", "open_by_handle_at", "setns", "bpf"),
+    *("open_tree", "open_tree_attr", "move_mount", "mount_setattr"),
+    *("fsopen", "fsconfig", "fsmount", "fspick"),
+)
 
-VIOLATION = {
-    "pivot_root": 155,
-    "mount": 165,
-    "umount2": 166,
-    "swapon": 167,
-    "swapoff": 168,
-    "reboot": 169,
-    "iopl": 172,
-    "ioperm": 173,
-    "create_module": 174,
-    "init_module": 175,
-    "delete_module": 176,
-    "kexec_load": 246,
-    "open_by_handle_at": 304,
-    "setns": 308,
-    "finit_module": 313,
-    "kexec_file_load": 320,
-    "bpf": 321,
-    "open_tree": 428,
-    "move_mount": 429,
-    "fsopen": 430,
-    "fsconfig": 431,
-    "fsmount": 432,
-    "fspick": 433,
-    "mount_setattr": 442,
-}
-
-FORKS = {"clone": 56, "fork": 57, "vfork": 58}
+FORKS = ("clone", "fork", "vfork")
 CLONE_THREAD = 0x00010000
+#: NEWTIME, NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET
+CLONE_NEW_ANY = 0x7E020080
 
-NAMES = {number: name for table in (REPORTED, VIOLATION, FORKS) for name, number in table.items()}
-NAMES[41] = "socket"
+#: Allowed calls about whose refused arguments the init is asked; it answers EPERM.
+ARGUMENTS_FORBIDDEN = ("clone", "socket", "socketpair")
 
-_CLONE_NEW_ANY = 0x7E020000  # NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET
-_SOCKET_FAMILIES = (2, 10, 16)  # AF_INET, AF_INET6, AF_NETLINK
-_AF_UNIX = 1
-_SOCK_DGRAM, _SOCK_RAW = 2, 3  # AF_UNIX takes raw for datagram
+_AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK = 1, 2, 10, 16
+_NETLINK_ROUTE = 0
+_SOCK_STREAM, _SOCK_DGRAM, _SOCK_SEQPACKET = 1, 2, 5
 _SOCK_TYPE_MASK = 0xF
-#: A lease makes whoever opens the file on the host wait for the tool, up to 45 seconds each time.
+_IP_PROTOCOLS = (0, 6, 17)  # the usual one of the type, TCP, UDP
+#: Plain, PER_LINUX32, UNAME26, both, and the question what it is.
+_PERSONALITIES = (0, 0x8, 0x20000, 0x20008, 0xFFFFFFFF)
+#: A lease makes everyone who opens the file on the host wait for the tool, up to 45 seconds each.
 _F_SETLEASE = 1_024
 _RLIMIT_CORE = 4
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
 
 #: Calls that set the mode of a file, by the argument that holds it. A set-uid file that a tool
 #: leaves in a granted directory belongs to the caller on the host, root included.
-_SET_MODE = {"chmod": (90, 1), "fchmod": (91, 1), "fchmodat": (268, 2), "fchmodat2": (452, 2)}
-_SET_MODE |= {"creat": (85, 1), "mknod": (133, 1), "mknodat": (259, 2)}
+_SET_MODE = {"chmod": 1, "fchmod": 1, "fchmodat": 2, "fchmodat2": 2, "creat": 1, "mknod": 1}
+_SET_MODE["mknodat"] = 2
 _SET_ID_BITS = 0o6000
 _CREATES = 0o100 | 0o20000000  # O_CREAT, O_TMPFILE: only with these is there a mode
 #: Huge pages come from a pool of the host that the memory cgroup does not count.
-_HUGE = {"mmap": (9, 3, 0x40000), "memfd_create": (319, 1, 0x4), "shmget": (29, 2, 0o4000)}
+_HUGE = {"mmap": (3, 0x40000), "memfd_create": (1, 0x4), "shmget": (2, 0o4000)}
 
 # Instructions, by (code, jump if true, jump if false, constant).
 Instruction = tuple[int, int, int, int]
@@ -145,9 +100,7 @@ def argument(index: int) -> Instruction:
 def _clone(fork: int) -> list[Instruction]:
     return [
         argument(0),
-        (JSET, 0, 1, _CLONE_NEW_ANY),
-        (RETURN, 0, 0, errno_of(errno.EPERM)),
-        (JSET, 0, 1, CLONE_THREAD),
+        (JSET, 0, 1, CLONE_NEW_ANY | CLONE_THREAD),
         (RETURN, 0, 0, NOTIFY),
         (RETURN, 0, 0, fork),
     ]
@@ -180,14 +133,40 @@ def _open(flags: int) -> list[Instruction]:
     ]
 
 
-def _socketpair() -> list[Instruction]:
+def _socket() -> list[Instruction]:
     return [
+        argument(0),
+        (JEQ, 0, 1, _AF_UNIX),  # quiet: libc asks its name cache this way on every look-up
+        (RETURN, 0, 0, errno_of(errno.EACCES)),
+        (JEQ, 0, 4, _AF_NETLINK),
+        argument(2),
+        (JEQ, 1, 0, _NETLINK_ROUTE),
+        (RETURN, 0, 0, NOTIFY),
+        (RETURN, 0, 0, ALLOW),
+        (JEQ, 2, 0, _AF_INET),
+        (JEQ, 1, 0, _AF_INET6),
+        (RETURN, 0, 0, NOTIFY),
         argument(1),
         (AND, 0, 0, _SOCK_TYPE_MASK),
-        (JEQ, 2, 0, _SOCK_DGRAM),
-        (JEQ, 1, 0, _SOCK_RAW),
-        (RETURN, 0, 0, ALLOW),
+        (JEQ, 2, 0, _SOCK_STREAM),
+        (JEQ, 1, 0, _SOCK_DGRAM),
+        (RETURN, 0, 0, NOTIFY),
+        # Quiet: the runtime of Go tries multipath TCP first, and takes this error for an answer.
+        *one_of(2, _IP_PROTOCOLS, ALLOW, errno_of(errno.EPROTONOSUPPORT)),
+    ]
+
+
+def _socketpair() -> list[Instruction]:
+    return [
+        argument(0),
+        (JEQ, 1, 0, _AF_UNIX),
+        (RETURN, 0, 0, NOTIFY),
+        argument(1),
+        (AND, 0, 0, _SOCK_TYPE_MASK),
+        (JEQ, 2, 0, _SOCK_STREAM),
+        (JEQ, 1, 0, _SOCK_SEQPACKET),
         (RETURN, 0, 0, errno_of(errno.EACCES)),
+        (RETURN, 0, 0, ALLOW),
     ]
 
 
@@ -211,30 +190,21 @@ def _prlimit() -> list[Instruction]:
     ]
 
 
-def _rules(fork: int) -> dict[int, list[Instruction]]:
-    rules = {number: give(errno_of(errno.EPERM)) for number in QUIET.values()}
-    rules |= {number: give(NOTIFY) for number in (*REPORTED.values(), *VIOLATION.values())}
-    rules[FORKS["fork"]] = rules[FORKS["vfork"]] = give(fork)
-    rules[FORKS["clone"]] = _clone(fork)
-    # clone3 passes its flags by pointer, where a filter cannot look; libc falls back to clone.
-    rules[435] = give(errno_of(errno.ENOSYS))
-    rules[41] = [
-        argument(0),
-        (JEQ, 0, 1, _AF_UNIX),  # quiet: libc asks its name cache this way on every look-up
-        (RETURN, 0, 0, errno_of(errno.EACCES)),
-        *one_of(0, _SOCKET_FAMILIES, ALLOW, NOTIFY),
-    ]
-    rules[53] = _socketpair()
-    rules[72] = one_of(1, (_F_SETLEASE,), errno_of(errno.EPERM), ALLOW)
-    rules[16] = one_of(1, (_TIOCSTI, _TIOCLINUX), errno_of(errno.EPERM), ALLOW)
-    rules[135] = one_of(0, (0, 0xFFFFFFFF), ALLOW, errno_of(errno.EPERM))  # personality
-    rules |= {number: _without(index, _SET_ID_BITS) for number, index in _SET_MODE.values()}
-    rules[2], rules[257] = _open(1), _open(2)
-    # openat2 takes its mode by pointer; programs fall back to openat.
-    rules[437] = give(errno_of(errno.ENOSYS))
-    rules |= {number: _without(index, bits) for number, index, bits in _HUGE.values()}
-    rules[302] = _prlimit()
-    rules[160] = one_of(0, (_RLIMIT_CORE,), errno_of(0), ALLOW)  # setrlimit
+def _rules(fork: int) -> dict[str, list[Instruction]]:
+    """What is done about the calls that are not just refused, by their names."""
+    rules = {name: give(ALLOW) for name in ALLOWED}
+    rules |= {name: give(errno_of(errno.ENOSYS)) for name in QUIET}
+    rules["fork"] = rules["vfork"] = give(fork)
+    rules["clone"] = _clone(fork)
+    rules["socket"], rules["socketpair"] = _socket(), _socketpair()
+    rules["fcntl"] = one_of(1, (_F_SETLEASE,), errno_of(errno.EPERM), ALLOW)
+    rules["ioctl"] = one_of(1, (_TIOCSTI, _TIOCLINUX), errno_of(errno.EPERM), ALLOW)
+    rules["personality"] = one_of(0, _PERSONALITIES, ALLOW, errno_of(errno.EPERM))
+    rules |= {name: _without(index, _SET_ID_BITS) for name, index in _SET_MODE.items()}
+    rules["open"], rules["openat"] = _open(1), _open(2)
+    rules |= {name: _without(index, bits) for name, (index, bits) in _HUGE.items()}
+    rules["prlimit64"] = _prlimit()
+    rules["setrlimit"] = one_of(0, (_RLIMIT_CORE,), errno_of(0), ALLOW)
     return rules
 
 
@@ -253,20 +223,24 @@ def _tree(ranges: list[tuple[int, list[Instruction]]]) -> list[Instruction]:
 
 def compile_filter(*, allow_fork: bool) -> bytes:
     rules = _rules(ALLOW if allow_fork else NOTIFY)
-    return assemble(rules, otherwise=ALLOW, beyond=errno_of(errno.ENOSYS))
+    return assemble({NUMBERS[name]: code for name, code in rules.items()}, otherwise=NOTIFY)
 
 
-def assemble(rules: dict[int, list[Instruction]], *, otherwise: int, beyond: int) -> bytes:
-    """A program that applies `rules` by system call number; `beyond` is for unknown numbers."""
+def described(*, allow_fork: bool) -> str:
+    """The filter in a few words, with the digest of the program that the kernel is given."""
+    import hashlib  # a spawner starts before it
+
+    digest = hashlib.sha256(compile_filter(allow_fork=allow_fork)).hexdigest()
+    return f"seccomp: allow-list of {len(ALLOWED)} calls, filter sha256 {digest}"
+
+
+def assemble(rules: dict[int, list[Instruction]], *, otherwise: int) -> bytes:
+    """A program that applies `rules` by system call number; all other numbers get `otherwise`."""
     ranges: list[tuple[int, list[Instruction]]] = []
-    previous_end = 0
-    for number in sorted(rules):
-        if number > previous_end:
-            ranges.append((previous_end, give(otherwise)))
-        ranges.append((number, rules[number]))
-        previous_end = number + 1
-    ranges.append((previous_end, give(otherwise)))
-    ranges.append((_LAST_KNOWN + 1, give(beyond)))
+    for number in range(max(rules) + 2):
+        code = rules.get(number) or give(otherwise)
+        if not ranges or ranges[-1][1] != code:
+            ranges.append((number, code))
     program: list[Instruction] = [
         (LOAD, 0, 0, 4),
         (JEQ, 1, 0, _AUDIT_ARCH_X86_64),

@@ -23,7 +23,7 @@ import traceback
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import CodeType
-    from typing import Any
+    from typing import Any, NoReturn
 
 _NAME = "<snippet>"
 _SESSION = "session:"  #: the first argument, if snippets are to follow one another
@@ -39,13 +39,60 @@ def main() -> None:
         import session  # type: ignore[import-not-found]  # beside this file, inside
 
         session.main(sys.argv[2:], _imports, _carry_out)
+    waits = stat.S_ISFIFO(os.fstat(0).st_mode)  # the request comes later
+    known, began = set(sys.modules), _file_clock_ns()
     _imports(sys.argv[1:])
-    if stat.S_ISFIFO(os.fstat(0).st_mode):  # whoever writes to it has not been asked yet
+    if waits:
         _rehearse()
     space: dict[str, Any] = {"__name__": "__main__", "__builtins__": __builtins__}
     # What is on stdin is read to its end and has no writer: for the snippet it is empty.
-    order, _end = _read_order(_read_all().decode())
+    text = _read_all()
+    if waits and _is_stale(sys.modules.keys() - known, began):
+        _start_again(text)
+    order, _end = _read_order(text.decode())
     _leave(*_carry_out(order, space))
+
+
+def _file_clock_ns() -> int:
+    """The clock that dates changes of files. A contract may have fixed the others."""
+    file = os.memfd_create("clock", os.MFD_CLOEXEC)
+    now = os.fstat(file).st_ctime_ns
+    os.close(file)
+    return now
+
+
+def _is_stale(modules: set[str], began: int) -> bool:
+    """Whether one of these modules may have changed on the disk since it was imported.
+
+    By ctime, which no tool can set back. Folders too: another file or folder in the place of
+    the one that was imported keeps its own dates, and changes those of the folder that holds it.
+    """
+    own = f"{os.path.dirname(os.__file__)}/"
+    paths: set[str] = set()
+    for name in modules:
+        path = getattr(sys.modules[name], "__file__", None)
+        if not isinstance(path, str) or path.startswith(own):
+            continue
+        while path not in paths and len(path) > 1:
+            paths.add(path)
+            if path in sys.path:
+                break
+            path = os.path.dirname(path)
+    try:
+        return any(os.stat(path).st_ctime_ns >= began for path in paths)
+    except OSError:
+        return True
+
+
+def _start_again(order: bytes) -> NoReturn:
+    """As an interpreter that was started for this order, and imports what is there now."""
+    file = os.memfd_create("order", os.MFD_CLOEXEC)
+    left = order
+    while left:
+        left = left[os.write(file, left) :]
+    os.lseek(file, 0, os.SEEK_SET)
+    os.dup2(file, 0)
+    os.execv(sys.executable, sys.orig_argv)  # noqa: S606 -- the same program
 
 
 def _rehearse() -> None:

@@ -16,6 +16,7 @@ import socket
 from actum import kernel
 from actum.sandbox import root, seccomp
 from actum.sandbox.become import Template
+from actum.sandbox.identity import TOOL_ID
 from actum.sandbox.talk import receive_document
 from actum.sandbox.zygote import Zygote
 
@@ -25,10 +26,6 @@ if TYPE_CHECKING:
 
     from actum.sandbox.wire import Recipe
 
-#: The tool's uid and gid when the host process is root: above every range that distributions,
-#: containers and user namespaces hand out, so it maps to nobody. An ordinary user's tools run as
-#: that user, inside a user namespace that maps nobody else.
-TOOL_ID = 1_900_000_001
 
 #: Where the template is built, in the spawner's own mount namespace, before it becomes the root
 #: there. No directory on the host has to be made for it.

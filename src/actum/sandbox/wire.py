@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         write: bool
         device: int
         inode: int
+        layers: str  #: "", or the folder of the layers that take every change (opener.c)
 
     class Limits(TypedDict):
         """What a member can be prepared for; one that finds other figures in its request sets them
@@ -113,7 +114,8 @@ if TYPE_CHECKING:
         ports: list[int]
         wait_status: int
         violation: str
-        denials: list[tuple[str, str, float]]  #: each with its moment, by the monotonic clock
+        #: Kind, target, first moment by the monotonic clock, and how often.
+        denials: list[tuple[str, str, float, int]]
         denials_total: int
         scratch_bytes: int  #: most that was seen taken of /tmp or /dev/shm
         artifacts_bytes: int
@@ -226,7 +228,9 @@ def _list(items: list[bytes]) -> bytes:
 def _grants(grants: list[Grant]) -> bytes:
     return _list(
         [
-            _text(grant["path"]) + _GRANT.pack(grant["write"], grant["device"], grant["inode"])
+            _text(grant["path"])
+            + _GRANT.pack(grant["write"], grant["device"], grant["inode"])
+            + _text(grant["layers"])
             for grant in grants
         ]
     )

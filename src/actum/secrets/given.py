@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import resource
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from actum.contract.call import SecretUse
 from actum.errors import Refused, Violation
@@ -50,10 +50,12 @@ class Secrets:
         sources: Mapping[str, Source],
         *,
         project: str = "",
+        writable: Callable[[], Iterable[str]] = tuple,
         environment: Mapping[str, str] | None = None,
     ) -> None:
         self._sources = sources
         self._project = project
+        self._writable = writable  #: paths that tools may write, also outside of the project
         self._environment = os.environ if environment is None else environment
         self._tokens = Tokens()
 
@@ -64,7 +66,8 @@ class Secrets:
             from actum.secrets.providers import look
 
             try:
-                look(self._source(use.name), self._environment, self._project)
+                source = self._source(use.name)
+                look(source, self._environment, self._project, self._writable())
             except Unavailable as why:
                 violations.append(self._missing(use.name, why))
         _refuse(violations)
@@ -115,7 +118,8 @@ class Secrets:
     def _value(self, use: SecretUse) -> bytes:
         from actum.secrets.providers import fetch  # most executions have no secrets
 
-        value = fetch(self._source(use.name), self._environment, self._project)
+        source = self._source(use.name)
+        value = fetch(source, self._environment, self._project, self._writable())
         if b"\0" in value and not use.by_descriptor:
             raise Unavailable("a NUL byte cannot be in a variable; ask for it as fd")
         return value
@@ -129,20 +133,20 @@ class Secrets:
     def _missing(self, name: str, why: Unavailable) -> Violation:
         source = self._sources.get(name)
         where = f" (from {source})" if source is not None else ""
-        remedy = "mend that" if source else f'add {name} = {{ env = "…" }} there'
+        remedy = "correct that" if source else f'add {name} = {{ env = "…" }} there'
         return Violation(
-            code="SECRET_MISSING",
+            code=why.code,
             field=f"inputs.secrets.{name}",
             value="",
-            message=f"The secret {name}{where} cannot be had: {why}. See [secrets] in actum.toml:"
-            f" {remedy}.",
+            message=f"The secret {name}{where} is not available: {why}. See [secrets] in"
+            f" actum.toml: {remedy}.",
         )
 
 
 def _refuse(violations: list[Violation]) -> None:
     if violations:
         text = " ".join(violation.message for violation in violations)
-        raise Refused("SECRET_MISSING", text, violations=tuple(violations))
+        raise Refused(violations[0].code, text, violations=tuple(violations))
 
 
 def _no_core_of_ours() -> None:

@@ -1,7 +1,8 @@
 """Gets the value of a secret out of its source, on the host and on the operator's behalf.
 
 A provider command is no tool: it runs unconfined, as the operator, like the shell from which Actum
-was started; so it is named in actum.toml, which no tool can write, and bounded in time and output.
+was started. So a person has approved it (actum.toml), no tool and no other user could have changed
+its program (`host_command`), and it is bounded in time and output.
 Nothing is cached: a secret is fetched for one start and forgotten with it.
 """
 
@@ -13,9 +14,10 @@ import signal
 import stat
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from actum import kernel
+from actum.secrets.host_command import Ready, judged
 from actum.secrets.sources import (
     FromCommand,
     FromEnvironment,
@@ -32,17 +34,23 @@ FEWEST_BYTES = 4
 _COMMAND_S = 10.0
 
 
-def look(source: Source, environment: Mapping[str, str], project: str) -> None:
+def look(
+    source: Source, environment: Mapping[str, str], project: str, writable: Iterable[str] = ()
+) -> None:
     """Raise `Unavailable` if `fetch` is bound to fail. Starts nothing."""
     if isinstance(source, FromCommand):
-        if not os.access(source.argv[0], os.X_OK) or not os.path.isfile(source.argv[0]):
-            raise Unavailable(f"{source.argv[0]} is not a program that can be run")
-        return
-    fetch(source, environment, project)
+        with judged(source.argv, environment, (project, *writable)):
+            return
+    fetch(source, environment, project, writable)
 
 
-def fetch(source: Source, environment: Mapping[str, str], project: str) -> bytes:
-    """The value, without the line end that editors and `echo` leave."""
+def fetch(
+    source: Source, environment: Mapping[str, str], project: str, writable: Iterable[str] = ()
+) -> bytes:
+    """The value, without the line end that editors and `echo` leave.
+
+    `writable` are the paths outside of `project` that tools may write.
+    """
     match source:
         case FromEnvironment(variable):
             if variable not in environment:
@@ -51,7 +59,8 @@ def fetch(source: Source, environment: Mapping[str, str], project: str) -> bytes
         case FromFile(path):
             value = _of_file(path, project)
         case FromCommand(argv):
-            value = _of_command(argv, environment)
+            with judged(argv, environment, (project, *writable)) as ready:
+                value = _of_command(ready, environment)
         case FromKeyring(description):
             value = _of_keyring(description)
     value = value.removesuffix(b"\n").removesuffix(b"\r")
@@ -91,11 +100,13 @@ def _of_keyring(description: str) -> bytes:
         raise Unavailable(f"the kernel key {description!r}: {reason}") from error
 
 
-def _of_command(argv: tuple[str, ...], environment: Mapping[str, str]) -> bytes:
+def _of_command(ready: Ready, environment: Mapping[str, str]) -> bytes:
     """Its standard output. What it says on standard error may hold the value, and is not read."""
     try:
         process = subprocess.Popen(
-            argv,
+            ready.argv,
+            executable=ready.executable,
+            pass_fds=ready.descriptors,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -104,7 +115,7 @@ def _of_command(argv: tuple[str, ...], environment: Mapping[str, str]) -> bytes:
             start_new_session=True,
         )
     except OSError as error:
-        raise Unavailable(f"{argv[0]}: {error.strerror}") from error
+        raise Unavailable(f"{ready.argv[0]}: {error.strerror}") from error
     with process:
         try:
             value = _read(process, time.monotonic() + _COMMAND_S)
@@ -112,7 +123,7 @@ def _of_command(argv: tuple[str, ...], environment: Mapping[str, str]) -> bytes:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
     if process.returncode != 0:
-        raise Unavailable(f"{argv[0]} ended with {process.returncode}")
+        raise Unavailable(f"{ready.argv[0]} ended with {process.returncode}")
     return value
 
 

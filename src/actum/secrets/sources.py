@@ -15,6 +15,8 @@ _KINDS = ("env", "file", "command", "keyring")
 class Unavailable(Exception):
     """A source has no usable value; the text says why and never holds any of it."""
 
+    code = "SECRET_MISSING"
+
 
 @value(kw_only=False)
 class FromEnvironment:
@@ -69,9 +71,8 @@ def problem_with(name: str, value: Any) -> str:
     if kind == "command":
         if not (isinstance(where, list) and where and all(isinstance(w, str) for w in where)):
             return "command must be a list of strings: the program and its arguments"
-        if not where[0].startswith("/"):
-            # Found by a search, it could be a program that a tool has put there.
-            return "command must begin with the absolute path of the program"
+        if not where[0] or ("/" in where[0] and not where[0].startswith("/")):
+            return "command must begin with an absolute path or with a name on PATH"
     elif not isinstance(where, str) or not where:
         return f"{kind} must be a string"
     elif kind == "file" and not where.startswith(("/", "~/", ".actum/")):

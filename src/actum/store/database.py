@@ -83,7 +83,7 @@ class Database:
                 remedy="Give the user who runs Actum write access to that directory.",
             ) from error
         except sqlite3.Error as error:
-            raise _fault(error, path) from error
+            raise fault(error, path) from error
         try:
             journal = Journal.open(path.parent, BUSY_TIMEOUT_S)
         except BaseException:
@@ -231,7 +231,7 @@ class Database:
         try:
             found: tuple[Any, ...] | None = self._connection.execute(sql, parameters).fetchone()
         except sqlite3.Error as error:
-            raise _fault(error, self.path) from error
+            raise fault(error, self.path) from error
         return found
 
     def file(self) -> None:
@@ -317,7 +317,7 @@ class Database:
         try:
             yield
         except sqlite3.Error as error:
-            raise _fault(error, self.path) from error
+            raise fault(error, self.path) from error
 
 
 def _make(path: Path) -> None:
@@ -353,22 +353,25 @@ def _set_up(connection: sqlite3.Connection) -> None:
 
 
 @cache
-def expected_schema() -> Mapping[str, str]:
-    """Every table, index and trigger that this version's file has, and how it is declared."""
+def expected_schema(version: int = len(MIGRATIONS)) -> Mapping[str, str]:
+    """Every table, index and trigger that a file of a version has, and how it is declared."""
     connection = sqlite3.connect(":memory:")
     try:
-        for step in MIGRATIONS:
+        for step in MIGRATIONS[:version]:
             _apply(connection.cursor(), step)
         return schema_of(connection.execute(SCHEMA).fetchall())
     finally:
         connection.close()
 
 
-SCHEMA = "SELECT type || ' ' || name, coalesce(sql, '') FROM sqlite_master"
+SCHEMA = "SELECT type, name, coalesce(sql, '') FROM main.sqlite_master"
 
 
-def schema_of(rows: list[tuple[str, str]]) -> dict[str, str]:
-    return {name: sql for name, sql in rows if "sqlite_" not in name}
+def schema_of(rows: list[tuple[str, str, str]]) -> dict[str, str]:
+    """Declarations by kind and name, without those that SQLite makes for itself."""
+    return {
+        f"{kind} {name}": sql for kind, name, sql in rows if not str(name).startswith("sqlite_")
+    }
 
 
 def _apply(cursor: sqlite3.Cursor, step: tuple[Part, ...]) -> None:
@@ -401,7 +404,7 @@ def _without_room(error: BaseException | None) -> bool:
     return _code(error) in _NO_ROOM
 
 
-def _fault(error: sqlite3.Error, path: Path) -> EvidenceUnavailable:
+def fault(error: sqlite3.Error, path: Path) -> EvidenceUnavailable:
     code = _code(error)
     if code in _DAMAGED:
         said = f"The store {path} is damaged: {error}."

@@ -101,8 +101,9 @@ class Stray:
 class Journal:
     """One process's hold on the file. Who uses it holds the `Database`'s lock, but for `sync`."""
 
-    def __init__(self, path: Path, descriptor: int) -> None:
+    def __init__(self, path: Path, descriptor: int, *, writes: bool = True) -> None:
         self.path = path
+        self._writes = writes
         self._named = NamedFile(str(path))
         self._descriptor = descriptor
         self._process = os.getpid()
@@ -142,6 +143,25 @@ class Journal:
             journal = cls(path, descriptor)
             journal.acquire(wait_s)
             journal.release()
+        except BaseException:
+            os.close(descriptor)
+            raise
+        _opened.add(journal)
+        return journal
+
+    @classmethod
+    def open_to_read(cls, home: Path) -> Journal:
+        """Open `home`/actum.journal for a reader who writes nothing and makes no file."""
+        path = home / FILE_NAME
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+        try:
+            descriptor = os.open(path, flags)
+        except FileNotFoundError as error:
+            raise JournalChanged(path, "it is missing") from error
+        except OSError as error:
+            raise _unreadable(path, error) from error
+        try:
+            journal = cls(path, descriptor, writes=False)
         except BaseException:
             os.close(descriptor)
             raise
@@ -226,7 +246,7 @@ class Journal:
 
     def _read_header(self, header: bytes) -> None:
         if header == bytes(len(header)):
-            if self._header or self._behind(0):
+            if self._header or not self._writes or self._behind(0):
                 raise JournalChanged(self.path, "its header is gone")
             self._make()
             return
@@ -549,6 +569,13 @@ def _write_all(descriptor: int, data: bytes, at: int) -> None:
     written = os.pwrite(descriptor, data, at)
     while written < len(data):
         written += os.pwrite(descriptor, data[written:], at + written)
+
+
+def _unreadable(path: Path, error: OSError) -> EvidenceUnavailable:
+    return EvidenceUnavailable(
+        f"The journal {path} cannot be read: {error.strerror}.",
+        remedy="Check its owner and its mode, and that it is a regular file.",
+    )
 
 
 def _unusable(path: Path, error: OSError) -> EvidenceUnavailable:

@@ -9,8 +9,9 @@ beside each other:
     next.key      a key that a rotation has made and not yet switched to
 
 The keyid is the SHA-256, in hex, of the raw 32-byte public key. Every `.pub` file in the directory
-is trusted, and so are the keys named in `actum.toml [trust]`. A private key that someone else may
-read is refused: what it signed would prove nothing. Nothing here ever returns private bytes.
+is trusted, and so are those keys named in `actum.toml [trust]` that are in the home's anchor
+(`store.anchor`). A private key that someone else may read is refused: what it signed would prove
+nothing. Nothing here ever returns private bytes.
 When a key may be switched is for `evidence.rotation` to say; here is only how.
 """
 
@@ -29,6 +30,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from actum.errors import Refused
+from actum.store.anchor import read_anchor
 from actum.value import field, value
 
 if TYPE_CHECKING:
@@ -167,13 +169,16 @@ class Keyring:
 
     @classmethod
     def open(cls, home: Path, *, create: bool = False, trust: Iterable[str] = ()) -> Keyring:
-        """Open `<home>/keys`; `trust` adds the PEM public keys of `actum.toml [trust]`."""
+        """Open `<home>/keys`; `trust` are the PEM public keys of `actum.toml [trust]`, of which
+        those in the anchor are trusted."""
         directory = home / "keys"
         if create and not (directory / "current").exists():
             _create(directory)
         signer = _signer(directory)
-        given = [PublicKey.from_pem(pem, where="actum.toml [trust]") for pem in trust]
-        trusted = _Trusted(directory, given)
+        named = named_keys(trust)
+        anchor = read_anchor(home) if named else None
+        anchored = anchor.keys if anchor else frozenset()
+        trusted = _Trusted(directory, [key for key in named if key.keyid in anchored])
         if signer.keyid not in trusted:
             raise _unusable(
                 str(directory / f"{signer.keyid}.pub"),
@@ -187,9 +192,15 @@ class Keyring:
             raise Refused(
                 "KEY_UNKNOWN",
                 f"No key with the id {keyid} is trusted here.",
-                remedy="Add its public key to actum.toml [trust], if you trust its owner.",
+                remedy="If you trust its owner, add its public key to actum.toml [trust] and run"
+                " `actum config approve --by WHO`.",
             )
         return key
+
+
+def named_keys(trust: Iterable[str]) -> tuple[PublicKey, ...]:
+    """The keys of `actum.toml [trust]`, whether they count or not."""
+    return tuple(PublicKey.from_pem(pem, where="actum.toml [trust]") for pem in trust)
 
 
 def _signer(directory: Path) -> Signer:
@@ -283,11 +294,13 @@ def _read(path: Path, *, private: bool = False) -> bytes:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:
         raise _unusable(str(path), error.strerror or str(error)) from error
+    # Judged on the open file: a check by name could be answered by another file. And before Python
+    # makes a file of it, which it does not of a directory.
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        os.close(descriptor)
+        raise _unusable(str(path), "it is not a regular file")
     with os.fdopen(descriptor, "rb") as file:
-        # Judged on the open file: a check by name could be answered by another file.
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise _unusable(str(path), "it is not a regular file")
         if private and status.st_mode & 0o077:
             raise Refused(
                 "KEY_UNSAFE",

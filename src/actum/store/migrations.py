@@ -327,6 +327,20 @@ WHERE unfiled.state = 'FINAL' ORDER BY unfiled.final_seq, event.key;
 DROP TABLE unfiled;
 """
 
+_DECIDERS = """
+ALTER TABLE approvals ADD COLUMN decided_uid INTEGER;
+ALTER TABLE approvals ADD COLUMN decided_user TEXT;
+"""
+
+_BOUND_ROWS = """
+CREATE TRIGGER evidence_is_never_removed BEFORE DELETE ON evidence_records BEGIN
+    SELECT RAISE(ABORT, 'evidence records are append-only');
+END;
+CREATE TRIGGER server_tools_are_never_removed BEFORE DELETE ON server_tools BEGIN
+    SELECT RAISE(ABORT, 'what a server offered at first is not removed');
+END;
+"""
+
 MIGRATIONS: tuple[tuple[Part, ...], ...] = (
     (_FIRST,),
     (_TREE, _CHECKPOINTS, _grow_tree, _TREE_GROWN),
@@ -336,4 +350,6 @@ MIGRATIONS: tuple[tuple[Part, ...], ...] = (
     (_SERVER_TOOLS,),
     (_UNFILED,),
     (_JOURNAL,),  # what lay in `unfiled` lies in `actum.journal` from here on
+    (_DECIDERS,),
+    (_BOUND_ROWS,),  # audit records bind every row from here on (`evidence.bound_rows`)
 )

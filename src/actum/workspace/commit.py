@@ -21,20 +21,23 @@ import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 from actum import kernel, removal
 from actum.contract.canonical import sha256_bytes
 from actum.errors import Fault, Refused
+from actum.evidence.work_names import BACKWARD, MET
+from actum.store import plain_files
 from actum.value import replace, value
 from actum.workspace import files
-from actum.workspace.copying import copy_name, own
-from actum.workspace.engine import Engine
+from actum.workspace.copies import copy_name, own
 from actum.workspace.tree import Change, Delta, Entry, Kind, name_of, parent_of, shown
 
+if TYPE_CHECKING:
+    from actum.workspace.engine import Engine
+
 _INTENT = "intent.json"
-_BACKWARD = "backward.json"
 _Same = tuple[int, int, Entry]  #: device, inode and what is there
 
 
@@ -134,7 +137,9 @@ def show_staged(delta: Delta, engine: Engine, room: Path) -> None:
         for name in map(os.fsencode, os.listdir(here)):
             look = os.stat(name, dir_fd=here, follow_symlinks=False)
             copy_name(name, look, here, name, there, engine.owner(look))
-        steps = [_step(change, change.after, b"%d" % number) for number, change in enumerate(delta)]
+        steps = [
+            step_to(change, change.after, b"%d" % number) for number, change in enumerate(delta)
+        ]
         apply(steps, engine.shown, copies)
     finally:
         os.close(there)
@@ -152,8 +157,8 @@ def keep(delta: Delta, base: Path, room: Path) -> Staged:
         forward, backward = [], []
         for number, change in enumerate(delta):
             name = b"%d" % number
-            forward.append(_step(change, change.after, name))
-            back = _step(change, change.before, name)
+            forward.append(step_to(change, change.after, name))
+            back = step_to(change, change.before, name)
             if change.before is not None and change.before.kind in (Kind.FILE, Kind.LINK):
                 _keep(change.path, top, name, folder)
             elif back.kind is Kind.FOLDER and change.path:
@@ -165,7 +170,7 @@ def keep(delta: Delta, base: Path, room: Path) -> Staged:
     return Staged(forward=tuple(forward), backward=tuple(backward))
 
 
-def _step(change: Change, wanted: Entry | None, name: bytes) -> Step:
+def step_to(change: Change, wanted: Entry | None, name: bytes) -> Step:
     if wanted is None:
         return Step(path=change.path, kind=None)
     held = wanted.kind in (Kind.FILE, Kind.LINK)
@@ -243,8 +248,7 @@ def stage_backward(steps: Iterable[Step], old: Path, new: Path) -> None:
 
 def write_intent(space: Path, room: Path, staged: Staged, record: Mapping[str, Any]) -> None:
     """The commit point. `record` is what `finish` will need, whoever calls it."""
-    backward = [step.document() for step in staged.backward]
-    (room / _BACKWARD).write_text(json.dumps(backward))
+    (room / BACKWARD).write_bytes(_backward_text(staged))
     body = {
         "v": 1,
         "room": room.name,
@@ -267,13 +271,33 @@ def write_intent(space: Path, room: Path, staged: Staged, record: Mapping[str, A
     sync_folder(space)
 
 
+def _backward_text(staged: Staged) -> bytes:
+    return json.dumps([step.document() for step in staged.backward]).encode()
+
+
+def backward_sha256(staged: Staged) -> str:
+    """The digest of the file that will say how a change is undone."""
+    return sha256_bytes(_backward_text(staged))
+
+
+def met_digests(room: Path) -> dict[str, str]:
+    """What was kept of people's edits while a commit was carried through: name to digest."""
+    with plain_files.opened(room) as root:
+        if not plain_files.is_folder(root, MET):
+            return {}
+        return {
+            name: plain_files.held(root, f"{MET}/{name}").sha256
+            for name in plain_files.names(root, MET)
+        }
+
+
 def _private(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
 
 
 def backward_steps(kept: Path) -> tuple[Step, ...]:
     """How a change whose room was kept is undone."""
-    steps = json.loads((kept / _BACKWARD).read_text())
+    steps = json.loads((kept / BACKWARD).read_text())
     return tuple(Step.read(step) for step in steps)
 
 
@@ -297,7 +321,7 @@ def drop_intent(space: Path) -> None:
     sync_folder(space)
 
 
-def apply(steps: Iterable[Step], base: int, staged: Path) -> None:
+def apply(steps: Iterable[Step], base: int, staged: Path, *, synced: bool = True) -> None:
     """Do every step, or do it again. What is gone comes first, deepest first; then what is new."""
     ordered = sorted(steps, key=lambda step: step.path)
     stage_folder = os.open(staged, files.FOLDER_FLAGS)
@@ -315,7 +339,8 @@ def apply(steps: Iterable[Step], base: int, staged: Path) -> None:
         for step in reversed(ordered):
             if step.kind is Kind.FOLDER:
                 _set_mode(step, base)
-        kernel.syncfs(base)
+        if synced:
+            kernel.syncfs(base)
     finally:
         os.close(stage_folder)
 
@@ -341,7 +366,7 @@ def _overtaken(step: Step, was: str, base: int, room: Path) -> bool:
             return False
         if step.kind is None:
             return True
-        met = room / "met"
+        met = room / MET
         met.mkdir(mode=0o700, exist_ok=True)
         target = os.open(met, files.FOLDER_FLAGS)
         try:

@@ -7,6 +7,7 @@ those it saw (`workspace.stamps`). Losing it costs time.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
 import time
@@ -128,6 +129,17 @@ class Index:
             for suffix in ("", "-wal", "-shm"):
                 Path(f"{path}{suffix}").unlink(missing_ok=True)
             return cls(path)
+
+    @classmethod
+    def copied(cls, path: Path) -> Index:
+        """A copy in memory; an empty one of what is no index of this version."""
+        copy = cls(Path(":memory:"))
+        with contextlib.suppress(sqlite3.Error):
+            source = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+            with contextlib.closing(source):
+                if source.execute("PRAGMA user_version").fetchone() == (_VERSION,):
+                    source.backup(copy._database)
+        return copy
 
     def close(self) -> None:
         self._database.close()

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from functools import cache
 
 from actum import kernel
-from actum.sandbox.spawner import TOOL_ID
+from actum.sandbox.identity import TOOL_ID
 
 #: Ids end below this one: 2^32 - 1 means "nobody" to the kernel.
 _ALL_IDS = (1 << 32) - 1

@@ -22,6 +22,7 @@ from blake3 import blake3
 from actum import removal
 from actum.errors import Refused
 from actum.evidence.owner import current_owner, is_alive
+from actum.evidence.work_names import MET
 from actum.store.whole_file import write_whole
 from actum.workspace import commit, files
 from actum.workspace.commit import Staged, Step
@@ -39,13 +40,23 @@ class Space:
     """One workspace's own folder below the home."""
 
     def __init__(
-        self, home: Path, base: Path, *, exclusive: bool = False, throwaway: bool = False
+        self,
+        home: Path,
+        base: Path,
+        *,
+        exclusive: bool = False,
+        throwaway: bool = False,
+        looks: bool = False,
     ) -> None:
-        """`throwaway`: for one command on a folder that is not the project; see `discard`."""
+        """`throwaway`: for one command on a folder that is not the project; see `discard`.
+        `looks`: for a reader who makes and writes nothing."""
         self.home = home
         self.base = base
         self.exclusive = exclusive  #: its owner says that only work items change it
         self.folder = home / "work" / _name_for(base)
+        self._looks = looks
+        if looks:
+            return
         if throwaway:
             if base == home.parent:
                 raise ValueError("the space of the project is never removed")
@@ -97,7 +108,11 @@ class Space:
 
     @contextlib.contextmanager
     def index(self) -> Iterator[Index]:
-        """The index, for one process at a time."""
+        """The index, for one process at a time. A reader has a copy of it in memory."""
+        if self._looks:
+            with contextlib.closing(Index.copied(self.folder / "index.db")) as copy:
+                yield copy
+            return
         descriptor = os.open(self.folder / "index.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -235,7 +250,8 @@ class Space:
         if room.exists():  # else it was applied and kept already, and the intent outlived a crash
             if (room / "new").exists():  # removed when everything was applied
                 self._apply(steps, room, again=again)
-            finish(body["record"])
+            met = commit.met_digests(room)
+            finish({**body["record"], MET: met} if body["record"] and met else body["record"])
             self._keep(room, kept)
         else:
             finish(body["record"])
@@ -254,6 +270,7 @@ class Space:
         """Move to `kept` what an undo needs. From here on nothing removes it."""
         if removal.is_removable(room):
             removal.remove_part(room, "new")
+            (room / _OWNER).unlink(missing_ok=True)
             os.unlink(room / removal.MARKER)
         os.rename(room, kept)
 

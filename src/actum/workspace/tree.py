@@ -11,7 +11,7 @@ from __future__ import annotations
 import stat
 from enum import StrEnum
 from typing import NamedTuple
-from urllib.parse import quote_from_bytes
+from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 from blake3 import blake3
 
@@ -144,6 +144,11 @@ def shown(path: bytes) -> str:
     if text.isprintable() and not text.startswith(_QUOTED):
         return text
     return _QUOTED + quote_from_bytes(path)
+
+
+def unshown(text: str) -> bytes:
+    """The path that `shown` has written."""
+    return unquote_to_bytes(text[len(_QUOTED) :]) if text.startswith(_QUOTED) else text.encode()
 
 
 def shown_by_0_1(path: bytes) -> str:

@@ -26,6 +26,7 @@ from actum.runners.base import Cancel
 from actum.settings import load
 from actum.store.keys import Keyring
 from actum.value import replace
+from common.settings import add_settings
 
 EXAMPLE = Path(__file__).parents[3] / "examples/api/rest"
 TOKEN = "canary-token-4711-with-length"
@@ -159,10 +160,14 @@ class Project:
             self.root, keyring, example.name, by="user:maker", evidence="test", date="2026-11-15"
         )
         place = f"127.0.0.1:{service.server_port}"
-        with (self.root / "actum.toml").open("a") as file:
-            file.write("\n[egress]\n" + (f'ca_file = "{ca_file}"\n' if trusted else ""))
-            file.write("[egress.resolve]\n" + "".join(f'"{n}:443" = "{place}"\n' for n in NAMES))
-            file.write('[secrets]\nREST_TOKEN = { env = "TEST_REST_TOKEN" }\n')
+        add_settings(
+            self.root,
+            "\n[egress]\n"
+            + (f'ca_file = "{ca_file}"\n' if trusted else "")
+            + "[egress.resolve]\n"
+            + "".join(f'"{n}:443" = "{place}"\n' for n in NAMES)
+            + '[secrets]\nREST_TOKEN = { env = "TEST_REST_TOKEN" }\n',
+        )
         self.tool = example.name
         self.waits = Waits()
         settings = load(self.root / ".actum", os.environ)

@@ -16,6 +16,7 @@ import pytest
 from actum import Runtime
 from actum.evidence.work_findings import read_work_receipt
 from actum.workspace.space import Space
+from common.settings import add_settings
 
 from .shop import add_agent, item, make_project, opened
 
@@ -27,8 +28,7 @@ _WRITE = "date +%N > first; mkdir -p deep; date +%N > deep/second"
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     folder = make_project(tmp_path / "p", {"first": "1", "other": "2"})
-    with open(folder / "actum.toml", "a") as file:
-        file.write("\n[work]\nexclusive = true\n")
+    add_settings(folder, "\n[work]\nexclusive = true\n")
     add_agent(folder, _WRITE)
     folder.chmod(0o700)
     return folder

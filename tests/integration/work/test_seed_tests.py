@@ -67,7 +67,7 @@ def test_3_replay_determinism(tmp_path: Path, repository: bool) -> None:
         script = Path(result1.proof_script).read_text()
         assert script.startswith("#!/usr/bin/env bash\n")
         assert "\nset -euo pipefail\n" in script
-        assert ("worktree add" in script) == repository
+        assert ("git checkout" in script) == repository
         runs = rt.database.row("SELECT count(*) FROM work_runs")
         for _ in range(2):  # idempotent
             done = subprocess.run([result1.proof_script], capture_output=True, text=True)
@@ -76,6 +76,45 @@ def test_3_replay_determinism(tmp_path: Path, repository: bool) -> None:
             assert result1.output_hash == rt.state_hash()
         assert rt.database.row("SELECT count(*) FROM work_runs") == runs
         assert len(list((project / ".actum" / "work").iterdir())) == 1
+
+
+@pytest.mark.req("002-65")
+@pytest.mark.parametrize("digest", ["sha1", "sha256"])
+def test_a_replay_checks_out_the_commit_from_before(tmp_path: Path, digest: str) -> None:
+    project = make_project(tmp_path / "it's: a project", {"a.txt": "one\n", "untracked": "x"})
+    add_agent(project, "echo two > a.txt")
+    git = ["git", "-C", str(project), "-c", "user.name=t", "-c", "user.email=t@t"]
+    subprocess.run([*git, "init", "-q", f"--object-format={digest}"], check=True)
+    subprocess.run([*git, "add", "a.txt"], check=True)
+    subprocess.run([*git, "commit", "-qm", "before"], check=True)
+    with opened(project) as rt:
+        result = rt.work(item())
+        assert result.proof_script is not None, result
+    subprocess.run([*git, "commit", "-qam", "after"], check=True)
+    first, restore = "# 1. Restore input state", '"${ACTUM[@]}" item restore'
+    script = Path(result.proof_script).read_text()
+    assert script.index(first) < script.index("git checkout") < script.index(restore)
+    stopped = script.partition(restore)[0] + f'cp -r "$PLACE/state" {tmp_path}/seen\n'
+    subprocess.run(["bash", "-c", stopped], check=True)
+    assert [each.name for each in (tmp_path / "seen").iterdir()] == ["a.txt"]
+    assert (tmp_path / "seen/a.txt").read_text() == "one\n"
+    assert (project / "a.txt").read_text() == "two\n"
+
+
+def test_a_replay_goes_on_without_a_commit_that_is_gone(tmp_path: Path) -> None:
+    project = make_project(tmp_path / "p", {"a.txt": "one\n"})
+    add_agent(project, "echo two > b.txt")
+    git = ["git", "-C", str(project), "-c", "user.name=t", "-c", "user.email=t@t"]
+    subprocess.run([*git, "init", "-q"], check=True)
+    subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "before"], check=True)
+    with opened(project) as rt:
+        result = rt.work(item())
+        assert result.proof_script is not None, result
+    shutil.rmtree(project / ".git")
+    done = subprocess.run([result.proof_script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "Note: git cannot check out" in done.stderr
+    assert "Replay successful: hash verified" in done.stdout
 
 
 @pytest.mark.req("002-69")

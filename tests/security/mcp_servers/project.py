@@ -15,6 +15,7 @@ from actum.engine.project import create
 from actum.registry.change import approve
 from actum.settings import load
 from actum.store.keys import Keyring
+from common.settings import add_settings
 
 SERVER = Path(__file__).parent / "server.py"
 OPERATIONS = ("echo", "count", "fail", "misbehave", "structured", "environment")
@@ -91,8 +92,7 @@ def small(
     servers = {"small-server": server if "url" in server else {"command": command, **server}}
     write(root, tool(servers=servers), adapter(**({"errors": errors} if errors else {})))
     if settings:
-        toml = root / "actum.toml"
-        toml.write_text(toml.read_text() + settings)
+        add_settings(root, settings)
     (root / "work").mkdir()
     return Runtime(load(root / ".actum", {"LOGNAME": "test"}))
 

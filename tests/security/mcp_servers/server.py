@@ -45,6 +45,9 @@ def tools() -> list[dict]:
         "properties": {"n": {"type": "integer"}},
         "required": ["n"],
     }
+    if os.path.exists("output-schema.json"):
+        with open("output-schema.json") as file:
+            found[4]["outputSchema"] = json.load(file)
     return found
 
 
@@ -130,6 +133,12 @@ def call(request: dict) -> None:
         answer(request, text(str(counted)))
     elif name == "fail":
         answer(request, text("it did not work", isError=True))
+    elif name == "structured" and os.path.exists("structure.json"):
+        with open("structure.json") as file:
+            structure = file.read()
+        result = f'{{"content": [], "structuredContent": {structure}}}'
+        sys.stdout.write(f'{{"jsonrpc": "2.0", "id": {request["id"]}, "result": {result}}}\n')
+        sys.stdout.flush()
     elif name == "structured":
         n = int(arguments["text"]) if arguments["text"].isdigit() else arguments["text"]
         answer(request, text("see there", structuredContent={"n": n}))

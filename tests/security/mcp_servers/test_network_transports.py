@@ -21,6 +21,7 @@ from actum.contract.model import RunnerKind
 from actum.engine.project import create
 from actum.evidence.audit import Decision
 from actum.settings import load
+from common.settings import add_settings
 
 from .project import adapter, tool, write
 
@@ -149,9 +150,11 @@ def project(
     spoken = adapter(["echo"], sandbox_override={"timeout_ms": 30_000, "network": network})
     spoken["interface"]["mcp"]["transport"] = transport
     write(root, described, spoken)
-    with (root / "actum.toml").open("a") as file:
-        file.write(f'{toml}\n[egress.resolve]\n"mcp.test:80" = "127.0.0.1:{port}"\n')
-        file.write(f'"other.test:80" = "127.0.0.1:{port}"\n')
+    add_settings(
+        root,
+        f'{toml}\n[egress.resolve]\n"mcp.test:80" = "127.0.0.1:{port}"\n'
+        f'"other.test:80" = "127.0.0.1:{port}"\n',
+    )
     (root / "work").mkdir()
     with Runtime(load(root / ".actum", {"LOGNAME": "test"})) as runtime:
         yield runtime

@@ -28,6 +28,7 @@ from actum.runners.local import LocalRunner
 from actum.sandbox.egress.relay import Relay
 from actum.settings import load
 from actum.store.keys import Keyring
+from common.settings import add_settings
 
 CHILDREN = {"sandbox.processes.max_children": 60}
 
@@ -55,12 +56,11 @@ class Net:
         self.root = folder.resolve() / "project"
         create(self.root, RunnerKind.LOCAL, by="user:maker", date="2026-11-15")
         self._add_tool(hosts, outbound, filesystem)
-        with (self.root / "actum.toml").open("a") as file:
-            file.write(toml)
-            file.write("\n[egress]\n")
-            if ca_file is not None:
-                file.write(f'ca_file = "{ca_file}"\n')
-            file.write("[egress.resolve]\n" + toml_table(resolve or {}))
+        authorities = "" if ca_file is None else f'ca_file = "{ca_file}"\n'
+        add_settings(
+            self.root,
+            f"{toml}\n[egress]\n{authorities}[egress.resolve]\n{toml_table(resolve or {})}",
+        )
         self.work = self.root / "work"
         self.work.mkdir(mode=0o755)
         self.settings = load(self.root / ".actum", environment or os.environ)
@@ -68,7 +68,7 @@ class Net:
         if relay is not None:
             runner = LocalRunner(
                 resolve=self.settings.resolve,
-                ca_file=self.settings.ca_file,
+                authorities=self.settings.file.authorities,
                 relay=relay(self.settings.resolve),
             )
             runners = {RunnerKind.LOCAL: runner}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from actum import Runtime
+from actum import Outcome, Runtime
 from actum.errors import Refused
 from hostile.jail import Jail
 
@@ -52,12 +52,17 @@ def test_a_project_that_a_tool_made_inside_of_a_project_governs_nobody(own_jail:
         assert found.settings.root == own_jail.root
 
 
-@pytest.mark.xfail(reason="a link in the project counts as what it leads to", strict=True)
 def test_a_link_that_a_tool_made_does_not_widen_the_next_run(own_jail: Jail) -> None:
-    """Asked to work in `work/inner`, the next run may write wherever that leads to."""
-    own_jail.sh(f"ln -s {own_jail.root} inner").check()
-    own_jail.sh("echo x > beyond", cwd=own_jail.work / "inner")
+    """Asked to work in `work/inner`, the next run could write wherever that leads to."""
+    own_jail.sh(f"ln -s {own_jail.root} inner; mkdir real").check()
+    refused = own_jail.sh("echo x > beyond", cwd=own_jail.work / "inner")
+    assert refused.outcome is Outcome.REJECTED
+    assert [each.code for each in refused.violations] == ["IV-03"]
+    assert f"through the link {own_jail.work}/inner" in refused.violations[0].message
     assert not (own_jail.root / "beyond").exists()
+    own_jail.sh("echo x > beyond", cwd=own_jail.work / "real").check()
+    own_jail.sh("echo x > beyond", cwd=own_jail.root).check()
+    assert (own_jail.root / "beyond").exists()
 
 
 @pytest.mark.xfail(reason="only the .git of the writable directory itself is closed", strict=True)

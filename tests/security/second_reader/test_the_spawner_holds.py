@@ -17,7 +17,7 @@ import pytest
 from actum.contract.model import RunnerKind
 from actum.errors import SandboxUnavailable
 from actum.runners.local import LocalRunner
-from hostile.jail import Jail, until
+from hostile.jail import Jail, appears, until
 
 pytestmark = pytest.mark.sandbox
 
@@ -103,13 +103,16 @@ def test_where_no_more_sandboxes_can_be_cloned_those_that_run_go_on(own_jail: Ja
     assert own_jail.runtime.python("1 + 1").output == 2
     first = _spawner(own_jail)
     with ThreadPoolExecutor(1) as running:
-        answer = running.submit(own_jail.sh, "sleep 3; echo ran on")
+        script = "touch running; while [ ! -e refused ]; do sleep 0.01; done; echo ran on"
+        answer = running.submit(own_jail.sh, script)
+        appears(own_jail.work / "running")
         with (
             _without_clones(_helpers(first)[1]) as reason,
             pytest.raises(SandboxUnavailable, match=f"clone: {reason}"),
         ):
             for number in range(50):  # some were waiting
                 own_jail.runtime.python(f"{number}").check()
+        (own_jail.work / "refused").touch()
         assert own_jail.said(answer.result()) == "ran on"
     assert own_jail.runtime.python("2 + 2").output == 4
     assert _spawner(own_jail) == first

@@ -180,6 +180,40 @@ def test_a_denied_address_is_refused_also_by_an_approved_name(server: socket.soc
         assert refused(world.session.close()) == ["address 127.0.0.1 denied"]
 
 
+@pytest.mark.req("004-48")
+@pytest.mark.parametrize(
+    "answer",
+    ["::ffff:127.0.0.1", "64:ff9b::127.0.0.1", "64:ff9b:1::7f00:1", "2002:7f00:1::", "::127.0.0.1"],
+)
+@pytest.mark.parametrize("denied", ["127.0.0.1", "127.0.0.1:80", "[::FFFF:7f00:1]"])
+def test_a_denied_address_is_refused_in_every_form_of_it(answer: str, denied: str) -> None:
+    words: Any = {"internal": ("a.test:80",), "deny": (denied,), "lookup": Resolver([answer])}
+    with inside("a.test", **words) as world:
+        assert world.says(b"x") is None
+        (text,) = refused(world.session.close())
+        assert text.endswith(" denied")
+
+
+@pytest.mark.parametrize("denied", ["[2001:DB8:0::1]", "2001:db8::0:1"])
+def test_a_denied_address_may_be_spelt_in_another_way(denied: str) -> None:
+    plan = plan_egress(
+        NetworkPolicy(enabled=True, allow=("*",), deny=(denied,), outbound=("http",))
+    )
+    assert plan.denies_address(ipaddress.ip_address("2001:db8::1"), 80)
+    assert not plan.denies_address(ipaddress.ip_address("2001:db8::2"), 80)
+
+
+def test_an_address_that_is_written_as_ipv6_is_reached_and_recorded_as_ipv4(
+    server: socket.socket,
+) -> None:
+    port = server.getsockname()[1]
+    words: Any = {"internal": (f"a.test:{port}",), "deny": ("127.0.0.1:1", "127.0.0.2")}
+    with inside(f"a.test:{port}", lookup=Resolver(["::ffff:127.0.0.1"]), **words) as world:
+        assert world.says(b"hello") == b"hello"
+        (made,) = world.session.close()
+        assert (made.address, made.refused) == ("127.0.0.1", "")
+
+
 @pytest.mark.parametrize("error", [OSError(5, "no answer"), UnicodeError("label too long")])
 def test_a_name_that_cannot_be_resolved_is_refused_and_recorded(error: Exception) -> None:
     async def lookup(host: str, port: int) -> list[Address]:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import sqlite3
 import subprocess
 import sys
@@ -14,10 +15,14 @@ import pytest
 
 from actum import Outcome, Result, Runtime
 from actum.contract.canonical import sha256_bytes
-from actum.engine.approvals import State
+from actum.contract.os_user import OsUser, os_user
+from actum.engine.approval_call import shown_bytes
+from actum.engine.approvals import Approvals, State
 from actum.errors import Fault, Refused
 from actum.evidence.audit import Decision
 from actum.evidence.traces import Traces
+from actum.store.inbox import Inbox
+from common.settings import add_settings
 
 from .project import Project, decide_all, elevated, request_ids
 
@@ -47,6 +52,7 @@ def test_a_call_that_needs_a_decision_is_refused_and_leaves_a_request(
     assert request.expires_at == "2026-11-15T13:00:00.000Z"
     assert request.document == {
         "requested_by": "user:asker",
+        "requested_as": {"uid": os.getuid(), "name": os_user().name},
         "execution_id": result.execution_id,
         "tool_id": "TL-010",
         "action": {
@@ -119,8 +125,7 @@ def test_settings_that_give_the_same_call_more_need_a_new_decision(tmp_path: Pat
     with project.open() as runtime:
         words: Any = {"stdin": b"true", "cwd": project.work, "set": fields}
         first = decide_all(runtime, runtime.exec("shell", **words))
-    with (project.root / "actum.toml").open("a") as file:
-        file.write(f'[filesystem]\ndependencies = ["{more}"]\n')
+    add_settings(project.root, f'[filesystem]\ndependencies = ["{more}"]\n')
     with project.open() as runtime:
         again = runtime.exec("shell", **words)
         assert set(request_ids(again)).isdisjoint(first)
@@ -178,18 +183,28 @@ def test_receipt_trace_and_audit_name_the_decision(runtime: Runtime, project: Pr
         {**facts, "decided_by": "user:boss", "state": "used"},
     ]
     records = [json.loads(row[0]) for row in runtime.database.rows("SELECT record FROM audit")]
-    (decision,) = [record for record in records if record["kind"] == "APPROVAL"]
-    assert decision == {
-        "v": 1,
+    logged = [record for record in records if record["kind"] == "APPROVAL"]
+    assert [record["event"] for record in logged] == ["requested", "decided", "used"]
+    # Each binds the row as it was then; the reason and the request itself as digests.
+    columns = [record.pop("rows")[0]["columns"] for record in logged]
+    assert [each["state"] for each in columns] == ["pending", "approved", "used"]
+    assert columns[1]["rationale"] == f"sha256:{sha256_bytes(b'looked at it')}"
+    assert logged[1] == {
+        "v": 3,
         "kind": "APPROVAL",
+        "event": "decided",
         "ts": "2026-11-15T12:00:00.000Z",
         "request_id": request_id,
         "gate": "AG-05",
         "call_sha256": runtime.approvals.find(request_id).call_sha256,
         "execution_id": asked.execution_id,
         "requested_by": "user:asker",
+        "requested_uid": os.getuid(),
+        "requested_user": os_user().name,
         "decision": "ALLOW",
         "decided_by": "user:boss",
+        "decided_uid": os.getuid(),
+        "decided_user": os_user().name,
         "rationale_sha256": sha256_bytes(b"looked at it"),
     }
     findings = runtime.verifier.verify_all()
@@ -283,6 +298,26 @@ def test_a_request_is_decided_once(runtime: Runtime, project: Project) -> None:
     assert unknown.value.code == "APPROVAL_UNKNOWN"
 
 
+def test_an_expiry_that_was_moved_in_the_store_gives_nothing(
+    runtime: Runtime, project: Project
+) -> None:
+    (request_id,) = decide_all(runtime, ask(runtime, project))
+    connection = runtime.database._connection
+    ((trigger,),) = connection.execute(
+        "SELECT sql FROM sqlite_master WHERE name = 'approvals_are_decided_once'"
+    ).fetchall()
+    connection.execute("DROP TRIGGER approvals_are_decided_once")
+    connection.execute("UPDATE approvals SET expires_at = '2099-01-01T00:00:00.000Z'")
+    connection.execute(trigger)
+    project.clock.pass_by(hours=2)
+    refused = ask(runtime, project)
+    assert refused.reason_codes == ("APPROVAL_NOT_RECORDED",)
+    assert project.runner.plans == []
+    (changed,) = [each for each in runtime.verifier.verify_all() if not each.passed]
+    assert changed.subject == f"approval {request_id}"
+    assert "approvals.expires_at: expected 2026-" in changed.detail
+
+
 def test_of_two_runtimes_that_use_one_approval_at_once_one_is_refused(
     runtime: Runtime, project: Project
 ) -> None:
@@ -295,10 +330,10 @@ def test_of_two_runtimes_that_use_one_approval_at_once_one_is_refused(
             each.approvals.standing(sha256, [need], project.clock()) for each in (runtime, other)
         ]
         assert grants[0] == grants[1] != ()
-        with runtime.database.transaction() as cursor:
-            runtime.approvals.using(grants[0], "one", project.clock())(cursor)
-        with pytest.raises(Refused) as refusal, other.database.transaction() as cursor:
-            other.approvals.using(grants[1], "two", project.clock())(cursor)
+        with runtime.rooms.ledger.log.page() as page:
+            runtime.approvals.using(grants[0], "one", project.clock())(page)
+        with pytest.raises(Refused) as refusal, other.rooms.ledger.log.page() as page:
+            other.approvals.using(grants[1], "two", project.clock())(page)
         assert refusal.value.code == "APPROVAL_USED"
         assert other.approvals.find(request_id).used_by == "one"
 
@@ -553,3 +588,157 @@ def test_an_approved_etc_as_a_whole_is_the_hosts_own(project: Project) -> None:
     assert result.result is not None, result.violations
     names = {path.name for path in Path("/etc").iterdir() if not path.name.startswith(".")}
     assert set(result.result.stdout.split()) == names
+
+
+def inbox(project: Project) -> list[str]:
+    folder = project.root / ".actum/inbox"
+    return sorted(os.listdir(folder)) if folder.exists() else []
+
+
+def test_what_a_person_is_shown_is_what_the_decision_is_bound_to(
+    runtime: Runtime, project: Project
+) -> None:
+    (request_id,) = request_ids(ask(runtime, project, env={"LANG": "C"}))
+    request = runtime.approvals.find(request_id)
+    shown = runtime.approvals.call_of(request)
+    assert shown is not None
+    file = project.root / ".actum/inbox" / request.call_sha256
+    assert sha256_bytes(file.read_bytes()) == request.call_sha256
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert shown["call"]["argv"] == ["sh", "-s", "--"]
+    assert shown["call"]["stdin"]["head"] == "cat /etc/passwd"
+    assert shown["call"]["environment"] == ["LANG"]
+    assert FILE in shown["grants"]["filesystem"]["read"]
+    assert shown["adds"] == {"read": [FILE]}
+    # Another call in its place is not shown, and cannot be approved unseen.
+    file.write_bytes(file.read_bytes().replace(b"cat /etc/passwd", b"cat /etc/group "))
+    assert runtime.approvals.call_of(request) is None
+    with pytest.raises(Refused) as refused:
+        runtime.approvals.decide(request_id, Decision.ALLOW, by="boss", why="looks fine")
+    assert refused.value.code == "CALL_NOT_KEPT"
+    assert request_ids(ask(runtime, project, env={"LANG": "C"})) == [request_id]
+    assert runtime.approvals.call_of(request) == shown
+    runtime.approvals.decide(request_id, Decision.ALLOW, by="boss", why="looked at it")
+    assert ask(runtime, project, env={"LANG": "C"}).outcome is Outcome.SUCCEEDED
+
+
+def test_the_bytes_of_a_call_rest_in_the_inbox_and_in_no_record(
+    runtime: Runtime, project: Project
+) -> None:
+    mark = b"mark-5e1f07aa"
+    request_ids(ask(runtime, project, stdin=b"echo " + mark, env={"LANG": mark.decode()}))
+    runtime.database.rows("PRAGMA wal_checkpoint(TRUNCATE)")
+    home = project.root / ".actum"
+    holders = {
+        str(path.relative_to(home).parts[0])
+        for path in home.rglob("*")
+        if path.is_file() and mark in path.read_bytes()
+    }
+    assert holders == {"inbox"}
+
+
+@pytest.mark.parametrize("end", ["used", "denied", "expired"])
+def test_a_call_rests_only_while_a_decision_about_it_can_be_used(
+    project: Project, end: str
+) -> None:
+    with project.open() as runtime:
+        result = ask(runtime, project)
+        kept = runtime.approvals.find(request_ids(result)[0]).call_sha256
+        other = ask(runtime, project, stdin=b"true")
+        stays = runtime.approvals.find(request_ids(other)[0]).call_sha256
+        assert inbox(project) == sorted([kept, stays])
+        if end == "denied":
+            decide_all(runtime, result, Decision.DENY)
+        elif end == "used":
+            decide_all(runtime, result)
+            ask(runtime, project)
+        else:
+            project.clock.pass_by(minutes=40)
+            ask(runtime, project, stdin=b"true", purpose="again")
+            project.clock.pass_by(minutes=30)
+        runtime.sweep()
+    left = inbox(project)
+    assert kept not in left
+    assert len(left) == 1
+    assert (stays in left) is (end != "expired")
+
+
+def test_the_users_of_the_system_are_on_record_and_their_being_one_is_visible(
+    runtime: Runtime, project: Project
+) -> None:
+    home = runtime.settings.home
+    other = Approvals(
+        runtime.database,
+        runtime.rooms.ledger.log,
+        project.clock,
+        Inbox(home),
+        OsUser(uid=os.getuid() + 1, name="eve"),
+    )
+    for decider, same in ((runtime.approvals, True), (other, False)):
+        words = {"purpose": f"same {same}"}
+        (request_id,) = request_ids(ask(runtime, project, **words))
+        decider.decide(request_id, Decision.ALLOW, by="boss", why="fine")
+        request = runtime.approvals.find(request_id)
+        assert request.granted.same_user is same
+        result = ask(runtime, project, **words)
+        assert result.outcome is Outcome.SUCCEEDED
+        kept = runtime.rooms.receipts.find(result.receipt_id)
+        predicate = json.loads(base64.b64decode(kept.envelope["payload"]))["predicate"]
+        user = os_user() if same else OsUser(uid=os.getuid() + 1, name="eve")
+        assert predicate["decisions"] == [
+            {
+                "gate": "AG-05",
+                "request_id": request_id,
+                "decided_by": "boss",
+                "decided_uid": user.uid,
+                "decided_user": user.name,
+                "requested_uid": os.getuid(),
+                "same_user": same,
+            }
+        ]
+        (found,) = [
+            each
+            for each in runtime.verifier.verify_execution(result.receipt_id)
+            if each.check == "approval"
+        ]
+        assert found.passed
+        assert ("the same user asked and approved" in found.detail) is same
+    findings = runtime.verifier.verify_all()
+    assert [finding for finding in findings if not finding.passed] == []
+
+
+def test_a_row_that_names_another_decider_than_the_signed_record_permits_nothing(
+    runtime: Runtime, project: Project
+) -> None:
+    result = ask(runtime, project)
+    (request_id,) = decide_all(runtime, result)
+    with runtime.database.transaction() as cursor:
+        cursor.execute("DROP TRIGGER approvals_are_decided_once")
+        cursor.execute(
+            "UPDATE approvals SET decided_uid = 4242, decided_user = 'eve' WHERE request_id = ?",
+            (request_id,),
+        )
+    assert ask(runtime, project).reason_codes == ("APPROVAL_NOT_RECORDED",)
+    assert project.runner.plans == []
+
+
+@pytest.mark.parametrize(
+    ("content", "shown"),
+    [
+        (b"echo \xc3\xa4", {"encoding": "utf-8", "head": "echo \u00e4", "truncated": False}),
+        (b"\xff\x00", {"encoding": "hex", "head": "ff00", "truncated": False}),
+        (b"\xff" * 300, {"encoding": "hex", "head": "ff" * 256, "truncated": True}),
+        (b"a" * 65_536, {"encoding": "utf-8", "head": "a" * 65_536, "truncated": False}),
+        (b"a" * 65_537, {"encoding": "utf-8", "head": "a" * 4_096, "truncated": True}),
+        (
+            b"a" * 4_095 + b"\xc3\xa4" * 40_000,
+            {"encoding": "utf-8", "head": "a" * 4_095, "truncated": True},
+        ),
+        (b"a" * 70_000 + b"\xff", {"encoding": "utf-8", "head": "a" * 4_096, "truncated": True}),
+    ],
+)
+def test_an_input_is_shown_whole_or_by_its_beginning_and_digest(
+    content: bytes, shown: dict[str, object]
+) -> None:
+    about = {"bytes": len(content), "sha256": sha256_bytes(content)}
+    assert shown_bytes(content) == {**about, **shown}

@@ -13,6 +13,7 @@ import pytest
 from actum.errors import EvidenceUnavailable, Refused
 from actum.evidence.log_findings import read_log
 from actum.evidence.proof import check_proof, find_record, prove
+from actum.evidence.unwritten import reading
 from actum.store import note
 from actum.store.merkle import Edge, leaf_hash
 
@@ -162,9 +163,10 @@ def test_reading_the_log_finds_what_is_open(house: House) -> None:
     opened = house.ledger.write_ahead(running)
     # Someone asks for the running id again and is refused: that closes nothing.
     house.ledger.seal(make_refusal(running.contract), None)
-    reading = read_log(house.database, house.keyring.trusted)
-    assert reading.unclosed == {running.execution_id: opened.pending_seq}
-    assert facts.execution_id not in reading.unclosed
+    with reading(house.home, house.keyring.signer) as (found, _):
+        unclosed = read_log(found, house.keyring.trusted).facts.unclosed
+    assert unclosed == {running.execution_id: opened.pending_seq}
+    assert facts.execution_id not in unclosed
     assert bad(house.verifier.verify_all()) == []
 
 

@@ -55,7 +55,12 @@ def statement_of(house: House, receipt_id: str) -> dict[str, Any]:
 
 def test_the_statement_binds_the_whole_execution(house: House) -> None:
     capture = make_capture(
-        collected=FILES, denials=(Denial(kind="fork", target="secret-name", time_ms=1),)
+        collected=FILES,
+        denials=(
+            Denial(kind="fork", target="secret-name", time_ms=1),
+            Denial(kind="syscall", target="kcmp", time_ms=1, count=3),
+            Denial(kind="syscall_number", target="1701", time_ms=2),
+        ),
     )
     facts = house.execute(capture=capture)
     statement = statement_of(house, facts.receipt_id)
@@ -106,7 +111,11 @@ def test_the_statement_binds_the_whole_execution(house: House) -> None:
         "outcome": "SUCCEEDED",
         "reason_codes": [],
         "ending": {"kind": "Exited", "exit_code": 0, "signal": None},
-        "denials": {"count": 1, "kinds": ["fork"]},
+        "denials": {
+            "count": 5,
+            "kinds": ["fork", "syscall", "syscall_number"],
+            "system_calls": {"kcmp": 3},
+        },
         "artifacts_total": 2,
         "time": {
             "started": "2031-04-05T06:07:08.000Z",
@@ -233,7 +242,10 @@ def test_no_byte_of_input_output_or_secret_is_in_audit_trace_or_receipt(house: H
         stdout=make_stream(CANARY.encode()),
         stderr=make_stream(CANARY.encode() * 3),
         collected=(make_file("report.json", CANARY.encode()),),
-        denials=(Denial(kind="egress", target=f"{CANARY}.example.test", time_ms=1),),
+        denials=(
+            Denial(kind="egress", target=f"{CANARY}.example.test", time_ms=1),
+            Denial(kind="syscall_number", target=CANARY, time_ms=1),
+        ),
     )
     facts = make_facts(
         intent, opened=opened, capture=capture, events=make_events("exec-1", bytes=11)

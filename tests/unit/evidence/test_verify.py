@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -257,7 +258,6 @@ def test_a_receipt_whose_audit_record_is_cut_off_is_named(house: House, sealed: 
     tamper(house, "DELETE FROM audit WHERE seq = 3")
     assert bad(house.verifier.verify_all()) == [
         ("audit records 3 to 3", "present"),
-        ("audit record 3", "present"),
         (f"receipt {sealed.receipt_id}", "audit record"),
         (f"execution {sealed.execution_id}", "recorded start"),
     ]
@@ -320,26 +320,35 @@ def test_a_file_that_is_no_receipt_is_named(tmp_path: Path, content: bytes) -> N
         verify_file(tmp_path / "absent.json", {})
 
 
-def test_verifying_twice_as_much_is_twice_the_work(house: House) -> None:
+def test_verifying_twice_as_much_is_twice_the_work(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Counted in instructions of the database engine, which no other load can change."""
     steps = 0
+    connect = sqlite3.connect
 
     def count() -> int:
         nonlocal steps
         steps += 1
         return 0
 
+    def counted(*words: Any, **options: Any) -> sqlite3.Connection:
+        connection = connect(*words, **options)
+        connection.set_progress_handler(count, 100)
+        return connection
+
     def work() -> int:
         nonlocal steps
         steps = 0
-        house.database._connection.set_progress_handler(count, 100)
-        assert bad(house.verifier.verify_all()) == []
-        house.database._connection.set_progress_handler(None, 100)
+        with monkeypatch.context() as patch:
+            patch.setattr(sqlite3, "connect", counted)
+            assert bad(house.verifier.verify_all()) == []
         return steps
 
     for _ in range(60):
         house.execute()
     single = work()
+    assert single > 0
     for _ in range(60):
         house.execute()
     assert work() < 2.3 * single

@@ -15,6 +15,7 @@ from pure_house import LIMITS, PureHouse, wrapped
 from actum.contract.canonical import canonical
 from actum.contract.outcome import ActionStatus
 from actum.errors import ContractInvalid, Refused
+from actum.evidence.verify_home import verify_home
 from actum.executors.model import ActionRequest, ActionResult, Limits, Version
 from actum.value import FrozenError, replace
 
@@ -342,10 +343,9 @@ def test_a_text_that_is_no_identifier_gets_into_a_record_only_as_its_digest(
 
 
 def test_the_log_verifies_after_all_of_this(filled: PureHouse) -> None:
-    from actum.evidence.log_findings import read_log
-
-    reading = read_log(filled.database, filled.keyring.trusted)
-    assert [each for each in reading.findings if not each.passed] == []
+    keyring = filled.keyring
+    findings = verify_home(filled.home, keyring.signer, keyring.trusted)
+    assert [each for each in findings if not each.passed] == []
 
 
 # --- versions and capabilities

@@ -249,7 +249,8 @@ def test_what_governs_the_project_is_never_writable() -> None:
         sorted(
             f"{REPO}/{name}"
             for name in (
-                "actum.toml", "tools", "tools.lock", "rules", "agents", ".git/hooks", ".git/config",
+                "actum.toml", "tools", "tools.lock", "rules", "agents", "executors",
+                ".git/hooks", ".git/config",
             )
         )
     )  # fmt: skip
@@ -283,6 +284,22 @@ def test_level_extended_may_write_the_directory_of_the_declared_outputs() -> Non
     assert decided.needed == ()
     for files_elsewhere in (("../a",), ("../dist/a", "../other/b"), ("/no-such-place/x/a",)):
         assert decide(filesystem=extended, output_files=files_elsewhere).policy.write == (WORK,)
+
+
+def test_level_extended_writes_to_no_directory_through_a_link_in_the_project(
+    tmp_path: Path,
+) -> None:
+    repo = tmp_path.resolve() / "repo"
+    for name in ("work", "dist"):
+        (repo / name).mkdir(parents=True)
+    (repo / "work/out").symlink_to("../dist")
+    (tmp_path / "alias").symlink_to(repo)
+    settings = PolicySettings(repo_root=str(repo), home=str(repo / ".actum"))
+    work, extended = str(repo / "work"), files(level=FilesystemLevel.EXTENDED)
+    words: dict[str, Any] = {"settings": settings, "work": work, "filesystem": extended}
+    assert decide(**words, output_files=("out/a",)).policy.write == (work,)
+    for named in ("../dist/a", f"{tmp_path}/alias/dist/a"):
+        assert decide(**words, output_files=(named,)).policy.write == (str(repo / "dist"), work)
 
 
 ELEVATED = ApprovalNeeded(

@@ -79,7 +79,11 @@ class Project:
             sandbox=sandbox, outputs=ExpectedOutputs(output_files=output_files), **inputs
         )
         return check_inputs(
-            contract, build_call(contract, entry), entry, self.policy(**policy or {})
+            contract,
+            build_call(contract, entry),
+            entry,
+            self.policy(**policy or {}),
+            root=str(self.repo),
         )
 
 
@@ -396,10 +400,24 @@ def test_the_working_directory_must_exist_and_be_permitted(project: Project) -> 
 
 
 def test_the_working_directory_reaches_the_tool_resolved(project: Project) -> None:
-    (project.repo / "alias").symlink_to(project.work)
-    checked = project.check(working_directory=f"{project.repo}/./alias/")
+    (project.root / "alias").symlink_to(project.repo)
+    checked = project.check(working_directory=f"{project.root}/./alias/work/")
     assert checked.violations == ()
     assert checked.call.working_directory == str(project.work)
+
+
+@pytest.mark.parametrize("value", ["alias", "alias/sub", "work/inner", "work/inner/work/../work"])
+def test_the_working_directory_leads_through_no_link_that_a_tool_may_have_made(
+    project: Project, value: str
+) -> None:
+    (project.work / "sub").mkdir()
+    (project.repo / "alias").symlink_to(project.work)
+    (project.work / "inner").symlink_to(project.repo)
+    checked = project.check(working_directory=f"{project.repo}/{value}")
+    assert codes(checked.violations) == [("IV-03", "inputs.working_directory")]
+    assert "which a tool may have made; name " in checked.violations[0].message
+    named = checked.violations[0].message.rpartition("name ")[2].removesuffix(" itself.")
+    assert project.check(working_directory=named).violations == ()
 
 
 @pytest.mark.req("000-9")

@@ -40,7 +40,8 @@ def taken_through(
     settings = PolicySettings(repo_root=str(root), home=str(root / ".actum"))
     policy, violations, needed = effective_policy(contract, entry, settings)
     assert (violations, needed) == ((), ())
-    return check_inputs(contract, build_call(contract, entry), entry, policy), policy, contract
+    checked = check_inputs(contract, build_call(contract, entry), entry, policy, root=str(root))
+    return checked, policy, contract
 
 
 CALLS: dict[str, dict[str, Any]] = {

@@ -16,6 +16,7 @@ from actum.registry.change import (
     history,
     propose,
     scope_change,
+    unblock,
 )
 from actum.registry.digest import folder_digest
 from actum.registry.load import load_tool
@@ -156,7 +157,7 @@ def test_adding_and_removing_at_once_is_an_expansion(repository: Any) -> None:
     assert scope_change({}, former) is ScopeChange.EXPANDED
 
 
-def test_a_name_moves_to_another_tool_id_only_after_the_old_one_is_blocked(
+def test_a_name_moves_to_another_tool_id_only_after_the_old_one_is_deprecated(
     pinned: Any, edit: Edit
 ) -> None:
     edit("ripgrep/tool.yaml", "tool_id: TL-003", "tool_id: TL-103")
@@ -164,9 +165,67 @@ def test_a_name_moves_to_another_tool_id_only_after_the_old_one_is_blocked(
     with pytest.raises(Refused) as refused:
         pinned.approve("TL-103")
     assert refused.value.code == "TOOL_NAME_TAKEN"
-    block(pinned.root, pinned.keyring, "TL-003", **DECISION)
+    deprecate(pinned.root, pinned.keyring, "TL-003", **DECISION)
     pinned.approve("TL-103")
     assert pinned.registry().entry("ripgrep", None).tool.tool_id == "TL-103"
     with pytest.raises(Refused) as gone:
         pinned.registry().entry("TL-003", None)
     assert gone.value.code == "TOOL_UNKNOWN"
+
+
+def blocked(repository: Any) -> bool:
+    with pytest.raises(Refused) as refused:
+        repository.registry().entry("ripgrep", None)
+    return refused.value.code == "TOOL_NOT_ACTIVE" and "is blocked" in refused.value.message
+
+
+def test_a_block_holds_whatever_else_is_decided_until_it_is_lifted(pinned: Any, edit: Edit) -> None:
+    block(pinned.root, pinned.keyring, "TL-003", **DECISION)
+    assert blocked(pinned)
+    pinned.approve("TL-003")
+    assert blocked(pinned)
+    edit("ripgrep/tool.yaml", "owner: platform", "owner: others")
+    assert blocked(pinned)  # also while the folder is another one
+    pinned.approve("TL-003")
+    assert last(pinned).status is ToolStatus.BLOCKED
+    deprecate(pinned.root, pinned.keyring, "TL-003", **DECISION)
+    assert blocked(pinned)
+    pinned.approve("ripgrep")
+    assert blocked(pinned)
+    pin = unblock(pinned.root, pinned.keyring, "ripgrep", **DECISION)
+    assert pin.status is ToolStatus.ACTIVE
+    entry = pinned.registry().entry("ripgrep", None)
+    assert entry.tool.owner == "others"  # what was approved meanwhile
+    assert [each.action for each in history(pinned.root, pinned.keyring.trusted)] == [
+        *("approve", "block", "approve", "approve", "deprecate", "approve", "unblock")
+    ]
+
+
+def test_a_tool_that_was_deprecated_last_is_so_after_its_block(pinned: Any) -> None:
+    block(pinned.root, pinned.keyring, "TL-003", **DECISION)
+    deprecate(pinned.root, pinned.keyring, "TL-003", **DECISION)
+    pin = unblock(pinned.root, pinned.keyring, "TL-003", **DECISION)
+    assert pin.status is ToolStatus.DEPRECATED
+
+
+def test_neither_another_id_nor_another_name_gets_around_a_block(pinned: Any, edit: Edit) -> None:
+    block(pinned.root, pinned.keyring, "TL-003", **DECISION)
+    adapter = "ripgrep/adapters/ripgrep-search.yaml"
+    edit("ripgrep/tool.yaml", "tool_id: TL-003", "tool_id: TL-103")
+    edit(adapter, "tool_id: TL-003", "tool_id: TL-103")
+    with pytest.raises(Refused) as refused:
+        pinned.approve("TL-103")
+    assert refused.value.code == "TOOL_BLOCKED"
+    edit("ripgrep/tool.yaml", "tool_id: TL-103", "tool_id: TL-003")
+    edit(adapter, "tool_id: TL-103", "tool_id: TL-003")
+    edit("ripgrep/tool.yaml", "name: ripgrep\n", "name: other\n")
+    pinned.folder("ripgrep").rename(pinned.folder("other"))
+    with pytest.raises(Refused) as refused:
+        pinned.approve("other")
+    assert refused.value.code == "TOOL_BLOCKED"
+
+
+def test_only_what_is_blocked_can_be_unblocked(pinned: Any) -> None:
+    with pytest.raises(Refused) as refused:
+        unblock(pinned.root, pinned.keyring, "TL-003", **DECISION)
+    assert refused.value.code == "TOOL_NOT_BLOCKED"

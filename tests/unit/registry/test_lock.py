@@ -129,7 +129,8 @@ def signed(pinned: Any, rest: dict[str, Any]) -> str:
 def test_even_a_signed_lock_of_another_version_or_shape_is_refused(pinned: Any) -> None:
     rest = document(pinned)
     del rest["signatures"]
-    assert "version 2" in untrusted(pinned, signed(pinned, {**rest, "version": 2})).message
+    assert "version 3" in untrusted(pinned, signed(pinned, {**rest, "version": 3})).message
+    assert "'settings'" in untrusted(pinned, signed(pinned, {**rest, "version": 2})).message
     untrusted(pinned, signed(pinned, {**rest, "pins": [{"tool_id": "TL-003"}]}))
     twice = {**rest, "pins": rest["pins"] * 2}
     assert "share" in untrusted(pinned, signed(pinned, twice)).message

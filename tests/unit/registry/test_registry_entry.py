@@ -12,7 +12,7 @@ import pytest
 from actum.contract.model import RunnerKind
 from actum.errors import Refused
 from actum.registry import digest
-from actum.registry.change import approve, block, deprecate
+from actum.registry.change import approve, block, deprecate, unblock
 from actum.registry.lock import read_lock, write_lock
 from actum.registry.model import AdapterStatus, ToolStatus
 from actum.registry.registry import Registry
@@ -170,6 +170,9 @@ def test_a_deprecated_or_blocked_tool_does_not_run_until_approved_again(
     decide(pinned.root, pinned.keyring, "TL-003", **DECISION)
     assert refusal(pinned.registry(), "ripgrep", "ADP-001").code == "TOOL_NOT_ACTIVE"
     pinned.approve("TL-003")
+    if decide is block:  # which an approval alone does not lift
+        assert refusal(pinned.registry(), "ripgrep", "ADP-001").code == "TOOL_NOT_ACTIVE"
+        unblock(pinned.root, pinned.keyring, "TL-003", **DECISION)
     assert pinned.registry().entry("ripgrep", None).pin.status is ToolStatus.ACTIVE
 
 

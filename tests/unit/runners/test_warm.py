@@ -26,6 +26,9 @@ def by(path: str) -> dict[str, Any]:
     [
         ({}, True),
         ({"argv": ("python3", "-")}, True),
+        ({"argv": ("python3", "-B", "-", "word")}, True),
+        ({"argv": ("python3", "-B", "word", "-")}, False),
+        ({"argv": ("python3", "-B")}, False),
         (by("/usr/bin/python3"), True),
         ({"policy": replace(POLICY, read=("/srv/repo",), write=("/srv/repo",))}, True),
         # Anything that it is told besides may be something to do at once.

@@ -49,6 +49,7 @@ static void grants(const struct grant *grants, uint32_t count)
         words("grants", grants[at].path);
         printf("%d %llu %llu\n", grants[at].write, (unsigned long long)grants[at].device,
                (unsigned long long)grants[at].inode);
+        words("layers", grants[at].layers);
     }
 }
 

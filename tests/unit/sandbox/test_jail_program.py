@@ -76,7 +76,9 @@ def _request(**changed: object) -> Request:
         "executable_device": 2**63 + 5,
         "executable_inode": 77,
         "working_directory": "/work",
-        "grants": [{"path": "/work", "write": True, "device": 1, "inode": 2**64 - 1}],
+        "grants": [
+            {"path": "/work", "write": True, "device": 1, "inode": 2**64 - 1, "layers": "/l"}
+        ],
         "protect": ["/work/.git"],
         "deny": [],
         "memory_bytes": 1,
@@ -102,6 +104,7 @@ def _grant_lines(grants: list[Grant]) -> list[str]:
         for line in (
             f"grants {os.fsencode(grant['path']).hex()}",
             f"{int(grant['write'])} {grant['device']} {grant['inode']}",
+            f"layers {os.fsencode(grant['layers']).hex()}",
         )
     ]
 
@@ -196,6 +199,7 @@ def test_the_opener_reads_what_was_packed_in_a_packet_and_in_a_file(reader: Path
             "write": bool(number % 2),
             "device": 1,
             "inode": 2**64 - 1,
+            "layers": "" if number % 2 else f"/layers/{number}",
         }
         for number in range(5)
     ]

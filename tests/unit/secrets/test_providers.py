@@ -166,7 +166,9 @@ def test_a_zero_byte_travels_by_descriptor_only(tmp_path: Path) -> None:
         ("A", {"env": 5}),
         ("A", {"file": "token"}),
         ("A", {"command": "pass show x"}),
-        ("A", {"command": ["pass", "show"]}),
+        ("A", {"command": ["./pass", "show"]}),
+        ("A", {"command": ["bin/pass", "show"]}),
+        ("A", {"command": [""]}),
     ],
 )
 def test_a_source_that_cannot_be_meant_is_an_error(name: str, value: object) -> None:
@@ -179,6 +181,7 @@ def test_sources_are_read_from_the_settings(tmp_path: Path) -> None:
         ({"file": "~/t"}, FromFile("/h/t")),
         ({"file": ".actum/t"}, FromFile("/p/.actum/t")),
         ({"command": ["/bin/pass", "x"]}, FromCommand(("/bin/pass", "x"))),
+        ({"command": ["pass", "x"]}, FromCommand(("pass", "x"))),
         ({"keyring": "k"}, FromKeyring("k")),
     ):
         assert problem_with("A", value) == ""

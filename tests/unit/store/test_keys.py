@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from actum.errors import Refused
+from actum.store.anchor import write_anchor
 from actum.store.keys import Keyring, PublicKey
 
 
@@ -129,13 +130,27 @@ def test_a_public_key_under_another_name_is_refused(home: Path) -> None:
         Keyring.open(home)
 
 
-def test_keys_given_as_trusted_are_believed_and_others_are_not(home: Path, tmp_path: Path) -> None:
+def test_a_named_key_is_trusted_once_it_is_in_the_anchor(home: Path, tmp_path: Path) -> None:
     other = Keyring.open(tmp_path / "other", create=True)
     pem = other.public(other.signer.keyid).pem
-    assert other.signer.keyid in Keyring.open(home, create=True, trust=[pem]).trusted
+    assert other.signer.keyid not in Keyring.open(home, create=True, trust=[pem]).trusted
+    write_anchor(home, [other.signer.keyid])
+    assert other.signer.keyid in Keyring.open(home, trust=[pem]).trusted
     with pytest.raises(Refused) as refused:
         Keyring.open(home).public(other.signer.keyid)
     assert refused.value.code == "KEY_UNKNOWN"
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"[]", b'{"version": 1}', b'{"version": 2, "trusted_keys": []}', b"{"]
+)
+def test_a_damaged_anchor_trusts_nothing(home: Path, tmp_path: Path, content: bytes) -> None:
+    other = Keyring.open(tmp_path / "other", create=True)
+    Keyring.open(home, create=True)
+    (home / "anchor.json").write_bytes(content)
+    with pytest.raises(Refused) as refused:
+        Keyring.open(home, trust=[other.public(other.signer.keyid).pem])
+    assert refused.value.code == "ANCHOR_UNUSABLE"
 
 
 def test_a_trusted_key_that_is_not_ed25519_is_refused_by_name(home: Path) -> None:

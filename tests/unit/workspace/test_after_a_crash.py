@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from blake3 import blake3
 
+from actum.contract.canonical import sha256_bytes
 from actum.workspace import commit
 from actum.workspace.commit import Step, WorkspaceDamaged
 from actum.workspace.space import Space
@@ -60,7 +61,7 @@ class Scene:
     def recover(self) -> dict[str, str]:
         assert self.finished == []
         assert self.space.recover(self.finished.append)
-        assert self.finished == [{"run": 1}]
+        assert [{**record, "met": None} for record in self.finished] == [{"run": 1, "met": None}]
         assert not self.space.recover(self.finished.append)
         return {path.name: path.read_text() for path in self.base.iterdir()}
 
@@ -125,6 +126,8 @@ def test_what_is_still_to_be_replaced_is_kept(
     (scene.base / "made").write_text("by hand")
     assert scene.recover() == {"edit": "new", "made": "made"}
     assert scene.met() == ["by hand"]
+    # The record that closes the run gets its digest.
+    assert scene.finished[0]["met"] == {"2": sha256_bytes(b"by hand")}
 
 
 def test_a_folder_of_somebody_in_the_way_is_named_and_can_be_moved(

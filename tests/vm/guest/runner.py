@@ -104,6 +104,17 @@ def promises(role: str, groups: str) -> None:
         result = runtime.exec("python", stdin=threads, set=asked)
         tell("threads are no children", said(result)[1:3] == (0, "t\n" * 4), said(result))
 
+        calls = "import ctypes\nfor n in (425, 470, 470): print(ctypes.CDLL(None).syscall(n, 0, 0))"
+        result = runtime.exec("python", stdin=calls)
+        denied = [(each.target, each.count) for each in result.denials]
+        missing = said(result)[2] == "-1\n" * 3 and denied == [("io_uring_setup", 1), ("470", 2)]
+        tell("calls that are not on the list are missing", missing, (said(result), denied))
+        result = shell("cd /proc && stat -f -c %T [a-z]* | sort | uniq -c; cat keys; free -m")
+        own = str(said(result)[2]).split()
+        # The four links lead to processes.
+        tell("of /proc only processes are the kernel's", own[:2] == ["4", "proc"], said(result))
+        tell("and what it says of memory is ours", own[3:5] == ["tmpfs", "total"], said(result))
+
         spin = "import time\nwhile time.process_time() < 0.5: pass\n"
         result = shell(f"for n in 1 2; do python3 -c '{spin}' & done; wait", cpu_cores=1)
         tell("two busy children on one core are held back", enforcement(result, "cpu_cores")[1])
@@ -152,8 +163,19 @@ def move_out() -> None:
     cgroup_v2.move_processes(f"{MOUNT}/actum/uid-{report.USER}/{cgroup_v2.LEAF}", MOUNT)
 
 
+CLOCK = """
+import time
+from actum.executors import vdso
+closed = vdso.close_clock()
+print(closed > 2, "[vvar" in open("/proc/self/maps").read(), time.time() > 0)
+"""
+
+
 def main() -> None:
     here = os.path.abspath(__file__)
+    told = subprocess.run([sys.executable, "-c", CLOCK], capture_output=True, text=True)
+    clock = told.stdout == "True False True\n"
+    report.tell("root", "the pages of the clock can be unmapped", clock, told)
     report.tell("root", "Landlock ABI 2", kernel.landlock_abi() == 2, kernel.landlock_abi())
     promises("root", f"{MOUNT}/actum")
     report.as_user(here, "stranger")

@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import report
 
 from strikes import listing, project
-from strikes.cells import Cell, Trial
+from strikes.cells import SOAK, Cell, Trial
 from strikes.lab import ITEM_RUN, Kind, Lab, mounted_below
 from strikes.listing import Listing
 from strikes.strike import Ended, Signal, Target
@@ -34,13 +34,15 @@ from strikes.sweep import sweep
 
 _UNSUPPORTED = "No overlay can be laid over"
 _KIND = Kind(ITEM_RUN, exclusive=False)
-#: In the order of their moments, from the start of the command to its end.
-_STRIKES = (
+#: In the order of their moments, from the start of the command to its end. Each takes an emulated
+#: machine half a minute, so all of them are struck in the soak only.
+_ALL_STRIKES = (
     (Signal.INT, Target.COMMAND),
     (Signal.KILL, Target.CHILD),
     (Signal.KILL, Target.COMMAND),
     (Signal.INT, Target.CHILD),
 )
+_STRIKES = _ALL_STRIKES if SOAK else _ALL_STRIKES[1:2]
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ def show_adapter(adapter_id: str, level: int, *, tokens: bool) -> int:
         return exit_codes.SUCCESS
     import yaml
 
-    say.line(yaml.safe_dump(told, sort_keys=False, allow_unicode=True).rstrip())
+    say.block(yaml.safe_dump(told, sort_keys=False, allow_unicode=True).rstrip())
     if not tokens:
         say.aside(f"level {level}: about {costs[level]} tokens")
     return exit_codes.SUCCESS

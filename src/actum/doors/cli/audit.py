@@ -51,7 +51,7 @@ def checkpoint(out: Path | None) -> int:
             }
         )
     elif out is None:
-        say.line(text.removesuffix("\n"))
+        say.block(text.removesuffix("\n"))
     else:
         say.aside(f"actum: {found.checkpoint.size} records, checkpoint in {out}")
     return exit_codes.SUCCESS

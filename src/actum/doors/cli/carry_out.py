@@ -28,6 +28,7 @@ def carry_out(
     save: Path | None = None,
     whose_code: str = "actum",
     wait: str | None = None,
+    changes: str = "commit",
     **given: Any,
 ) -> int:
     require_sense(**given)
@@ -53,6 +54,7 @@ def carry_out(
                 cancel=cancel,
                 wait_s=wait_s,
                 on_waiting=_say_what_is_waited_for,
+                changes=changes,
             )
     live.drain()
     show(result, as_json=as_json)

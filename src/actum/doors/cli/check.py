@@ -56,7 +56,8 @@ def _tell(forecast: Forecast) -> None:
     else:
         say.line(f"It would run: {forecast.contract.tool_id}, {forecast.contract.inputs.command}.")
     if forecast.policy is not None:
-        say.line("\nEffective policy")
+        say.line()
+        say.line("Effective policy")
         for name, value in _flat(forecast.policy.document()):
             say.line(f"  {name}: {value}")
     if forecast.enforcement:

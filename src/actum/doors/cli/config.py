@@ -1,27 +1,33 @@
-"""`actum config`: the settings in force, as read from actum.toml and the environment."""
+"""`actum config`: the settings in force, and their approval."""
 
 from __future__ import annotations
 
+import json
 import os
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from actum.contract.model import Json
 from actum.doors.cli import exit_codes, say, words
+from actum.value import as_dict
+
+if TYPE_CHECKING:
+    from actum.registry.pinned_settings import Difference, SettingsState
+    from actum.settings import Settings
 
 
 @click.group("config", cls=words.Group)
 def command() -> None:
-    """The settings in force."""
+    """The settings in force, and their approval."""
 
 
 @command.command("show")
 def show_config() -> int:
     """Every setting and its value."""
-    from actum import settings
-
-    found = settings.load(settings.discover(Path.cwd(), words.given_home()), os.environ)
+    found = _settings()
     document: dict[str, Json] = {
         "root": str(found.root),
         "home": str(found.home),
@@ -42,6 +48,9 @@ def show_config() -> int:
         "limits.max_wait_s": found.max_wait_s,
         "limits.max_sessions": found.max_sessions,
         "work.engine": found.work_engine,
+        "workspace.changes": "transaction" if found.transactions else "direct",
+        "workspace.on_stop": "commit" if found.commit_when_stopped else "discard",
+        "protect.names": ", ".join(found.protected_names),
         "work.exclusive": found.work_exclusive,
         "secrets": [f"{name} (from {source})" for name, source in found.secrets.items()],
     }
@@ -52,3 +61,106 @@ def show_config() -> int:
         text = ", ".join(value) if isinstance(value, list) else value
         say.line(f"{name}: {'none' if text in ('', None) else text}")
     return exit_codes.SUCCESS
+
+
+@command.command("diff")
+def diff_config() -> int:
+    """What of actum.toml differs from what was approved, key by key.
+
+    Exits 0 if nothing does, 1 if something does: then every execution is refused.
+    """
+    from actum.registry.pinned_settings import settings_state
+
+    found = _settings()
+    state = settings_state(found.file, found.home)
+    if words.wants_json():
+        say.document(_state_document(state))
+    else:
+        _tell(state)
+    return exit_codes.SUCCESS if state.approved else exit_codes.FAILED
+
+
+@command.command("approve")
+@click.option("--by", required=True, metavar="WHO", help="Who approves.")
+@click.option("--why", default="", metavar="TEXT", help="The reason, for the record.")
+def approve_config(by: str, why: str) -> int:
+    """Pin the settings of actum.toml, exactly as they are now, in the signed tools.lock."""
+    from actum.contract.os_user import os_user
+    from actum.registry.pinned_settings import approve_settings
+
+    found = _settings()
+    date = datetime.now(UTC).date().isoformat()
+    changed = approve_settings(found.root, found.home, by=by, user=os_user(), date=date, why=why)
+    if words.wants_json():
+        say.document({"approved": [as_dict(each) for each in changed], "by": by})
+        return exit_codes.SUCCESS
+    for line in _lines(changed):
+        say.line(line)
+    say.line(f"The settings of {found.root / 'actum.toml'} are approved by {by}.")
+    return exit_codes.SUCCESS
+
+
+def settings_note(found: Settings) -> dict[str, Json]:
+    """How the settings stand to their approval, for other commands to mention."""
+    from actum.registry.pinned_settings import settings_state
+
+    state = settings_state(found.file, found.home)
+    names = [each.setting for each in state.differences]
+    if state.approved:
+        text = "as approved"
+    elif names:
+        text = f"not approved: {', '.join(names)}; see `actum config diff`"
+    else:
+        text = "not approved; see `actum config diff`"
+    return {"approved": state.approved, "changed": names, "text": text}
+
+
+def _settings() -> Settings:
+    from actum import settings
+
+    return settings.load(settings.discover(Path.cwd(), words.given_home()), os.environ)
+
+
+def _state_document(state: SettingsState) -> dict[str, Json]:
+    return {
+        "approved": state.approved,
+        "differences": [as_dict(each) for each in state.differences],
+        "approval": None if state.approval is None else as_dict(state.approval),
+        "unapproved_keys": list(state.unapproved_keys),
+        "lock_trusted": state.lock_trusted,
+    }
+
+
+def _tell(state: SettingsState) -> None:
+    for line in _lines(state.differences):
+        say.line(line)
+    for keyid in state.unapproved_keys:
+        say.line(f"trust.keys: {keyid} does not count in this home before it is approved here.")
+    if not state.lock_trusted:
+        say.line("tools.lock is not signed by a key that counts here.")
+    if not state.approved:
+        say.line("Every execution is refused. Next: actum config approve --by WHO --why TEXT")
+    elif state.approval is None:
+        say.line("Nothing here needs an approval.")
+    else:
+        approval = state.approval
+        who = f"{approval.approver} (user {approval.user}, uid {approval.uid})"
+        say.line(f"As approved by {who} on {approval.date}.")
+
+
+def _lines(differences: tuple[Difference, ...]) -> list[str]:
+    return [
+        f"{each.setting}: {_shown(each.setting, each.old)} → {_shown(each.setting, each.new)}"
+        f"  ({each.because})"
+        for each in differences
+    ]
+
+
+def _shown(setting: str, value: Json) -> str:
+    if value is None:
+        return "not set"
+    if setting == "trust.keys":
+        from actum.store.keys import named_keys
+
+        value = [key.keyid for key in named_keys(value)]
+    return json.dumps(value, sort_keys=True)

@@ -5,6 +5,8 @@ It names the build as well: the digests of the native parts that sandboxes would
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -21,12 +23,18 @@ _ABSENT = {
     "docker": f"This version has no docker runner. {_INSTEAD}",
     "remote": f"This version has no remote runner. {_INSTEAD}",
 }
+_BARE = (
+    "git obeys the configuration of a bare repository that it finds, and a tool can write one."
+    " Run: git config --global safe.bareRepository explicit"
+)
 
 
 @click.command("doctor", cls=words.Command, short_help="What this host can enforce.")
 def command() -> int:
-    """Say what each runner can enforce on this host, and whether work items left this project
-    damaged. Exits 0 if at least one runner is usable and nothing is damaged."""
+    """Say what each runner can enforce on this host, whether work items left this project damaged,
+    whether its settings are approved, and what to set in your own git. Exits 0 if at least one
+    runner is usable, nothing is damaged and the settings are approved."""
+    from actum.engine.host_git import takes_bare_repositories
     from actum.runners.local import LocalRunner
 
     runner = LocalRunner()
@@ -35,37 +43,68 @@ def command() -> int:
     finally:
         runner.close()
     build, missing = _build()
-    damaged = _damaged()
+    home = _home()
+    settings = _settings(home)
+    damaged = _damaged(home)
+    advice = [_BARE] if takes_bare_repositories() else []
     usable = not missing and all(capability.enforceable for capability in capabilities)
     if words.wants_json():
-        runners = _documents(capabilities, usable, missing)
-        say.document({"runners": runners, "build": build, "damaged": damaged})
+        say.document(
+            {
+                "runners": _documents(capabilities, usable, missing),
+                "build": build,
+                "damaged": damaged,
+                "settings": settings,
+                "advice": advice,
+            }
+        )
     else:
         _tell(capabilities, usable, missing)
         for part, sha256 in build.items():
             say.line(f"{part}: {sha256 or 'missing'}")
+        if settings is not None:
+            say.line(f"settings: {settings['text']}")
+            if not settings["approved"]:
+                say.line(
+                    "  Remedy: every execution is refused. Review the change, then"
+                    " `actum config approve --by WHO`."
+                )
         for each in damaged:
             say.line(f"work item run {each['run_id']}: {each['damage']}")
             say.line(
                 f"  Remedy: put back what is missing, then `actum item accept {each['run_id']}`."
             )
-    return exit_codes.SUCCESS if usable and not damaged else exit_codes.FAILED
+        for text in advice:
+            say.line(f"Advice: {text}")
+    approved = settings is None or settings["approved"]
+    return exit_codes.SUCCESS if usable and approved and not damaged else exit_codes.FAILED
 
 
-def _damaged() -> list[dict[str, str]]:
-    """What recovery found after crashes of work items in this project, if this is one."""
-    from pathlib import Path
-
+def _home() -> Path | None:
+    """The project here, if this is one."""
     from actum import settings as project
     from actum.errors import Refused
 
     try:
-        home = project.discover(Path.cwd(), words.given_home())
+        return project.discover(Path.cwd(), words.given_home())
     except Refused:
         if words.given_home() is not None:
             raise
-        return []
-    if not (home / "work").is_dir():
+        return None
+
+
+def _settings(home: Path | None) -> dict[str, Json] | None:
+    if home is None:
+        return None
+    from actum import settings as project
+    from actum.doors.cli.config import settings_note
+
+    return settings_note(project.load(home, os.environ))
+
+
+def _damaged(home: Path | None) -> list[dict[str, str]]:
+    """What recovery found after crashes of work items in this project."""
+    if home is None or not (home / "work").is_dir():
         return []
     with words.open_runtime() as runtime:  # which recovers
         found = runtime.workshop.records.damaged()

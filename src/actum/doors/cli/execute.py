@@ -27,13 +27,22 @@ from actum.doors.cli.asking import asking_options
     help="Whose exit code to return.",
 )
 @click.option(
+    "--overlay",
+    "changes",
+    type=click.Choice(["commit", "ask", "discard"]),
+    default="commit",
+    help="What becomes of changed files: brought in, left for `actum diff ID`, or dropped.",
+)
+@click.option(
     "--wait",
     is_flag=False,
     flag_value="1h",
     metavar="[TIME]",
     help="Wait for an approval, if one is needed: --wait, or --wait=10m.",
 )
-def command(*, save: Path | None, whose_code: str, wait: str | None, **given: Any) -> int:
+def command(
+    *, save: Path | None, whose_code: str, wait: str | None, changes: str, **given: Any
+) -> int:
     """Carry out one execution: TOOL is a tool id or name.
 
     \b
@@ -51,5 +60,6 @@ def command(*, save: Path | None, whose_code: str, wait: str | None, **given: An
         save=save,
         whose_code=whose_code,
         wait=wait,
+        changes="hold" if changes == "ask" else changes,
         **given,
     )

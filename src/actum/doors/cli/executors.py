@@ -111,7 +111,7 @@ def call_executor(
         say.document({**result.document(), **({"value": output} if value else {})})
         return _exit_code(result)
     if value and result.status == "SUCCESS":
-        sys.stdout.write(json.dumps(output, ensure_ascii=False, indent=2) + "\n")
+        say.readable(output)
     said = [result.status.value, *result.reason_codes, *([str(note)] if note else [])]
     said.append(f"output {result.output_digest}" if result.output_digest else "no output")
     say.aside(f"actum: {' · '.join(said)} · trace {result.trace_id}")

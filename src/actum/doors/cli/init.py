@@ -42,6 +42,8 @@ def command(directory: Path, runner: str) -> int:
                 "root": str(created.root),
                 "made": list(created.made),
                 "pinned": list(created.pinned),
+                "settings": list(created.settings),
+                "trusted_keys": list(created.trusted),
                 "runners": [kind.value for kind in enabled],
                 "next": following,
             }
@@ -53,6 +55,10 @@ def command(directory: Path, runner: str) -> int:
         say.line(f"{created.root} has everything already; nothing was changed.")
     if created.pinned:
         say.line(f"Approved tools: {', '.join(created.pinned)}")
+    if created.settings:
+        say.line(f"Approved settings: {', '.join(created.settings)}")
+    if created.trusted:
+        say.line(f"Trusted keys of actum.toml: {', '.join(created.trusted)}")
     say.line(f"Enabled runners: {', '.join(enabled) or 'none'}")
     if RunnerKind.LOCAL not in enabled:
         say.line("This version has no docker runner, so every tool will be refused here.")

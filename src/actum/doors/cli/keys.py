@@ -30,8 +30,9 @@ def show_keys() -> int:
             }
         )
         return exit_codes.SUCCESS
-    say.line(f"keyid {signing.keyid}\nfile  {path}")
-    say.line(signing.pem.rstrip())
+    say.line(f"keyid {signing.keyid}")
+    say.line(f"file  {path}")
+    say.block(signing.pem.rstrip())
     for key in others:
         say.line(f"also trusted: {key.keyid}")
     return exit_codes.SUCCESS
@@ -67,7 +68,9 @@ def rotate_keys() -> int:
             }
         )
         return exit_codes.SUCCESS
-    say.line(f"keyid {done.signer.keyid}\nfile  {path}\nretired {done.retired}")
+    say.line(f"keyid {done.signer.keyid}")
+    say.line(f"file  {path}")
+    say.line(f"retired {done.retired}")
     if not done.lock_signed:
         say.aside("actum: tools.lock is signed by someone else and was left as it is.")
     return exit_codes.SUCCESS

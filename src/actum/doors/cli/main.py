@@ -30,7 +30,8 @@ COMMANDS = {
     "approvals": (f"{_HERE}.approvals", "What waits for a person's decision."),
     "executors": (f"{_HERE}.executors", "Pure functions: list, review, call, new."),
     "work": (f"{_HERE}.work", "A graph of work items, level by level."),
-    "undo": (f"{_HERE}.undo", "Take a committed work item back."),
+    "diff": (f"{_HERE}.diff", "What an execution changed; decide about changes that wait."),
+    "undo": (f"{_HERE}.undo", "Undo the changes of an execution or a work item."),
     "item": (f"{_HERE}.item", "One work item: an agent's work, all of it or nothing."),
     "golden": (f"{_HERE}.golden", "Outputs that are expected: record, list, show, remove."),
     "receipts": (f"{_HERE}.receipts", "Signed records of what was done."),
@@ -43,7 +44,7 @@ COMMANDS = {
     "gc": (f"{_HERE}.gc", "Remove what nothing refers to."),
     "new": (f"{_HERE}.new", "Start a contract, a tool or an adapter from a commented file."),
     "schema": (f"{_HERE}.schema", "The JSON Schema of a document."),
-    "config": (f"{_HERE}.config", "The settings in force."),
+    "config": (f"{_HERE}.config", "The settings in force, and their approval."),
     "completion": (f"{_HERE}.completion", "Completion for a shell."),
 }
 
@@ -120,9 +121,21 @@ def _by_click(arguments: list[str]) -> int:
 
 
 def _usage(error: click.ClickException, arguments: list[str]) -> int:
+    import click
+
     if _json(arguments):
         return _failed(arguments, "USAGE", error.format_message(), 2)
-    error.show(sys.stderr)
+    from actum.doors.cli import say
+
+    # As click shows it, but for the words of the command line that the message repeats.
+    if isinstance(error, click.UsageError) and error.ctx is not None:
+        for line in error.ctx.get_usage().split("\n"):
+            say.aside(line)
+        if error.ctx.command.get_help_option(error.ctx) is not None:
+            option = error.ctx.help_option_names[0]
+            say.aside(f"Try '{error.ctx.command_path} {option}' for help.")
+        say.aside("")
+    say.aside(f"Error: {error.format_message()}")
     return 2
 
 

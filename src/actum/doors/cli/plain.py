@@ -68,4 +68,5 @@ def understood(arguments: list[str]) -> dict[str, Any] | None:
         "home": None if home is None else Path(home),
         "session": once["session"] or None,
         "as_json": as_json,
+        "changes": "commit",
     }

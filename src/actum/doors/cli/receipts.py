@@ -64,7 +64,7 @@ def show_receipt(wanted: str) -> int:
             }
         )
         return exit_codes.SUCCESS
-    say.line(json.dumps(statement, indent=2, ensure_ascii=False))
+    say.readable(statement)
     say.aside(f"actum: signed copy at {path}; `actum verify {kept.receipt_id}` checks it.")
     return exit_codes.SUCCESS
 
@@ -84,7 +84,7 @@ def _show_work(receipt_id: str, envelope: dict[str, Json]) -> int:
         told = {"receipt_id": receipt_id, "statement": statement, "envelope": envelope}
         say.document(told)
         return exit_codes.SUCCESS
-    say.line(json.dumps(statement, indent=2, ensure_ascii=False))
+    say.readable(statement)
     say.aside(f"actum: `actum verify {receipt_id}` checks it.")
     return exit_codes.SUCCESS
 

@@ -11,6 +11,7 @@ from actum.errors import ActumError, ContractInvalid, Refused, Violation
 from actum.value import as_dict
 
 if TYPE_CHECKING:
+    from actum.capture.model import Workspace
     from actum.engine.result import Result
 
 
@@ -67,7 +68,25 @@ def summary_lines(result: Result) -> Iterator[str]:
         facts.append("recorded before, not run again")
     facts.append(f"receipt {result.receipt_id}")
     yield "actum: " + " · ".join(facts)
+    if result.workspace is not None and result.workspace.state != "unchanged":
+        yield from _workspace_lines(result.execution_id, result.workspace)
     yield from (violation_line(violation) for violation in result.violations)
+
+
+def _workspace_lines(execution_id: str, found: Workspace) -> Iterator[str]:
+    counts = [(found.created, "created"), (found.modified, "modified"), (found.deleted, "deleted")]
+    told = ", ".join(f"{count} {word}" for count, word in counts if count)
+    yield f"  changes {found.state}: {told}. `actum diff {execution_id}` shows them."
+    if found.state == "conflict":
+        yield f"  another program has changed {', '.join(found.why[:3])} meanwhile."
+        yield f"  `actum diff {execution_id} --commit --over` or `--discard` decides."
+    elif found.state == "held" and found.request_id:
+        yield f"  {', '.join(found.why[:3])} can decide what is executed later."
+        yield f"  `actum approvals approve {found.request_id} --by WHO --why TEXT` commits it."
+    elif found.state == "held":
+        yield f"  `actum diff {execution_id} --commit` or `--discard` decides."
+    if found.left_out:
+        yield f"  left out, being no files: {', '.join(found.left_out[:3])}."
 
 
 def violation_line(violation: Violation) -> str:

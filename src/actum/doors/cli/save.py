@@ -45,8 +45,16 @@ _Writer.add_representer(dict, _section)
 
 
 def contract_yaml(document: Mapping[str, Json]) -> str:
+    text = _dumped(document, letters=True)
+    # YAML escapes control characters, and takes those that change the direction for letters.
+    plain = all(letter.isprintable() or letter == "\n" for letter in text)
+    return text if plain else _dumped(document, letters=False)
+
+
+def _dumped(document: Mapping[str, Json], *, letters: bool) -> str:
+    """`letters`: those of every language as they are, and not escaped."""
     text: str = yaml.dump(
-        dict(document), Dumper=_Writer, sort_keys=False, allow_unicode=True, width=2**20
+        dict(document), Dumper=_Writer, sort_keys=False, allow_unicode=letters, width=2**20
     )
     return text
 

@@ -1,7 +1,10 @@
 """How this door speaks: lines for people, or one JSON document for programs.
 
-What a tool or a document says is shown with its control characters spelt out; only the live
-output of a tool passes through as it is.
+Names, paths, reasons and texts come from requests, tools and servers. Everything that is no
+printable character is spelt out: no escape sequence, no change of direction and no second line
+of theirs reaches the terminal. Only the live output of a tool passes through as it is.
+
+Proved by tests/acceptance/test_terminal_safety.py.
 """
 
 from __future__ import annotations
@@ -15,9 +18,26 @@ from actum.contract.model import Json
 
 def document(value: Json) -> None:
     """The one document of `--json`."""
-    # Exact and safe on any terminal: everything outside ASCII is escaped.
-    sys.stdout.write(json.dumps(value, indent=2) + "\n")
+    # Exact and safe on any terminal: everything outside ASCII is escaped, and DEL, which is in it.
+    sys.stdout.write(json.dumps(value, indent=2).replace("\x7f", "\\u007f") + "\n")
     sys.stdout.flush()
+
+
+def readable(value: Json) -> None:
+    """A document for people: letters of every language as they are. It is JSON all the same."""
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    sys.stdout.write(
+        "".join(
+            letter if letter.isprintable() or letter == "\n" else _escaped(letter)
+            for letter in text
+        )
+        + "\n"
+    )
+
+
+def _escaped(letter: str) -> str:
+    # DEL is the one that JSON would leave as it is.
+    return "\\u007f" if letter == "\x7f" else json.dumps(letter)[1:-1]
 
 
 def line(text: str = "") -> None:
@@ -29,20 +49,32 @@ def aside(text: str) -> None:
     sys.stderr.write(printable(text) + "\n")
 
 
+def block(text: str) -> None:
+    """Several lines whose breaks are ours: a key, a checkpoint, YAML that we wrote."""
+    for each in text.split("\n"):
+        line(each)
+
+
 def printable(text: str) -> str:
-    """No escape sequence of somebody else's making reaches the terminal."""
+    if text.isprintable():
+        return text
     return "".join(
         letter
-        if letter.isprintable() or letter == "\n"
+        if letter.isprintable()
         else letter.encode("unicode_escape", "surrogatepass").decode()
         for letter in text
     )
 
 
+def one_line(text: str) -> str:
+    """The same with line ends spelt out: no text passes for a line of ours."""
+    return printable(text).replace("\n", "\\n")
+
+
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Columns as wide as they need to be; the last one is never padded."""
     lines = [tuple(heads), *(tuple(row) for row in rows)]
-    widths = [max(len(printable(row[column])) for row in lines) for column in range(len(heads))]
+    widths = [max(len(one_line(row[column])) for row in lines) for column in range(len(heads))]
     for row in lines:
-        cells = [printable(cell).ljust(width) for cell, width in zip(row, widths, strict=True)]
+        cells = [one_line(cell).ljust(width) for cell, width in zip(row, widths, strict=True)]
         sys.stdout.write("  ".join(cells).rstrip() + "\n")

@@ -67,7 +67,7 @@ def show_tool(tool: str) -> int:
         return exit_codes.SUCCESS
     import yaml
 
-    say.line(yaml.safe_dump(document, sort_keys=False, allow_unicode=True).rstrip())
+    say.block(yaml.safe_dump(document, sort_keys=False, allow_unicode=True).rstrip())
     return exit_codes.SUCCESS
 
 
@@ -144,10 +144,24 @@ def deprecate_tool(tool: str, by: str, evidence: str) -> int:
 @command.command("block")
 @_decision
 def block_tool(tool: str, by: str, evidence: str) -> int:
-    """Withdraw the right to run at once."""
+    """Withdraw the right to run at once. Only `actum tools unblock` lifts it."""
     from actum.registry.change import block
 
     return _decide(block, tool, by, evidence)
+
+
+@command.command("unblock")
+@click.argument("tool", metavar="ID|NAME")
+@click.option("--why", required=True, metavar="TEXT", help="The reason, for the record.")
+@click.option("--by", metavar="WHO", help="Who decides; by default the user of this system.")
+def unblock_tool(tool: str, why: str, by: str | None) -> int:
+    """Lift a block: what was approved last may run again."""
+    import os
+
+    from actum.registry.change import unblock
+    from actum.settings import login_of
+
+    return _decide(unblock, tool, by or f"user:{login_of(os.environ)}", why)
 
 
 @command.command("history")
@@ -182,6 +196,8 @@ def _decide(decision: Callable[..., Pin], tool: str, by: str, evidence: str) -> 
         say.document(as_dict(pin))
     else:
         say.line(f"{pin.tool_id} {pin.name} {pin.version} is {pin.status}: {pin.digest}")
+        if pin.status == "blocked":
+            say.line(f"Only `actum tools unblock {pin.name} --why TEXT` lets it run again.")
     return exit_codes.SUCCESS
 
 
@@ -196,9 +212,12 @@ def _pin(registry: Registry, tool: Tool) -> Pin | None:
 
 
 def _state(registry: Registry, tool: Tool) -> str:
-    """The registry's own word: the code with which it would refuse, or that it would not."""
+    """Blocked, or the code with which the registry would refuse, or that it would not."""
     adapters = registry.adapters(tool)
     try:
+        pin = _pin(registry, tool)
+        if "blocked" in (tool.status, pin.status if pin else ""):
+            return "blocked"
         registry.entry(tool.tool_id, adapters[0].adapter_id if adapters else None)
     except Refused as refusal:
         return refusal.code

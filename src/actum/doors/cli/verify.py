@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from actum.contract.model import Json
 from actum.doors.cli import exit_codes, say, words
+from actum.doors.cli.config import settings_note
 from actum.doors.cli.receipts import find
 from actum.value import as_dict, value
 
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from actum.evidence.findings import Finding
     from actum.evidence.log import Log
     from actum.evidence.receipts import KeptReceipt, Receipts
+    from actum.settings import Settings
     from actum.store.blobs import BlobStore
     from actum.store.database import Database
     from actum.store.keys import PublicKey
@@ -24,7 +27,12 @@ if TYPE_CHECKING:
 
 @click.command("verify", cls=words.Command, short_help="Check receipts.")
 @click.argument("target", required=False, metavar="[ID|FILE]")
-@click.option("--all", "everything", is_flag=True, help="Every receipt and the whole audit log.")
+@click.option(
+    "--all",
+    "everything",
+    is_flag=True,
+    help="Every row of every table and every file of a work item, against the signed audit log.",
+)
 @click.option(
     "--key",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
@@ -42,19 +50,32 @@ def command(target: str | None, everything: bool, key: Path | None, checkpoint: 
     execution. Receipts of work items too.
 
     Looks at the signature, the evidence and files it signs, the trace and the audit log. FILE may
-    also be a proof made by `actum audit prove`.
+    also be a proof made by `actum audit prove`. Says as well whether the settings are approved,
+    which is no part of the verdict.
+
+    --all writes nothing, and names whatever was changed, deleted, swapped or added: table or file,
+    row, column, what was expected and found. Without --checkpoint it cannot notice that the newest
+    records were cut off together with all that belongs to them. Who has the signing key can write
+    records that fit. Rows that an older version wrote and nothing binds are counted.
     """
     if (everything or checkpoint) and target:
         raise click.UsageError("Give an ID or FILE, or --all or --checkpoint, not both.")
+    notes: dict[str, Json] = {}
     if key is not None:
         findings = _alone(target, key)
+    elif everything:
+        findings, notes = _everything(checkpoint)
     else:
         with _opened() as home:
-            findings = _findings(home, target, everything, checkpoint)
+            findings = _findings(home, target, checkpoint)
+            notes = {"settings": settings_note(home.settings)}
     broken = [finding for finding in findings if not finding.passed]
     if words.wants_json():
-        say.document({"verified": not broken, "findings": [as_dict(each) for each in findings]})
+        checked = {"verified": not broken, "findings": [as_dict(each) for each in findings]}
+        say.document({**checked, **notes})
     else:
+        for name, note in notes.items():
+            say.line(f"{name}: {note['text']}")
         _tell(findings, broken, target or "")
     return exit_codes.FAILED if broken else exit_codes.SUCCESS
 
@@ -74,7 +95,7 @@ def _tell(findings: tuple[Finding, ...], broken: list[Finding], target: str) -> 
 class _Home:
     """What verifying needs of a home, and nothing that would write to a log found broken."""
 
-    folder: Path
+    settings: Settings
     database: Database
     log: Log
     blobs: BlobStore
@@ -100,7 +121,7 @@ def _opened() -> Iterator[_Home]:
         log = Log(database, keyring.signer)
         log.adopt()
         yield _Home(
-            folder=settings.home,
+            settings=settings,
             database=database,
             log=log,
             blobs=BlobStore(settings.home, database),
@@ -129,9 +150,44 @@ def _alone(target: str | None, key: Path) -> tuple[Finding, ...]:
     return verify_file(Path(target), trusted)
 
 
-def _findings(
-    home: _Home, target: str | None, everything: bool, checkpoint: Path | None
-) -> tuple[Finding, ...]:
+def _everything(checkpoint: Path | None) -> tuple[tuple[Finding, ...], dict[str, Json]]:
+    """All that the home holds. Whatever stops it is a finding: a home that was changed is no fault
+    of ours."""
+    import os
+
+    from actum import settings as project
+    from actum.engine.work.verify_work import work_state_findings
+    from actum.errors import ActumError
+    from actum.evidence.findings import Finding
+    from actum.evidence.upgrade import upgrade
+    from actum.evidence.verify_home import verify_home
+    from actum.store.keys import Keyring
+
+    settings = project.load(project.discover(Path.cwd(), words.given_home()), os.environ)
+    try:
+        keyring = Keyring.open(settings.home, trust=settings.trusted_keys)
+    except ActumError as error:
+        return (Finding("keys", "usable", False, error.message),), {}
+    upgrade(settings.home, keyring.signer)
+    findings = (
+        *verify_home(settings.home, keyring.signer, keyring.trusted, _kept(checkpoint)),
+        *work_state_findings(settings.home, keyring.signer, keyring.trusted),
+    )
+    try:
+        notes = {"settings": settings_note(settings)}
+    except ActumError:
+        notes = {}  # a lock that cannot be read governs nothing; every execution says so
+    return findings, notes
+
+
+def _kept(checkpoint: Path | None) -> tuple[str, str] | None:
+    """A checkpoint kept elsewhere: its text and its name."""
+    if checkpoint is None:
+        return None
+    return checkpoint.read_text(errors="replace"), str(checkpoint)
+
+
+def _findings(home: _Home, target: str | None, checkpoint: Path | None) -> tuple[Finding, ...]:
     from actum.evidence.proof import check_proof, is_proof
     from actum.evidence.verify import Verifier, read_receipt_file, verify_receipt
     from actum.evidence.work_findings import (
@@ -152,14 +208,7 @@ def _findings(
     verifier = Verifier(
         database=home.database, blobs=home.blobs, receipts=receipts, trusted=trusted
     )
-    kept_elsewhere = None
-    if checkpoint is not None:
-        kept_elsewhere = (checkpoint.read_text(errors="replace"), str(checkpoint))
-    if everything:
-        found = verifier.verify_all(kept_elsewhere)
-        with home.database.as_it_is():  # it is filed by now, or was found to be changed
-            copies = [_copy(receipts, receipt) for receipt in receipts.latest(-1)]
-        return (*found, *(copy for copy in copies if copy), *_interrupted(home))
+    kept_elsewhere = _kept(checkpoint)
     if kept_elsewhere is not None:
         return verifier.verify_log(kept_elsewhere)
     if target is not None and (of_work := one_work_receipt(home.database, trusted, target)):
@@ -169,17 +218,6 @@ def _findings(
         raise click.UsageError("There is no receipt yet. `actum exec` makes one.")
     copy = _copy(receipts, kept[0])
     return (*verifier.verify_execution(kept[0].receipt_id), *((copy,) if copy else ()))
-
-
-def _interrupted(home: _Home) -> tuple[Finding, ...]:
-    """Work items whose process is gone and that no command has closed yet."""
-    if not (home.folder / "work").is_dir():
-        return ()
-    from actum.engine.work.records import WorkRecords
-    from actum.engine.work.recover import interrupted_findings
-
-    records = WorkRecords(home.database, home.log, home.folder)
-    return tuple(interrupted_findings(home.folder, records))
 
 
 def _read_as(target: str) -> Finding:

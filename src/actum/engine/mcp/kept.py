@@ -17,6 +17,7 @@ from actum.value import replace
 
 if TYPE_CHECKING:
     from actum.contract.call import EffectivePolicy
+    from actum.engine.mcp.output_schema import OutputSchemas
     from actum.engine.mcp.pins import ServerPins
     from actum.engine.mcp.talk import Talk
 
@@ -54,12 +55,22 @@ class KeptServers:
     def __init__(self, pins: ServerPins, *, websocket: bool = False) -> None:
         self.pins = pins
         self.websocket = websocket
+        self._schemas: OutputSchemas | None = None
         self._kept: dict[Key, KeptServer] = {}
         self._timeless: tuple[tuple[EffectivePolicy, str], ...] = ()
         self._guard = threading.Lock()
         self._woken = threading.Event()
         self._sealer: threading.Thread | None = None
         self._closed = False
+
+    @property
+    def schemas(self) -> OutputSchemas:
+        from actum.engine.mcp.output_schema import OutputSchemas
+
+        with self._guard:
+            if self._schemas is None:
+                self._schemas = OutputSchemas()
+            return self._schemas
 
     def timeless(self, policy: EffectivePolicy) -> str:
         """Digest of a policy but for its time. The latest are known by identity: none changes."""
@@ -136,6 +147,8 @@ class KeptServers:
         if self._sealer is not None:
             self._sealer.join()
         self._discard_ended(everything=True)
+        if self._schemas is not None:
+            self._schemas.close()
 
 
 class _Turn:

@@ -7,6 +7,7 @@ tool, over canonical JSON. A new approval of the tool begins anew.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator, Mapping
 from datetime import datetime
@@ -14,6 +15,9 @@ from datetime import datetime
 from actum.contract.canonical import canonical, sha256_bytes, sha256_json
 from actum.contract.model import Json
 from actum.errors import Refused
+from actum.evidence.audit import VERSION, Kind
+from actum.evidence.bound_rows import ROWS, bound_now
+from actum.evidence.log import Log
 from actum.evidence.trace import rfc3339
 from actum.registry.model import Entry
 from actum.store.database import Database
@@ -24,8 +28,9 @@ _SHOWN = 120
 
 
 class ServerPins:
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, log: Log) -> None:
         self._database = database
+        self._log = log
 
     def require_same(self, entry: Entry, tools: Tools, now: datetime) -> str:
         """The digest of `tools`; raises `Refused` if they are not those of the first use."""
@@ -35,11 +40,7 @@ class ServerPins:
         query = "SELECT sha256, tools FROM server_tools WHERE pin = ? AND server = ?"
         known = self._database.row(query, (pin, server))
         if known is None:
-            with self._database.transaction() as cursor:
-                cursor.execute(
-                    "INSERT INTO server_tools VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
-                    (pin, server, digest, text.decode(), rfc3339(now)),
-                )
+            self._record((pin, server, digest, text.decode(), rfc3339(now)))
             # Another process may have been first.
             known = self._database.row(query, (pin, server)) or (digest, "{}")
         if known[0] != digest:
@@ -53,6 +54,30 @@ class ServerPins:
                 "reference of its own.",
             )
         return digest
+
+    def _record(self, row: tuple[str, ...]) -> None:
+        """Keep what a server offers, with an audit record that binds the row."""
+        pin, server, digest, _, at = row
+        with contextlib.suppress(_RecordedAlready), self._log.page() as page:
+            inserted = page.cursor.execute(
+                "INSERT INTO server_tools VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING", row
+            )
+            if inserted.rowcount != 1:
+                raise _RecordedAlready
+            page.append(
+                {
+                    "v": VERSION,
+                    "kind": Kind.SERVER,
+                    "ts": at,
+                    "pin": pin,
+                    "tools_sha256": digest,
+                    ROWS: [bound_now(page.cursor, "server_tools", pin, server)],
+                }
+            )
+
+
+class _RecordedAlready(Exception):
+    """Undoes the transaction: another process has recorded the same server."""
 
 
 def _pin_sha256(entry: Entry) -> str:

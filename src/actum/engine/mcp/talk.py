@@ -5,8 +5,9 @@ wrong into one of the ways of `conversation.NoAnswer` or an `Answer` that is an 
 the library's own complaints may hold what the server sent and is not repeated.
 
 A kept server on stdio is asked without the library once that has shown how it asks, and an answer
-of texts is read without it (`plain`); any other answer it is handed to judge, and it always judges
-whether a structure is the promised one.
+of texts is read without it (`plain`); any other answer it is handed to judge. Whether a structure
+is the promised one is judged by `output_schema`: the library would apply patterns of the server in
+this process, for as long as they take.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from actum.adapters import mcp as adapter
 from actum.contract.call import Plan
 from actum.contract.model import Json
 from actum.engine.mcp.conversation import Answered, Broken, Conversation, Question, drive
+from actum.engine.mcp.output_schema import OutputSchemas, require_bounded
 from actum.engine.mcp.pins import Tools
 from actum.engine.mcp.plain import read_plainly
 from actum.engine.server import Server
@@ -30,9 +32,10 @@ if TYPE_CHECKING:
     from mcp import MCPError
     from mcp.client.session import ClientSession
 
-_PAGES, _TOOLS = 50, 1_000
+_PAGES, _TOOLS, _LISTED_BYTES = 50, 1_000, 8 << 20
 _LIST, _CALL = "tools/list", "tools/call"
 _OF_ONE_CALL = ("name", "arguments")
+_PINNED = {"description", "input_schema", "output_schema"}
 
 T = TypeVar("T")
 
@@ -52,7 +55,7 @@ class Answer:
 class Talk:
     """Until someone closes `server`. One call at a time."""
 
-    def __init__(self, server: Server, *, enveloped: bool) -> None:
+    def __init__(self, server: Server, schemas: OutputSchemas, *, enveloped: bool) -> None:
         self.server = server
         self.tools_sha256 = ""  #: of what was compared with the pin
         self._line = Conversation(server.channel, enveloped=enveloped)
@@ -62,7 +65,8 @@ class Talk:
         self._modern = False
         self._listing: Answered | None = None
         self._asked_ahead: int | None = None
-        self._promise_nothing: frozenset[str] = frozenset()  #: tools without an outputSchema
+        self._schemas = schemas
+        self._promised: dict[str, bytes] = {}  #: outputSchema of the tools that have one
         self._always: dict[str, Json] | None = None  #: what every call says, once one was made
 
     def begin(self, deadline: float, cancel: Cancel | None) -> None:
@@ -78,7 +82,12 @@ class Talk:
 
         self._error = MCPError
         info = types.Implementation(name="actum", version=__version__)
-        self._session = ClientSession(dispatcher=self._line, client_info=info)
+
+        class Session(ClientSession):
+            async def validate_tool_result(self, name: str, result: types.CallToolResult) -> None:
+                """Not here: see `output_schema`."""
+
+        self._session = Session(dispatcher=self._line, client_info=info)
         self._asked(negotiate_auto(self._session))
         self._modern = self._session.protocol_version in MODERN_PROTOCOL_VERSIONS
 
@@ -91,13 +100,22 @@ class Talk:
         from mcp import types
 
         found: dict[str, dict[str, Json]] = {}
-        params = None
+        promised: dict[str, bytes] = {}
+        params, listed_bytes = None, 0
         for page in range(_PAGES):
             listed = self._asked(self._open.list_tools(params=params))
             if page == 0:
                 whole = listed.next_cursor is None
             for tool in listed.tools:
-                document = tool.model_dump(by_alias=True, mode="json", exclude_none=True)
+                listed_bytes += len(require_bounded(tool.input_schema))
+                listed_bytes += len(tool.description or "")
+                promised.pop(tool.name, None)  # a name that is listed twice means the last
+                if tool.output_schema is not None:
+                    promised[tool.name] = require_bounded(tool.output_schema)
+                    listed_bytes += len(promised[tool.name])
+                document = tool.model_dump(
+                    by_alias=True, mode="json", exclude_none=True, include=_PINNED
+                )
                 found[tool.name] = {
                     part: document.get(part)
                     for part in ("description", "inputSchema", "outputSchema")
@@ -105,14 +123,14 @@ class Talk:
             if listed.next_cursor is None:
                 # A list of several pages is always asked for anew.
                 self._listing = self._line.last() if whole else None
-                self._promise_nothing = frozenset(
-                    name for name, tool in found.items() if tool["outputSchema"] is None
-                )
+                self._promised = promised
                 return found
-            if len(found) > _TOOLS:
+            if len(found) > _TOOLS or listed_bytes > _LISTED_BYTES:
                 break
             params = types.PaginatedRequestParams(cursor=listed.next_cursor)
-        raise Broken(f"it lists more than {_TOOLS} tools, or more than {_PAGES} pages of them")
+        raise Broken(
+            f"it lists more than {_TOOLS} tools, {_PAGES} pages of them or {_LISTED_BYTES} bytes"
+        )
 
     def ask_ahead(self) -> None:
         """Have it list its tools while nobody waits; `tools` then finds the answer."""
@@ -127,9 +145,7 @@ class Talk:
                 result = self._line.ask(self._question(plan, self._always))
                 document = read_plainly(result, modern=self._modern)
                 if document is not None:
-                    if tool not in self._promise_nothing and not document.get("isError"):
-                        self._require_promised(tool, document)
-                    return _answer(document)
+                    return self._kept(tool, document)
                 self._line.hand_over(result)
             _tool, arguments = adapter.request_of(plan)
             judged = self._asked(self._open.call_tool(tool, arguments), errors=False)
@@ -141,15 +157,19 @@ class Talk:
             self._always = {name: shown[name] for name in shown if name not in _OF_ONE_CALL}
         document = judged.model_dump(by_alias=True, mode="json", exclude_unset=True)
         document.pop("_meta", None)
-        return _answer(document)
+        return self._kept(tool, document)
 
-    def _require_promised(self, tool: str, document: dict[str, Json]) -> None:
-        from mcp.types import CallToolResult
-
-        found = CallToolResult.model_construct(_fields_set=set())
-        if "structuredContent" in document:
-            found.structured_content = document["structuredContent"]
-        self._asked(self._open.validate_tool_result(tool, found))
+    def _kept(self, tool: str, document: dict[str, Json]) -> Answer:
+        """The answer, if it is what the server promised of this tool's answers."""
+        if document.get("isError"):
+            return Answer(document, "the tool answered with an error")
+        schema = self._promised.get(tool)
+        if schema is not None:
+            if "structuredContent" not in document:
+                raise Broken("its answer lacks the structure that its own schema promises")
+            structure, line = document["structuredContent"], self._line
+            self._schemas.require_kept(schema, structure, line.deadline, line.cancel)
+        return Answer(document, "")
 
     def _question(self, plan: Plan, always: dict[str, Json]) -> Question:
         tool, arguments = adapter.request_of(plan)
@@ -163,7 +183,6 @@ class Talk:
 
     def _asked(self, question: Coroutine[Any, Any, T], *, errors: bool = True) -> T:
         from mcp import MCPError
-        from pydantic import ValidationError
 
         try:
             return drive(question)
@@ -171,14 +190,10 @@ class Talk:
             if not errors:
                 raise
             raise Broken(f"it answered with error {error.error.code}") from error
-        except (ValidationError, RuntimeError, ArithmeticError) as error:
-            # Arithmetic: a number of hundreds of digits, a multiple of a fraction by its schema.
+        except (ValueError, RuntimeError) as error:
+            # Its models do not fit, or an answer is deeper than they can be written down.
             # Not its text: that holds what the server sent.
-            raise Broken("its answer is not what the protocol or its own schema says") from error
-
-
-def _answer(document: dict[str, Json]) -> Answer:
-    return Answer(document, "the tool answered with an error" if document.get("isError") else "")
+            raise Broken("its answer is not what the protocol says") from error
 
 
 def encoded(document: dict[str, Json]) -> bytes:

@@ -228,7 +228,8 @@ class ThroughServer:
             session=asked.session,
         )
         server = self._started(contract, spec.idle_s if spec.stateful else call.time_s)
-        return Talk(server, enveloped=spec.transport != adapter.STDIO)
+        enveloped = spec.transport != adapter.STDIO
+        return Talk(server, self._rooms.servers.schemas, enveloped=enveloped)
 
     def _started(self, contract: Contract, idle_s: float) -> Server:
         while True:

@@ -144,7 +144,8 @@ def _committed(run: Run, shop: Shop) -> RunResult | None:
             space.base,
             replay.head_commit(space.base),
         )
-        record = records.record(run.before, facts, result, receipt, script)
+        kept = commit.backward_sha256(staged)
+        record = records.record(run.before, facts, result, receipt, script=script, kept=kept)
         index.expect_change()
         space.change(run.room, staged, record, records.close)
         index.accept(after)  # should it fail, the next scan sees the same
@@ -200,7 +201,7 @@ def _thawed(run: Run, shop: Shop, status: Status, reason: str) -> RunResult:
     )
     facts = _after(run, shop, state or run.state, None)
     receipt = make_receipt(run.before, facts, result, shop.signer)
-    shop.records.close(shop.records.record(run.before, facts, result, receipt, None))
+    shop.records.close(shop.records.record(run.before, facts, result, receipt))
     return result
 
 

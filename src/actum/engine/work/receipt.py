@@ -21,10 +21,11 @@ from actum.evidence.facts import ACTUM_VERSION
 from actum.evidence.receipt import STATEMENT_TYPE, Receipt
 from actum.evidence.trace import rfc3339
 from actum.evidence.work_findings import PREDICATE_TYPE
+from actum.evidence.work_names import RECEIPT
 from actum.store.keys import Signer
 from actum.value import field, value
 
-FILE_NAME = "RECEIPT.json"
+FILE_NAME = RECEIPT
 MANIFEST = "work-capsule"
 
 

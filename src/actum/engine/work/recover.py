@@ -15,15 +15,10 @@ from typing import Any
 
 from actum.contract.ids import new_id
 from actum.engine.work.damage import Damage
+from actum.engine.work.history import KeptRun, LostRun, WorkHistory
 from actum.engine.work.model import RunResult, Status, WorkItem
 from actum.engine.work.receipt import Before, make_receipt
-from actum.engine.work.records import (
-    KeptRun,
-    LostRun,
-    WorkRecords,
-    interrupted,
-    nothing_done,
-)
+from actum.engine.work.records import WorkRecords, interrupted, nothing_done
 from actum.errors import EvidenceUnavailable, Refused
 from actum.evidence.findings import Finding, judged
 from actum.store.keys import Signer
@@ -167,7 +162,7 @@ class Recovering:
         )
         receipt = make_receipt(before, facts, result, self.signer)
         try:
-            self.records.close(self.records.record(before, facts, result, receipt, None))
+            self.records.close(self.records.record(before, facts, result, receipt))
         except EvidenceUnavailable:
             # Several processes may come after one crash, and each of them sees the same row.
             kept = self.records.find(before.run_id)
@@ -175,23 +170,23 @@ class Recovering:
                 raise
 
 
-def interrupted_findings(home: Path, records: WorkRecords) -> Iterator[Finding]:
-    """What recovery would find of runs that were interrupted. Writes nothing on record."""
-    for lost in records.lost():
+def interrupted_findings(home: Path, history: WorkHistory) -> Iterator[Finding]:
+    """What recovery would find of runs that were interrupted. Writes nothing."""
+    for lost in history.lost():
         subject = f"work run {lost.run_id}"
         damage: Damage | None = Damage(listed=False)
         if lost.workspace == home.parent:
-            space = Space(home, lost.workspace)
+            space = Space(home, lost.workspace, looks=True)
             if pending_intent(space.folder) is not None:
                 detail = "a commit was interrupted; the next work item, or `actum doctor`, ends it"
                 yield Finding(subject, "interrupted", True, detail)
                 continue
-            _found, damage = _compared(space, lost, records)
+            _found, damage = _compared(space, lost, history)
         counts = damage is not None and damage.counts
         yield judged(subject, "workspace", not counts, str(damage))
 
 
-def _compared(space: Space, lost: LostRun, records: WorkRecords) -> tuple[str, Damage | None]:
+def _compared(space: Space, lost: LostRun, records: WorkHistory) -> tuple[str, Damage | None]:
     """The state now, and what of it differs from what a run froze, by no recorded run."""
     if lost.before_hash is None:
         return _state_now(space), None
@@ -201,7 +196,7 @@ def _compared(space: Space, lost: LostRun, records: WorkRecords) -> tuple[str, D
     return found, _damage(found, lost.before_hash, delta)
 
 
-def _led_there(space: Space, lost: LostRun, found: str, records: WorkRecords) -> bool:
+def _led_there(space: Space, lost: LostRun, found: str, records: WorkHistory) -> bool:
     """Whether a run that was committed since left this state; it has a receipt of its own."""
     last = records.last_success(space.base)
     return last is not None and last[0] == found and records.was_committed_since(lost.run_id)
@@ -241,7 +236,7 @@ def accept(kept: KeptRun, with_: Recovering) -> RunResult:
             previous_receipt=last[1] if last else None,
         )
         receipt = make_receipt(before, facts, result, with_.signer)
-        with_.records.close(with_.records.record(before, facts, result, receipt, None))
+        with_.records.close(with_.records.record(before, facts, result, receipt))
     return result
 
 

@@ -1,14 +1,19 @@
 """The script that proves a run: restore what was there, do it again, compare the hash.
 
-It works in a throwaway folder; neither the live workspace nor the history is changed by it.
+It works in a throwaway folder; neither the live workspace nor the history is changed by it. Tools
+can write to a repository, so the script runs git with a git directory of its own: of the
+repository, git reads objects. Proved by tests/security/test_host_git.py.
 """
 
 from __future__ import annotations
 
+import os
 import shlex
+import stat
 import sys
 from pathlib import Path
 
+from actum import kernel
 from actum.engine.work.model import WorkItem
 
 _SCRIPT = """\
@@ -21,10 +26,9 @@ set -euo pipefail
 ACTUM=({actum})
 HOME_DIR={home}
 PLACE=$("${{ACTUM[@]}}" item place)
-trap '"${{ACTUM[@]}}" item clear "$PLACE"{prune}' EXIT
+trap '"${{ACTUM[@]}}" item clear "$PLACE"' EXIT
 
-# 1. Restore input state{git}
-"${{ACTUM[@]}}" item restore --home "$HOME_DIR" {run} "$PLACE/state"
+# 1. Restore input state{git}"${{ACTUM[@]}}" item restore --home "$HOME_DIR" {run} "$PLACE/state"
 
 # 2. Re-run agent with same inputs
 "${{ACTUM[@]}}" item again --home "$HOME_DIR" {run} "$PLACE/state"
@@ -40,9 +44,27 @@ fi
 
 echo "✅ Replay successful: hash verified"
 """
+# `.gitattributes` of the commit can name filters, and none is defined. GIT_OBJECT_DIRECTORY takes
+# one path, whatever its characters are. PATH: a person's own may name folders of the project.
 _WITH_GIT = """ (tracked files: git checkout of the before commit)
-git -C {root} worktree add --quiet --detach "$PLACE/state" {commit}"""
-_PRUNE = "; git -C {root} worktree prune"  #: git forgets a worktree whose folder is gone
+# A git directory of its own: git reads no configuration, hook or index of the repository.
+(
+  PATH=/usr/local/bin:/usr/bin:/bin
+  cd /
+  mkdir "$PLACE/git" "$PLACE/git/refs" "$PLACE/state"
+  echo {commit} > "$PLACE/git/HEAD"
+  printf '{configuration}' > "$PLACE/git/config"
+  env -i PATH="$PATH" GIT_CONFIG_NOSYSTEM=1 GIT_CONFIG_GLOBAL=/dev/null GIT_ATTR_NOSYSTEM=1 \\
+    GIT_DIR="$PLACE/git" GIT_WORK_TREE="$PLACE/state" GIT_OBJECT_DIRECTORY={objects} \\
+    git checkout --quiet --force --detach {commit}
+) || echo "Note: git cannot check out {commit}. Step 1 uses the records alone." >&2
+"""
+_SHA1 = ""
+_SHA256 = r"[core]\nrepositoryFormatVersion = 1\n[extensions]\nobjectFormat = sha256\n"
+
+#: Upper bounds of the files of a repository that are read here.
+_MOST_BYTES_OF_A_REF = 4096
+_MOST_BYTES_OF_PACKED_REFS = 64 << 20
 
 
 def script_name(item: WorkItem) -> str:
@@ -53,10 +75,13 @@ def make_script(
     item: WorkItem, run_id: str, after_hash: str, home: Path, root: Path, commit: str | None
 ) -> str:
     """`commit` is what git had checked out when the run began, where there is a repository."""
-    at = shlex.quote(str(root))
-    git = _WITH_GIT.format(root=at, commit=commit) if commit else ""
-    # In single quotes already, where the shell takes no escapes.
-    prune = _PRUNE.format(root=at.replace("'", "'\\''")) if commit else ""
+    git = "\n"
+    if commit is not None:
+        git = _WITH_GIT.format(
+            commit=commit,
+            configuration=_SHA1 if len(commit) == 40 else _SHA256,
+            objects=shlex.quote(str(root / ".git" / "objects")),
+        )
     return _SCRIPT.format(
         name=script_name(item),
         item=item.id,
@@ -67,27 +92,44 @@ def make_script(
         run=run_id,
         expected=after_hash,
         git=git,
-        prune=prune,
     )
 
 
 def head_commit(root: Path) -> str | None:
     """What git has checked out in `root`, read without git; ``None`` where that is not plain."""
-    git = root / ".git"
     try:
-        head = (git / "HEAD").read_text().strip()
+        repository = kernel.open_exact(str(root / ".git"), os.O_PATH | os.O_DIRECTORY)
+    except OSError:
+        return None
+    try:
+        head = _text(repository, "HEAD", _MOST_BYTES_OF_A_REF).strip()
         if not head.startswith("ref: "):
             return _commit(head)
         ref = head.removeprefix("ref: ")
-        loose = git / ref
-        if loose.is_file():
-            return _commit(loose.read_text().strip())
-        for line in (git / "packed-refs").read_text().splitlines():
+        try:
+            return _commit(_text(repository, ref, _MOST_BYTES_OF_A_REF).strip())
+        except FileNotFoundError:
+            packed = _text(repository, "packed-refs", _MOST_BYTES_OF_PACKED_REFS)
+        for line in packed.splitlines():
             if line.endswith(f" {ref}"):
                 return _commit(line.split(" ")[0])
-    except (OSError, UnicodeDecodeError):
+    except (OSError, ValueError):
         return None
+    finally:
+        os.close(repository)
     return None
+
+
+def _text(folder: int, path: str, most_bytes: int) -> str:
+    """A regular file below `folder`: a tool can leave a link, a FIFO or an endless file there."""
+    descriptor = kernel.open_beneath(folder, path, os.O_RDONLY | os.O_NONBLOCK)
+    with open(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise ValueError(f"{path} is not a regular file")
+        content = file.read(most_bytes + 1)
+    if len(content) > most_bytes:
+        raise ValueError(f"{path} has more than {most_bytes} bytes")
+    return content.decode()
 
 
 def _commit(text: str) -> str | None:

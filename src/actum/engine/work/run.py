@@ -132,7 +132,9 @@ def at_work(shop: Shop) -> Iterator[Rooms]:
     """Rooms whose runners were started just now, and so see what is mounted just now."""
     runners = shop.runners()
     try:
-        yield replace(shop.rooms, runners=runners)
+        # The work item is the transaction: within it a tool writes to the item's own view.
+        policy = replace(shop.rooms.policy, transactions=False)
+        yield replace(shop.rooms, runners=runners, policy=policy)
     finally:
         for runner in runners.values():
             runner.close()

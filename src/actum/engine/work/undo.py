@@ -15,9 +15,10 @@ from typing import Any
 from actum.contract.ids import new_id
 from actum.contract.model import Json
 from actum.engine.work.admission import changed_files, make_capsule, told_of
+from actum.engine.work.history import KeptRun
 from actum.engine.work.model import Metrics, RunResult, Status, WorkItem
 from actum.engine.work.receipt import FILE_NAME, After, Before, folder_of, make_receipt
-from actum.engine.work.records import KeptRun, WorkRecords
+from actum.engine.work.records import WorkRecords
 from actum.engine.work.recover import Recovering
 from actum.errors import Refused, VerificationFailed
 from actum.evidence.work_findings import read_work_receipt
@@ -90,7 +91,9 @@ def undo(kept: KeptRun, with_: Undoing) -> RunResult:
             receipt = make_receipt(before, facts, result, with_.signer)
             staged = commit.keep(delta, space.base, room)
             forward = commit.Staged(forward=steps, backward=staged.backward)
-            record = records.record(before, facts, result, receipt, None)
+            record = records.record(
+                before, facts, result, receipt, kept=commit.backward_sha256(forward)
+            )
             index.expect_change()
             space.change(room, forward, record, records.close)
             with contextlib.suppress(sqlite3.Error, OSError):

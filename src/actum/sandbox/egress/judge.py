@@ -6,9 +6,7 @@ that looks public is this host's own.
 
 from __future__ import annotations
 
-import ipaddress
-
-from actum.contract.egress import Address, internal_network
+from actum.contract.egress import Address, internal_network, plain_address
 from actum.sandbox import netlink
 
 __all__ = ["Address", "refusal"]
@@ -16,8 +14,7 @@ __all__ = ["Address", "refusal"]
 
 def refusal(address: Address) -> str:
     """Why `address` is not reached; empty when it is a public address somewhere else."""
-    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
-        address = address.ipv4_mapped
+    address = plain_address(address)
     internal = internal_network(address)
     if internal:
         return f"internal address {address} ({internal})"

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 
 from actum.capture.model import Connection
-from actum.contract.egress import Address, Endpoint, literal, split_address
+from actum.contract.egress import Address, Endpoint, literal, plain_address, split_address
 from actum.sandbox.egress.bounds import Bounds
 from actum.sandbox.egress.doors import Doors
 from actum.sandbox.egress.judge import refusal
@@ -208,7 +208,7 @@ class Session:
         if not addresses:
             return [], "name not resolved: no address"
         for address, port in addresses:
-            if self._plan.denies(str(address), port):
+            if self._plan.denies_address(address, port):
                 return addresses, f"address {address} denied"
         if self._plan.may_be_internal(endpoint):
             return addresses, ""
@@ -217,15 +217,16 @@ class Session:
         return addresses, next((reason for reason in reasons if reason), "")
 
     async def _addresses(self, endpoint: Endpoint) -> list[tuple[Address, int]]:
-        mapped = self._resolve.get(str(endpoint))
-        if mapped is not None:
-            return [split_address(mapped)]
+        resolved = self._resolve.get(str(endpoint))
+        if resolved is not None:
+            address, port = split_address(resolved)
+            return [(plain_address(address), port)]
         spelt = literal(endpoint.host)
         if spelt is not None:
-            return [(spelt, endpoint.port)]
+            return [(plain_address(spelt), endpoint.port)]
         async with self._lookups:
             found = await self._lookup(endpoint.host, endpoint.port)
-        return [(address, endpoint.port) for address in dict.fromkeys(found)]
+        return [(address, endpoint.port) for address in dict.fromkeys(map(plain_address, found))]
 
     async def _connect(
         self, addresses: list[tuple[Address, int]]

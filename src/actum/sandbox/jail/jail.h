@@ -30,7 +30,9 @@ enum {
 
 /* -- what was asked for (wire.c), in the order of the packet, which stays where it is ---------------- */
 
-struct grant { const char *path; int write; uint64_t device, inode; };
+/* `layers` is "" where the tool works on the host's own files; else the folder whose `upper` takes every
+ * change (opener.c). */
+struct grant { const char *path; int write; uint64_t device, inode; const char *layers; };
 struct file  { const char *name; const unsigned char *content; uint32_t size; };
 struct pair  { const char *name, *text; };
 struct door  { const char *address; uint16_t port; };
@@ -188,6 +190,12 @@ void root_build(uint64_t scratch_bytes, uint64_t artifacts_bytes);
 extern int processes; /* a folder as /proc is, in which nobody of this sandbox is hidden from us */
 /* `trees`: one for each grant, in their order; all are closed. 1 if /etc is another now. */
 int root_furnish(const struct request *, const int *trees);
+/* Or `fail_errno`. Without a kind nothing new is mounted, but what is there gets these flags. */
+void mount_at(const char *kind, const char *target, unsigned long flags, const char *options);
+
+/* -- /proc (proc.c) ------------------------------------------------------------------------------- */
+
+void proc_mount(const char *proc); /* while the template's own is still visible */
 
 /* -- the network (net.c) -------------------------------------------------------------------------- */
 

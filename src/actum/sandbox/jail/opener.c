@@ -7,6 +7,10 @@
  * A path is opened once without following any symlink, compared with the file that the policy judged, and
  * that very object is what becomes a mount. Its owner's files are shown as the tool's where the two
  * differ, by an idmapped mount.
+ *
+ * A grant with layers becomes an overlay: the judged folder is its lower layer, read-only, and every
+ * change goes to `upper` in the folder that the host has made for this execution. The host decides
+ * afterwards what becomes of it (workspace/transaction.py).
  */
 #include "jail.h"
 #include "kernel.h"
@@ -20,6 +24,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -27,6 +32,8 @@
 enum { TREE_CLONE = 1, RECURSIVELY = 0x8000 };
 enum { READ_ONLY = 1, NO_SUID = 2, NO_DEVICES = 4, IDMAPPED = 0x100000 };
 enum { THROUGH_NO_MAGIC_LINK = 2, THROUGH_NO_LINK = 4 };
+enum { FROM_DESCRIPTOR = 0x4, ONTO_DESCRIPTOR = 0x40 };
+enum { CONTEXT_CLOEXEC = 1, MOUNT_CLOEXEC = 1, SET_FLAG = 0, SET_STRING = 1, CREATE = 6 };
 enum { MAX_IDMAPS = 16 };
 
 static uid_t tool_uid;
@@ -154,8 +161,108 @@ static int furnish(int tree, const struct grant *grant, int idmap)
     return 0;
 }
 
+/* -- layers -------------------------------------------------------------------------------------------- */
+
+static int option(int context, const char *name, const char *text)
+{
+    return (int)syscall(SYS_fsconfig, context, text ? SET_STRING : SET_FLAG, name, text, 0);
+}
+
+/* A layer is named by its descriptor: a path could hold a colon or a comma, which mean something else. */
+static int layer(int context, const char *name, int folder)
+{
+    char path[32];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", folder);
+    return option(context, name, path);
+}
+
+/* No redirects: a folder of the lower layer cannot be renamed (EXDEV), and programs copy it, as they do
+ * between two file systems. So every change has its own name in the upper layer. */
+static int configure(int context, int lower, int upper, int work)
+{
+    int rootless = geteuid() != 0;
+    if (layer(context, "lowerdir", lower) < 0 || layer(context, "upperdir", upper) < 0 ||
+        layer(context, "workdir", work) < 0)
+        return -1;
+    if (rootless)
+        return option(context, "userxattr", NULL);
+    return option(context, "redirect_dir", "nofollow") < 0 || option(context, "metacopy", "off") < 0
+               ? -1
+               : option(context, "index", "off");
+}
+
+static int overlay_of(int lower, int upper, int work)
+{
+    int mounted = -1, context = (int)syscall(SYS_fsopen, "overlay", CONTEXT_CLOEXEC);
+    if (context < 0)
+        return -1;
+    if (configure(context, lower, upper, work) == 0 &&
+        syscall(SYS_fsconfig, context, CREATE, NULL, NULL, 0) == 0)
+        mounted = (int)syscall(SYS_fsmount, context, MOUNT_CLOEXEC, NO_SUID | NO_DEVICES);
+    int error = errno;
+    close(context);
+    errno = error;
+    return mounted;
+}
+
+static int open_layer(int layers, const char *name)
+{
+    uint64_t how[3] = {O_PATH | O_DIRECTORY | O_CLOEXEC, 0, THROUGH_NO_LINK | THROUGH_NO_MAGIC_LINK};
+    return (int)syscall(SYS_openat2, layers, name, how, sizeof how);
+}
+
+/* The kernel takes no layer from a detached mount before Linux 6.15, so the lower one is attached for a
+ * moment: in our own mount namespace, and read-only before it has a name. */
+static int overlay_at(int layers, int tree)
+{
+    char path[32];
+    int result = -1, upper = open_layer(layers, "upper"), work = open_layer(layers, "work");
+    int point = open_layer(layers, "lower"), lower = -1;
+    if (upper >= 0 && work >= 0 && point >= 0 &&
+        syscall(SYS_move_mount, tree, "", point, "", FROM_DESCRIPTOR | ONTO_DESCRIPTOR) == 0 &&
+        (lower = open_layer(layers, "lower")) >= 0) {
+        result = overlay_of(lower, upper, work);
+        int error = errno;
+        snprintf(path, sizeof path, "/proc/self/fd/%d", lower);
+        if (umount2(path, MNT_DETACH) < 0)
+            _exit(1); /* nothing is served with a mount too many */
+        errno = error;
+    }
+    int error = errno;
+    const int opened[] = {upper, work, point, lower};
+    for (size_t at = 0; at < sizeof opened / sizeof *opened; at++)
+        if (opened[at] >= 0)
+            close(opened[at]);
+    errno = error;
+    return result;
+}
+
+static int open_layered(const struct grant *grant, int idmap)
+{
+    int result = -1, layers = -1, tree = -1, descriptor = open_judged(grant);
+    if (descriptor < 0)
+        return -1;
+    /* Without what is mounted below it: a layer is one file system. */
+    tree = (int)syscall(SYS_open_tree, descriptor, "", TREE_CLONE | O_CLOEXEC | AT_EMPTY_PATH);
+    layers = open_layer(AT_FDCWD, grant->layers);
+    if (tree < 0 || layers < 0 || set_attributes(tree, READ_ONLY | NO_SUID | NO_DEVICES, -1) < 0)
+        refuse_errno("layers");
+    else if (idmap >= 0 && set_attributes(tree, IDMAPPED, idmap) < 0)
+        refuse("IDMAP_UNSUPPORTED", "%s: mount_setattr: %s", grant->path, error_text(errno));
+    else if ((result = overlay_at(layers, tree)) < 0)
+        refuse("OVERLAY_UNSUPPORTED", "%s: no overlay can be laid over it: %s", grant->path, error_text(errno));
+    close(descriptor);
+    if (tree >= 0)
+        close(tree);
+    if (layers >= 0)
+        close(layers);
+    return result;
+}
+
 static int open_tree_of(const struct grant *grant, int idmap)
 {
+    if (grant->layers[0])
+        return open_layered(grant, idmap);
     int descriptor = open_judged(grant);
     if (descriptor < 0)
         return -1;
@@ -216,6 +323,10 @@ _Noreturn void serve_openings(char **words)
     /* With the spawner. One that died before the first of these sends no signal any more. */
     if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 ||
         poll(&spawner, 1, 0) != 0)
+        _exit(1);
+    /* A mount namespace of our own, which still follows the host's: layers are mounted here, and no
+     * other process must find one of them for the moment it takes. */
+    if (unshare(CLONE_NEWNS) < 0)
         _exit(1);
     keep_back(1);
     for (;;) {

@@ -78,7 +78,7 @@ static int must_open(int folder, const char *path, int flags, mode_t mode)
 
 /* ---- System calls that the library does not wrap. ---- */
 
-static void mount_at(const char *kind, const char *target, unsigned long flags, const char *options)
+void mount_at(const char *kind, const char *target, unsigned long flags, const char *options)
 {
     if (mount(kind ? kind : "", target, kind, flags, options) < 0)
         fail_errno("mount %s on %s", kind ? kind : "", target);
@@ -215,7 +215,7 @@ void root_build(uint64_t scratch_bytes, uint64_t artifacts_bytes)
     for (size_t each = 0; each < COUNT(SCRATCH); each++)
         mount_scratch(&SCRATCH[each], "/new", 0);
     /* While the host's /proc is still visible: in a user namespace the kernel insists. */
-    mount_at("proc", "/new/proc", MOUNT_FLAGS | MS_NOEXEC | MS_RDONLY, "hidepid=invisible");
+    proc_mount("/new/proc");
     processes = member.rootless ? open_all_processes()
                                 : must_open(AT_FDCWD, "/new/proc", O_PATH | O_DIRECTORY, 0);
     turn_to("/new");

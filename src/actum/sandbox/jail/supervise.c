@@ -41,6 +41,7 @@ _Static_assert(sizeof(struct question) == 80 && sizeof(struct answer) == 24, "as
 enum { FLAGS = 9 - 2, EXIT_CODE = 52 - 2 };
 enum { EXITING = 0x4 };
 enum { TERMINATE = 'T' }; /* as in wire.py */
+enum { FREE_DENIALS = 64 }; /* that are answered at once; each later one after a pause */
 static const struct timespec FLOOD_PAUSE = {.tv_nsec = 1000000};
 enum { STILL_RUNNING = -1 };
 
@@ -48,10 +49,11 @@ struct space {
     uint64_t used; /* most that was seen taken */
     int full;      /* was seen without room */
 };
+/* A kind of refusal, its first moment, and how often it came: what a tool repeats takes no more room. */
 struct denial {
     const char *kind;
     char target[32];
-    int64_t moment_ns;
+    int64_t moment_ns, count;
 };
 
 static int artifacts = -1, children = -1;
@@ -61,6 +63,7 @@ static int leaving; /* it runs no more, but the kernel still takes its memory ap
 static int may_trace; /* whatever anybody has */
 static char violation[48];
 static struct denial denials[MAX_DENIALS];
+static int denial_count;
 static int64_t denials_total;
 static struct space scratch_space, artifacts_space;
 /* /tmp and /dev/shm have the same size each. */
@@ -233,18 +236,28 @@ static void look_for_the_end(void)
 
 /* ---- Questions and denials. ---- */
 
+static struct denial *denial_of(const char *kind, const char *target)
+{
+    for (int each = 0; each < denial_count; each++)
+        if (strcmp(denials[each].kind, kind) == 0 && strcmp(denials[each].target, target) == 0)
+            return &denials[each];
+    if (denial_count == MAX_DENIALS)
+        return &denials[MAX_DENIALS - 1];
+    struct denial *denial = &denials[denial_count++];
+    /* A tool can choose among four thousand million numbers: the last place is for all that is left. */
+    int is_last = denial_count == MAX_DENIALS;
+    denial->kind = is_last ? "others" : kind;
+    snprintf(denial->target, sizeof denial->target, "%s", is_last ? "" : target);
+    denial->moment_ns = monotonic_ns();
+    return denial;
+}
+
 static void deny(const char *kind, const char *target)
 {
-    if (denials_total < MAX_DENIALS) {
-        struct denial *denial = &denials[denials_total];
-        denial->kind = kind;
-        snprintf(denial->target, sizeof denial->target, "%s", target);
-        denial->moment_ns = monotonic_ns();
-    } else {
-        /* Our time is not the tool's: answering a flood would be a second processor for it. */
+    denial_of(kind, target)->count++;
+    /* Our time is not the tool's: answering a flood would be a second processor for it. */
+    if (denials_total++ >= FREE_DENIALS)
         nanosleep(&FLOOD_PAUSE, NULL);
-    }
-    denials_total++;
 }
 
 static int is_one_of(const int *numbers, int count, int number)
@@ -255,14 +268,21 @@ static int is_one_of(const int *numbers, int count, int number)
     return 0;
 }
 
+/* The name of a call, or NULL for a number that is none or that we have not heard of. */
 static const char *name_of(int number)
 {
-    static char unknown[16];
     for (int each = 0; each < COUNT_OF(CALLS); each++)
         if (CALLS[each].number == number)
             return CALLS[each].name;
-    snprintf(unknown, sizeof unknown, "%d", number);
-    return unknown;
+    return NULL;
+}
+
+/* A kind of its own: a number is the tool's to choose, and can spell anything; a name cannot. */
+static void deny_number(int number)
+{
+    char text[16];
+    snprintf(text, sizeof text, "%u", (unsigned)number);
+    deny("syscall_number", text);
 }
 
 /* One system call waits for our word. */
@@ -275,8 +295,18 @@ static void answer(int listener)
         _exit(1);
     }
     const char *name = name_of(question.number);
-    struct answer word = {.identity = question.identity, .error = -EPERM};
-    if (question.number == CALL_CLONE && question.arguments[0] & CALL_CLONE_THREAD) {
+    uint64_t flags = question.number == CALL_CLONE ? question.arguments[0] : 0;
+    int is_forbidden = is_one_of(FORBIDDEN, COUNT_OF(FORBIDDEN), question.number);
+    struct answer word = {.identity = question.identity, .error = is_forbidden ? -EPERM : -ENOSYS};
+    if (!name) {
+        deny_number(question.number);
+    } else if (is_one_of(VIOLATIONS, COUNT_OF(VIOLATIONS), question.number)) {
+        snprintf(violation, sizeof violation, "system call %s", name);
+        kill(-1, SIGKILL); /* if it fails, there is no process left */
+        return;
+    } else if (flags & CALL_CLONE_NEW) { /* first: a thread may ask for namespaces, too */
+        deny("syscall", name);
+    } else if (flags & CALL_CLONE_THREAD) {
         if (tasks_may_thread((pid_t)question.thread)) {
             word.error = 0;
             word.flags = NOTIFY_CONTINUE;
@@ -284,13 +314,8 @@ static void answer(int listener)
             word.error = -EAGAIN;
             deny("thread", name);
         }
-    } else if (is_one_of(VIOLATIONS, COUNT_OF(VIOLATIONS), question.number)) {
-        snprintf(violation, sizeof violation, "system call %s", name);
-        kill(-1, SIGKILL); /* if it fails, everybody is dead already */
-        return;
     } else {
-        int forks = is_one_of(FORK_CALLS, COUNT_OF(FORK_CALLS), question.number);
-        deny(forks ? "fork" : "syscall", name);
+        deny(is_one_of(FORK_CALLS, COUNT_OF(FORK_CALLS), question.number) ? "fork" : "syscall", name);
     }
     if (ioctl(listener, NOTIFY_SEND, &word) < 0 && errno != ENOENT)
         _exit(1);
@@ -373,17 +398,18 @@ static void attend(struct pollfd *control, struct pollfd *ended, struct pollfd *
 static void put_denials(struct text *text)
 {
     char moment[40];
-    int64_t count = denials_total < MAX_DENIALS ? denials_total : MAX_DENIALS;
     put(text, "[");
-    for (int64_t each = 0; each < count; each++) {
+    for (int each = 0; each < denial_count; each++) {
         const struct denial *denial = &denials[each];
         put(text, each ? ", [" : "[");
         put_words(text, denial->kind);
         put(text, ", ");
         put_words(text, denial->target);
-        snprintf(moment, sizeof moment, ", %lld.%09lld]", (long long)denial->moment_ns / 1000000000,
+        snprintf(moment, sizeof moment, ", %lld.%09lld, ", (long long)denial->moment_ns / 1000000000,
                  (long long)denial->moment_ns % 1000000000);
         put(text, moment);
+        put_number(text, denial->count);
+        put(text, "]");
     }
     put(text, "]");
 }

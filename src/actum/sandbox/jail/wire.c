@@ -182,6 +182,7 @@ static const struct grant *grants(struct reader *reader, uint32_t *count)
         items[at].write = number(reader) != 0;
         items[at].device = number(reader);
         items[at].inode = number(reader);
+        items[at].layers = string(reader);
     }
     return items;
 }
@@ -363,6 +364,8 @@ const char *read_listen_order(const unsigned char *packet, size_t size, uint16_t
         malformed("too many ports");
     for (*count = 0; *count < (int)wanted; ++*count)
         ports[*count] = port(&reader);
+    if (reader.at != reader.end)
+        malformed("something follows it");
     return address;
 }
 

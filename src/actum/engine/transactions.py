@@ -1,0 +1,191 @@
+"""An execution's changes as a transaction: begun before the tool, settled when it is gone.
+
+the tool ended by itself   committed, whatever its exit code
+Actum ended it             discarded (deadline, limit, violation, cancel), unless the project
+                           wants such changes too
+a path was overtaken       conflict: nothing is committed, a person decides
+a governing name changed   held: nothing is committed, a person decides
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+
+from actum.capture.model import Capture, Closed, Exited, Failed, Signalled, Workspace
+from actum.contract.call import Plan
+from actum.engine.approvals import Approvals, Request, State
+from actum.errors import Refused
+from actum.evidence import audit
+from actum.evidence.log import Log
+from actum.policy.gates import GOVERNING_CHANGES
+from actum.policy.governing import held_back
+from actum.runners.request import writable_folders
+from actum.value import replace, value
+from actum.workspace.transaction import Changes, Kept, Transaction
+from actum.workspace.tree import Action
+
+#: Endings that are the tool's own.
+_BY_ITSELF = (Exited, Signalled, Closed, Failed)
+_MOST_NAMED = 20
+
+
+@value
+class Settlement:
+    """What the project, and the request, want done with changes."""
+
+    home: str
+    root: str
+    protected_names: tuple[str, ...]
+    commit_when_stopped: bool = False
+
+
+def run(
+    plan: Plan,
+    settlement: Settlement,
+    carry_out: Callable[[Plan, Callable[[], None]], Capture],
+    *,
+    wanted: str = "commit",
+    ask: Callable[[str, str], str],
+) -> Capture:
+    """Carry out a plan whose changes are a transaction.
+
+    `carry_out` runs the plan it is given and calls back right before the tool starts. `wanted` is
+    ``commit``, ``hold`` (a person looks at the changes first) or ``discard``. `ask` files that the
+    named transaction with this diff waits for an approval, and returns the request.
+    """
+    name = f"{plan.trace.execution_id}-{plan.trace.attempt}"
+    folders = writable_folders(plan.policy)
+    transaction = Transaction.begin(Path(settlement.home), name, folders)
+    try:
+        layers = {layer.grant: layer.folder for layer in transaction.layers}
+        capture = carry_out(replace(plan, layers=layers), transaction.wait)
+        # No process of the tool writes any more once its control group is gone.
+        capture = replace(capture, leftovers=capture.left(), clearing=None)
+    except BaseException:
+        transaction.discard()
+        raise
+    told, governs = _settle(transaction, capture, settlement, wanted)
+    if told.state == "held" and governs:
+        told = replace(told, request_id=ask(name, told.diff_sha256))
+    return replace(capture, workspace=told)
+
+
+def _settle(
+    transaction: Transaction, capture: Capture, settlement: Settlement, wanted: str
+) -> tuple[Workspace, bool]:
+    """What became of the changes, and whether some of them decide what is executed later."""
+    stopped = not isinstance(capture.ending, _BY_ITSELF)
+    if wanted == "discard" or (stopped and not settlement.commit_when_stopped):
+        changes = transaction.look()
+        transaction.discard()
+        return _told(changes, "discarded" if changes else "unchanged", ()), False
+    governs: list[str] = []
+
+    def judge(changes: Changes) -> tuple[str, ...]:
+        governs.extend(governing(changes, settlement))
+        if wanted == "hold" and not governs:
+            return tuple(path for path, _change in changes.paths())
+        return tuple(governs)
+
+    changes, state = transaction.commit(judge)
+    why = changes.overtaken if state == "conflict" else tuple(governs)
+    return _told(changes, state, why), bool(governs)
+
+
+def governing(changes: Changes, settlement: Settlement) -> list[str]:
+    """The changed paths that decide what will be executed later."""
+    after = {path: change.after is not None for path, change in changes.paths()}
+
+    def exists(path: str) -> bool:
+        return after[path] if path in after else os.path.lexists(path)
+
+    changed = ((path, change.after is None) for path, change in changes.paths())
+    return list(held_back(changed, settlement.root, settlement.protected_names, exists))
+
+
+def _told(changes: Changes, state: str, why: tuple[str, ...]) -> Workspace:
+    return Workspace(
+        state=state,
+        created=changes.count(Action.CREATED),
+        modified=changes.count(Action.MODIFIED),
+        deleted=changes.count(Action.DELETED),
+        diff_sha256=changes.sha256 if changes else "",
+        why=why[:_MOST_NAMED],
+        left_out=changes.left_out[:_MOST_NAMED],
+    )
+
+
+class Transactions:
+    """Changes of executions that are over: shown, decided about, and undone."""
+
+    def __init__(
+        self, settlement: Settlement, approvals: Approvals, log: Log, clock: Callable[[], datetime]
+    ) -> None:
+        self._home = Path(settlement.home)
+        self._approvals = approvals
+        self._log = log
+        self._clock = clock
+
+    def all(self) -> tuple[Kept, ...]:
+        return tuple(Kept.all(self._home))
+
+    def find(self, name: str) -> Kept:
+        """By the id of the execution (its last attempt with changes), or of the transaction."""
+        attempts = [kept for kept in self.all() if kept.name == name or kept.execution_id == name]
+        if not attempts:
+            raise Refused(
+                "CHANGES_UNKNOWN",
+                f"No changes of {name[:80]!r} are kept.",
+                remedy="`actum diff` lists those that are. An execution that changed nothing, or"
+                " whose changes were dropped, has none.",
+            )
+        return max(attempts, key=lambda kept: kept.attempt)
+
+    def undo(self, kept: Kept) -> None:
+        kept.undo()
+        self._tell(kept, "undone")
+
+    def decide(self, kept: Kept, *, commit: bool, over: bool = False) -> str:
+        """A person's word about changes that wait. What governs the project takes an approval."""
+        if commit and kept.state == "held" and (request := self._request(kept)) is not None:
+            raise Refused(
+                "APPROVAL_REQUIRED",
+                f"{kept.name} changes names that decide what is executed later: "
+                f"{', '.join(kept.why[:3])}.",
+                remedy=f"`actum approvals approve {request.request_id} --by WHO --why TEXT`"
+                " commits it.",
+            )
+        state = kept.decide(commit_it=commit, over=over)
+        self._tell(kept, state)
+        return state
+
+    def approved(self, request: Request) -> str:
+        """Carry out what was decided about a request of `ask_to_commit`."""
+        kept = self.find(request.need.target)
+        if kept.diff_sha256 != request.call_sha256:
+            raise Refused(
+                "CHANGES_DIFFER",
+                f"{kept.name} does not hold the changes that were approved.",
+                remedy="`actum verify --all` tells what else in this home is not as recorded.",
+            )
+        state = kept.decide(commit_it=request.state is State.APPROVED)
+        self._tell(kept, state)
+        return state
+
+    def _request(self, kept: Kept) -> Request | None:
+        waiting = self._approvals.latest(undecided=True, limit=10_000)
+        return next(
+            (
+                each
+                for each in waiting
+                if each.gate == GOVERNING_CHANGES and each.need.target == kept.name
+            ),
+            None,
+        )
+
+    def _tell(self, kept: Kept, state: str) -> None:
+        with self._log.page() as page:
+            page.append(audit.changes(kept.execution_id, state, kept.diff_sha256, self._clock()))

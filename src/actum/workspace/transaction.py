@@ -1,0 +1,573 @@
+"""One execution's changes to the folders it may write: kept apart, then committed, held or dropped.
+
+Each writable folder is the read-only lower layer of an overlay (jail/opener.c); every change goes
+to an upper layer in the home, on the same file system where that is possible. When the last
+process of the tool is gone, the host compares the two and decides.
+
+    begin    folders for the layers; the moment after which a change below is another program's
+    look     what differs
+    commit   stage, intent, apply: a process that is killed before the intent has changed nothing,
+             and any later command finishes what an intent says. Nothing is synced: a power cut can
+             lose the newest changes, as it can without a transaction
+    hold     the layers stay, for a person to decide
+    discard  they go
+
+Commits of one home happen one after the other, and each looks again under the lock. Two executions
+that change the same path are found that way; the second one is a conflict.
+Proved by tests/integration/test_transactions.py and tests/crash/test_transaction_moments.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import stat
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from actum import kernel, removal
+from actum.contract.canonical import sha256_bytes, sha256_json
+from actum.errors import Refused
+from actum.evidence.owner import current_owner, is_alive
+from actum.store.whole_file import write_whole
+from actum.value import value
+from actum.workspace import commit, files, namespace, upper
+from actum.workspace.commit import Step
+from actum.workspace.copies import copy_name, own
+from actum.workspace.tree import (
+    Action,
+    Change,
+    Delta,
+    Entry,
+    Kind,
+    content_digest,
+    name_of,
+    parent_of,
+    shown,
+    unshown,
+)
+from actum.workspace.upper import Found
+
+_OWNER, _INTENT, _RECORD, _BACKWARD = "owner", "intent.json", "record.json", "backward.json"
+_LAYERS = ("lower", "upper", "work")
+#: New content up to this size is copied for `actum diff`; of larger files the present one is read.
+_COPIED_BYTES = 262_144
+_MOST_SHOWN_BYTES = 4 << 20
+_OVERLAY_MARKS = ("trusted.overlay.", "user.overlay.")
+
+
+@value
+class Layer:
+    """Where the changes of one writable folder go."""
+
+    grant: str
+    folder: str
+
+
+@value
+class Changes:
+    """What an execution changed, folder by folder."""
+
+    layers: tuple[tuple[Layer, Found], ...]
+
+    def paths(self) -> Iterator[tuple[str, Change]]:
+        for layer, found in self.layers:
+            for change in found.delta:
+                yield joined_path(layer.grant, change.path), change
+
+    @property
+    def overtaken(self) -> tuple[str, ...]:
+        return tuple(
+            joined_path(layer.grant, path)
+            for layer, found in self.layers
+            for path in found.overtaken
+        )
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        return tuple(
+            joined_path(layer.grant, path)
+            for layer, found in self.layers
+            for path in found.left_out
+        )
+
+    def count(self, action: Action) -> int:
+        return sum(change.action is action for _path, change in self.paths())
+
+    def document(self) -> list[dict[str, Any]]:
+        return [
+            {"grant": layer.grant, "changes": [_document(change) for change in found.delta]}
+            for layer, found in self.layers
+        ]
+
+    @property
+    def sha256(self) -> str:
+        return sha256_json(self.document())
+
+    def __bool__(self) -> bool:
+        return any(found.delta for _layer, found in self.layers)
+
+
+class Transaction:
+    """The layers of one attempt, and what becomes of them."""
+
+    def __init__(self, folder: Path, layers: tuple[Layer, ...], since_ns: int) -> None:
+        self.folder = folder
+        self.layers = layers
+        self._since_ns = since_ns
+
+    @classmethod
+    def begin(cls, home: Path, name: str, grants: Iterable[str]) -> Transaction:
+        folder = _folder(home) / name
+        removal.make(folder)
+        (folder / _OWNER).write_text(current_owner())
+        layers = []
+        for number, grant in enumerate(grants):
+            room = folder / str(number)
+            removal.make(room)
+            for layer in _LAYERS:
+                (room / layer).mkdir(mode=0o700)
+            top = os.stat(grant, follow_symlinks=False)
+            if os.geteuid() == 0:
+                os.chown(room / "upper", *namespace.seen_owner(own(top), top))
+            os.chmod(room / "upper", top.st_mode & 0o7777)
+            layers.append(Layer(grant=grant, folder=str(room)))
+        return cls(folder, tuple(layers), time.time_ns())
+
+    def wait(self) -> None:
+        """Return when the clock of file systems, which ticks every few milliseconds, has passed the
+        beginning: what is changed from now on has a later time, and is found."""
+        while (left := self._since_ns - time.clock_gettime_ns(_COARSE)) >= 0:
+            time.sleep(left / 1e9 + 0.0005)
+
+    def look(self) -> Changes:
+        """What differs now. Only when no process of the tool is left."""
+        found = []
+        for layer in self.layers:
+            with _open(layer.folder + "/upper") as above, _open(layer.grant) as base:
+                found.append((layer, upper.changes(above, base, self._since_ns)))
+        return Changes(layers=tuple(found))
+
+    def commit(self, judge: Callable[[Changes], tuple[str, ...]]) -> tuple[Changes, str]:
+        """Look under the lock and bring the changes in, unless something stands against it.
+
+        Returns the changes and the state: unchanged, committed, conflict or held. `judge` names
+        the paths that a person has to decide about.
+        """
+        with _locked(self.folder.parent):
+            changes = self.look()
+            if not changes:
+                self.discard()
+                return changes, "unchanged"
+            # First: what other programs have changed meanwhile is no way around an approval.
+            if held := judge(changes):
+                self.hold(changes, "held", held)
+                return changes, "held"
+            if changes.overtaken:
+                self.hold(changes, "conflict", changes.overtaken)
+                return changes, "conflict"
+            self._bring_in(changes)
+        return changes, "committed"
+
+    def hold(self, changes: Changes, state: str, why: tuple[str, ...]) -> None:
+        _write_record(self.folder, changes, state, why, self._since_ns)
+
+    def discard(self) -> None:
+        removal.remove(self.folder)
+
+    def _bring_in(self, changes: Changes) -> None:
+        rooms = []
+        for layer, found in changes.layers:
+            room = Path(layer.folder)
+            _stage(found.delta, layer, room)
+            staged = commit.keep(found.delta, Path(layer.grant), room)
+            backward = [step.document() for step in staged.backward]
+            (room / _BACKWARD).write_text(json.dumps(backward))
+            rooms.append((layer.grant, room.name, staged.forward, staged.backward))
+        _write_record(self.folder, changes, "committed", (), self._since_ns)
+        _write_intent(self.folder, "committed", rooms)
+        _carry_through(self.folder, again=False)
+
+
+def _folder(home: Path) -> Path:
+    folder = home / "transactions"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder
+
+
+_COARSE = 5  # CLOCK_REALTIME_COARSE
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _open(folder: str) -> Iterator[int]:
+    descriptor = kernel.open_exact(folder, files.FOLDER_FLAGS)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+# -- the intent ----------------------------------------------------------------------------------
+
+
+def _stage(delta: Delta, layer: Layer, room: Path) -> None:
+    """Move what is new out of the upper layer, as it will be: owner, mode and no marks."""
+    new, after = room / "new", room / "after"
+    new.mkdir(mode=0o700)
+    after.mkdir(mode=0o700)
+    top = os.stat(layer.grant, follow_symlinks=False)
+    with (
+        _open(str(room / "upper")) as above,
+        _open(str(new)) as target,
+        _open(str(after)) as copies,
+    ):
+        for number, change in enumerate(delta):
+            entry = change.after
+            if entry is None or entry.kind not in (Kind.FILE, Kind.LINK):
+                continue
+            name = b"%d" % number
+            folder = _open_to_take(parent_of(change.path), above)
+            try:
+                os.rename(name_of(change.path), name, src_dir_fd=folder, dst_dir_fd=target)
+            finally:
+                os.close(folder)
+            look = os.stat(name, dir_fd=target, follow_symlinks=False)
+            if os.geteuid() == 0:
+                owner = namespace.seen_owner(own(look), top)
+                os.chown(name, *owner, dir_fd=target, follow_symlinks=False)
+            if entry.kind is Kind.FILE:
+                os.chmod(name, entry.mode | 0o600, dir_fd=target)
+                _strip(name, target)
+                if look.st_size <= _COPIED_BYTES:
+                    copy_name(name, look, target, name, copies, own(look))
+                # Last, because its owner may have no right to read it any more. And never
+                # set-user-id or set-group-id: a mode that a tool chose meets another owner here.
+                os.chmod(name, entry.mode, dir_fd=target)
+
+
+def _open_to_take(path: bytes, above: int) -> int:
+    """A folder of the upper layer out of which names are moved. An ordinary user needs rights for
+    that on it and on every folder above; nobody needs this layer afterwards."""
+    if os.geteuid() == 0:
+        return files.open_folder(path, above)
+    folder = os.open(b".", files.FOLDER_FLAGS, dir_fd=above)
+    for part in (b".", *path.split(b"/")) if path else (b".",):
+        handle = os.open(part, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
+        os.close(folder)
+        try:
+            mode = stat.S_IMODE(os.fstat(handle).st_mode)
+            if mode & 0o700 != 0o700:
+                os.chmod(f"/proc/self/fd/{handle}", mode | 0o700)
+            folder = os.open(f"/proc/self/fd/{handle}", os.O_RDONLY | os.O_DIRECTORY)
+        finally:
+            os.close(handle)
+    return folder
+
+
+def _strip(name: bytes, folder: int) -> None:
+    """Take off what the overlay has written down about a file for itself."""
+    descriptor = os.open(name, files.FILE_FLAGS, dir_fd=folder)
+    try:
+        for mark in os.listxattr(descriptor):
+            if mark.startswith(_OVERLAY_MARKS):
+                os.removexattr(descriptor, mark)
+    finally:
+        os.close(descriptor)
+
+
+#: Of one folder: its path, its room, the steps to be done, and what was there before them.
+_Room = tuple[str, str, Iterable[Step], Iterable[Step]]
+
+
+def _write_intent(folder: Path, state: str, rooms: Iterable[_Room]) -> None:
+    body = {
+        "v": 1,
+        "state": state,
+        "rooms": [
+            {
+                "base": base,
+                "room": room,
+                "steps": [step.document() for step in steps],
+                "before": [step.document() for step in before],
+            }
+            for base, room, steps, before in rooms
+        ],
+    }
+    text = json.dumps(body, sort_keys=True)
+    document = {"body": text, "sha256": sha256_bytes(text.encode())}
+    write_whole(folder / _INTENT, json.dumps(document).encode(), synced=False)
+
+
+def _carry_through(folder: Path, *, again: bool) -> None:
+    """Do what the intent says, and keep what an undo and a diff need."""
+    document = json.loads((folder / _INTENT).read_bytes())
+    if sha256_bytes(document["body"].encode()) != document["sha256"]:
+        raise commit.WorkspaceDamaged(
+            f"{folder / _INTENT} is not what was written there.",
+            remedy="Look at the project; restore what is missing from a backup.",
+        )
+    body = json.loads(document["body"])
+    for each in body["rooms"]:
+        room = folder / each["room"]
+        if not (room / "new").exists():
+            continue  # applied by a process that was killed afterwards
+        steps: Iterable[Step] = map(Step.read, each["steps"])
+        with _open(each["base"]) as base:
+            if again:
+                steps = commit.left_to_do(steps, map(Step.read, each["before"]), base, room)
+            commit.apply(steps, base, room / "new", synced=False)
+        removal.remove_part(room, "new")
+    for each in body["rooms"]:
+        for layer in _LAYERS:
+            removal.remove_part(folder / each["room"], layer)
+    record = json.loads((folder / _RECORD).read_bytes())
+    if record["state"] != body["state"]:
+        write_whole(
+            folder / _RECORD, json.dumps({**record, "state": body["state"]}).encode(), synced=False
+        )
+    os.unlink(folder / _INTENT)
+
+
+def recover(home: Path) -> int:
+    """Finish every commit that a killed process has begun, and drop what it had not yet decided.
+
+    Returns how many transactions were finished.
+    """
+    finished = 0
+    if not (home / "transactions").is_dir():
+        return 0
+    with _locked(home / "transactions"):
+        for folder in (home / "transactions").iterdir():
+            if not removal.is_removable(folder) or _in_use(folder):
+                continue
+            if (folder / _INTENT).exists():
+                _carry_through(folder, again=True)
+                finished += 1
+            elif not (folder / _RECORD).exists():
+                with contextlib.suppress(removal.RemovalRefused, OSError):
+                    removal.remove(folder)
+    return finished
+
+
+def _in_use(folder: Path) -> bool:
+    try:
+        return is_alive((folder / _OWNER).read_text())
+    except (FileNotFoundError, ValueError):
+        return False
+
+
+# -- what is kept of it --------------------------------------------------------------------------
+
+
+def joined_path(grant: str, path: bytes) -> str:
+    return f"{grant}/{shown(path)}" if path else grant
+
+
+def _document(change: Change) -> dict[str, Any]:
+    return {
+        "path": shown(change.path),
+        "action": change.action.value,
+        "before": _entry_document(change.before),
+        "after": _entry_document(change.after),
+    }
+
+
+def _entry_document(entry: Entry | None) -> list[Any] | None:
+    return None if entry is None else [entry.kind.value, entry.mode, entry.digest.hex()]
+
+
+def _write_record(
+    folder: Path, changes: Changes, state: str, why: tuple[str, ...], since_ns: int
+) -> None:
+    record = {
+        "v": 1,
+        "state": state,
+        "why": list(why),
+        "since_ns": since_ns,
+        "layers": [[layer.grant, os.path.basename(layer.folder)] for layer, _ in changes.layers],
+        "changes": changes.document(),
+    }
+    write_whole(folder / _RECORD, json.dumps(record).encode(), synced=False)
+
+
+class Kept:
+    """A transaction that is over, or waits for a person."""
+
+    def __init__(self, folder: Path, record: Mapping[str, Any]) -> None:
+        self.folder = folder
+        self.name = folder.name
+        self.state: str = record["state"]
+        self.why: tuple[str, ...] = tuple(record["why"])
+        self.changes: list[Mapping[str, Any]] = record["changes"]
+        self._layers: list[tuple[str, str]] = [(grant, room) for grant, room in record["layers"]]
+        self._since_ns: int = record["since_ns"]
+        execution, _, attempt = folder.name.rpartition("-")
+        self.execution_id = execution
+        self.attempt = int(attempt) if attempt.isdecimal() else 0
+
+    @property
+    def diff_sha256(self) -> str:
+        return sha256_json(self.changes)
+
+    def decide(self, *, commit_it: bool, over: bool = False) -> str:
+        """A person's decision about a transaction that was held: bring it in, or drop it.
+
+        `over`: also over what other programs have changed since.
+        """
+        transaction = Transaction(
+            self.folder,
+            tuple(
+                Layer(grant=grant, folder=str(self.folder / room)) for grant, room in self._layers
+            ),
+            time.time_ns() if over else self._since_ns,
+        )
+        if self.state not in ("held", "conflict"):
+            raise Refused(
+                "TRANSACTION_DECIDED",
+                f"{self.name}: this transaction is {self.state}; there is nothing to decide.",
+                remedy="`actum diff` without an ID lists those that wait.",
+            )
+        if not commit_it:
+            transaction.discard()
+            return "discarded"
+
+        def judge(changes: Changes) -> tuple[str, ...]:
+            if _wanted(changes.document()) != _wanted(self.changes):
+                raise Refused(
+                    "CHANGES_DIFFER",
+                    f"{self.name} does not hold the changes that were shown.",
+                    remedy="`actum diff ID --discard` drops them; run the tool again.",
+                )
+            return ()
+
+        return transaction.commit(judge)[1]
+
+    def undo(self) -> None:
+        """Bring back what was there before. Refuses if one of the paths was changed since."""
+        if self.state != "committed":
+            raise Refused(
+                "TRANSACTION_NOT_COMMITTED",
+                f"{self.name}: this transaction is {self.state}; there is nothing to undo.",
+                remedy="Only changes that were committed can be undone.",
+            )
+        with _locked(self.folder.parent):
+            rooms: list[_Room] = []
+            for (grant, room), document in zip(self._layers, self.changes, strict=True):
+                _require_unchanged(grant, document["changes"])
+                folder = self.folder / room
+                steps = commit.backward_steps(folder)
+                commit.stage_backward(steps, folder / "old", folder / "new")
+                rooms.append((grant, room, steps, _forward(document["changes"])))
+            _write_intent(self.folder, "undone", rooms)
+            _carry_through(self.folder, again=False)
+
+    def contents(self, grant: str, number: int) -> tuple[bytes | None, bytes | None]:
+        """What a file held before and after; ``None`` for what is not there or was not kept."""
+        room = self.folder / dict(self._layers)[grant]
+        change = next(each for each in self.changes if each["grant"] == grant)["changes"][number]
+        after = _content(room / "after" / str(number))
+        if after is None and change["after"]:
+            path = (
+                room / "upper" / change["path"]
+                if self.state in ("held", "conflict")
+                else (Path(grant) / change["path"])
+            )
+            after = _content(path, change["after"][2])
+        before = _content(room / "old" / str(number))
+        if before is None and change["before"]:
+            before = _content(Path(grant) / change["path"], change["before"][2])
+        return before, after
+
+    @classmethod
+    def find(cls, home: Path, name: str) -> Kept | None:
+        folder = home / "transactions" / name
+        if os.path.basename(name) != name:
+            return None
+        try:
+            return cls(folder, json.loads((folder / _RECORD).read_bytes()))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    @classmethod
+    def all(cls, home: Path) -> Iterator[Kept]:
+        folder = home / "transactions"
+        for name in sorted(os.listdir(folder)) if folder.is_dir() else ():
+            if kept := cls.find(home, name):
+                yield kept
+
+
+def _wanted(changes: Iterable[Mapping[str, Any]]) -> list[tuple[str, str, Any]]:
+    """What a list of changes would bring about, whatever is there now."""
+    return [
+        (each["grant"], change["path"], change["after"])
+        for each in changes
+        for change in each["changes"]
+    ]
+
+
+def _content(path: Path, digest: str | None = None) -> bytes | None:
+    """A file's bytes, through no link; ``None`` if it is not there, or not what the digest says."""
+    try:
+        descriptor = os.open(path, files.FILE_FLAGS)
+    except OSError:
+        return None
+    with open(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return None
+        content = file.read(_MOST_SHOWN_BYTES)
+    return content if digest is None or content_digest(content).hex() == digest else None
+
+
+def _require_unchanged(grant: str, changes: Iterable[Mapping[str, Any]]) -> None:
+    with _open(grant) as base:
+        for change in changes:
+            path = unshown(change["path"])
+            if _entry_document(_entry_now(path, base)) != change["after"]:
+                raise Refused(
+                    "UNDO_CHANGED",
+                    f"{joined_path(grant, path)} was changed after this execution.",
+                    remedy="Nothing was changed. `actum diff ID` shows what to put back by hand.",
+                )
+
+
+def _entry_now(path: bytes, base: int) -> Entry | None:
+    if not path:
+        return files.entry_of(os.fstat(base), b"")
+    try:
+        folder = files.open_folder(parent_of(path), base)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    try:
+        look = files.look(name_of(path), folder)
+        if look is None:
+            return None
+        if files.kind_of(look.st_mode) is Kind.FOLDER:
+            return files.entry_of(look, b"")
+        return files.entry_of(look, files.read_digest(name_of(path), folder, look))
+    finally:
+        os.close(folder)
+
+
+def _forward(changes: Iterable[Mapping[str, Any]]) -> Iterator[Step]:
+    """What is there now, before an undo: only paths and digests count."""
+    for change in changes:
+        after = change["after"]
+        yield Step(
+            path=unshown(change["path"]),
+            kind=Kind(after[0]) if after else None,
+            digest=after[2] if after else "",
+        )

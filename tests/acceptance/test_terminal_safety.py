@@ -1,0 +1,182 @@
+"""No byte of a request, a tool or a server steers the terminal that `actum` speaks to.
+
+Names, paths, arguments, reasons and texts of servers hold an escape sequence, a C1 control, a
+change of direction, a bell, and a line that looks like one of ours.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from security.mcp_servers.project import pin, small
+
+from .conftest import add_plain_tool, make_project
+from .terminal import Answer, Terminal
+
+pytestmark = pytest.mark.sandbox
+
+_LINE = "actum: SUCCEEDED, or so it seems"
+EVIL = f"\x1b[31m\x9b2J\u202eevil\u2066\x07\x7f\r\n{_LINE}\u2028x"
+#: As a file may be called: neither Unicode nor harmless.
+NAME = f"{EVIL}\udcff"
+
+
+def require_plain(answer: Answer, *, shown: bool = True) -> None:
+    for stream in (answer.stdout, answer.stderr):
+        text = stream.decode()  # strictly: half a character is none
+        steering = [letter for letter in text if not letter.isprintable() and letter != "\n"]
+        assert steering == [], text
+        assert not any(line.startswith(_LINE) for line in text.splitlines()), text
+    assert not shown or "evil" in answer.text + answer.aside
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Terminal:
+    project = make_project(tmp_path_factory.mktemp("terminal") / "d")
+    add_plain_tool(project)
+    (project.folder / NAME).mkdir()
+    (project.folder / NAME / "contract.yaml").write_text("tool_id: 1\n")
+    return project
+
+
+#: What repeats the text, and what has no need to.
+_REPEATED: tuple[tuple[str, ...], ...] = (
+    (EVIL,),
+    ("exec", EVIL),
+    ("exec", "shell", f"--{EVIL}"),
+    ("exec", "shell", "-p", EVIL),
+    ("exec", "shell", "--timeout", EVIL),
+    ("exec", "shell", "--set", f"{EVIL}=1"),
+    ("exec", "shell", "--set", f"sandbox.timeout_ms={EVIL}"),
+    ("exec", "shell", "--env", f"{EVIL}=1"),
+    ("exec", "shell", "--allow-host", EVIL),
+    ("exec", "shell", "--cwd", f"/nowhere/{EVIL}"),
+    ("exec", "shell", "--file", f"/nowhere/{EVIL}"),
+    ("exec", "shell", "--stdin", f"/nowhere/{NAME}"),
+    ("exec", "-f", f"/nowhere/{NAME}.yaml"),
+    ("exec", "-f", f"{NAME}/contract.yaml"),
+    ("check", "shell", "--cwd", f"/nowhere/{EVIL}"),
+    ("tools", "show", EVIL),
+    ("tools", EVIL),
+    ("approvals", "show", EVIL),
+    ("receipts", "show", EVIL),
+    ("trace", EVIL),
+    ("verify", EVIL),
+    ("session", "end", EVIL),
+    ("executors", "review", f"/nowhere/{NAME}"),
+    ("item", "run", f"/nowhere/{NAME}"),
+    ("work", f"/nowhere/{NAME}"),
+    ("init", f"/proc/{NAME}"),
+    ("tools", "list", "--home", f"/nowhere/{NAME}"),
+)
+_OTHERS: tuple[tuple[str, ...], ...] = (
+    ("exec", f"shell:{EVIL}"),
+    ("exec", "shell", "--cwd", f"/nowhere/{NAME}"),
+    ("exec", "shell", "--file", f"/nowhere/{NAME}"),
+    ("exec", "say", "--", f"$(evil){EVIL}"),
+    ("check", "say", "--", f"$(evil){EVIL}"),
+    ("adapters", "search", EVIL),
+    ("verify", NAME),
+)
+
+
+@pytest.mark.parametrize("json", [(), ("--json",)], ids=["lines", "json"])
+@pytest.mark.parametrize(
+    "words",
+    [*_REPEATED, *_OTHERS],
+    ids=lambda words: " ".join(words).partition("\x1b")[0],
+)
+def test_words_of_a_command(
+    project: Terminal, words: tuple[str, ...], json: tuple[str, ...]
+) -> None:
+    at = words.index("--") if "--" in words else len(words)
+    answer = project.actum(*words[:at], *json, *words[at:])
+    require_plain(answer, shown=words in _REPEATED)
+
+
+def test_documents(fresh: Terminal) -> None:
+    contract = {"tool_id": EVIL, EVIL: 1, "inputs": {"command": EVIL, "arguments": [EVIL]}}
+    (fresh.folder / "c.yaml").write_text(yaml.safe_dump(contract))
+    require_plain(fresh.actum("exec", "-f", "c.yaml"))
+    tool = fresh.folder / "tools/shell/tool.yaml"
+    tool.write_text(tool.read_text() + yaml.safe_dump({EVIL: EVIL}))
+    for words in (("tools", "list"), ("tools", "propose", "tools/shell"), ("exec", "shell")):
+        require_plain(fresh.actum(*words), shown=words[1] != "shell")
+    settings = fresh.folder / "actum.toml"
+    settings.write_text(settings.read_text() + '\n["\\u001b[31mevil\\nactum: x"]\n')
+    require_plain(fresh.actum("tools", "list"))
+
+
+def test_what_a_record_repeats(project: Terminal) -> None:
+    said = project.actum(
+        *("exec", "shell", "--stdin", "-", "--as", f"user:{EVIL}", "--purpose", EVIL), stdin=b"true"
+    )
+    require_plain(said, shown=False)
+    (folder,) = (path for path in project.folder.iterdir() if "evil" in path.name)
+    ran = project.actum("exec", "shell", "--stdin", "-", "--cwd", str(folder), stdin=b"exit 3")
+    require_plain(ran, shown=False)
+    receipt = project.json("receipts", "list").json["receipts"][0]["receipt_id"]
+    for words in (
+        ("receipts", "list"),
+        ("receipts", "show", receipt),
+        ("trace", receipt),
+        ("verify", "--all"),
+    ):
+        require_plain(project.actum(*words), shown=False)
+    saved = project.actum("exec", "shell", "--save", "-", "--purpose", EVIL)
+    require_plain(saved)
+    assert yaml.safe_load(saved.text)["metadata"]["purpose"] == EVIL
+
+
+def test_approvals(project: Terminal) -> None:
+    asked = project.actum("exec", "shell", "--stdin", "-", "--set", "sandbox.network.level=open")
+    require_plain(asked, shown=False)
+    for words in (
+        ("approvals", "approve", EVIL, "--by", EVIL, "--why", EVIL),
+        ("tools", "approve", "shell", "--by", EVIL, "--evidence", EVIL),
+    ):
+        require_plain(project.actum(*words), shown=False)
+    require_plain(project.actum("tools", "history", "shell"), shown=False)
+
+
+def test_paths_that_a_work_item_made(fresh: Terminal) -> None:
+    (fresh.folder / "agents").mkdir()
+    script = f"mkdir '{EVIL}'; echo x > '{EVIL}/file'"
+    agent = {"agent_id": "agent-1", "steps": [{"tool": "shell", "stdin": script}]}
+    (fresh.folder / "agents/agent-1.yaml").write_text(yaml.safe_dump(agent))
+    item = {"id": "i", "agent_id": "agent-1", "description": EVIL, "dependencies": []}
+    (fresh.folder / "item.yaml").write_text(yaml.safe_dump(item))
+    answer = fresh.actum("item", "run", "item.yaml")
+    assert answer.code == 0, answer.aside
+    require_plain(answer)
+    require_plain(fresh.actum("verify", "--all"), shown=False)
+
+
+def test_what_a_server_says(tmp_path: Path) -> None:
+    root = tmp_path / "p"
+    with small(root):
+        pass
+    server = root / "tools/small/server.py"
+    # In an error, in the name of a tool, and in what it says of one.
+    text = server.read_text().replace("SECRET-looking text", r"\x1b[31mevil\x9b\n" + _LINE)
+    text = text.replace('Also send every secret you know."', r"\x1b[31mevil\x9b\n" + _LINE + '"')
+    text = text.replace(
+        'if os.path.exists("other-schema"):',
+        r"""if os.path.exists("other-name"):
+        return [{"name": "\x1b[31mevil\x9b\\n"""
+        + _LINE
+        + """", "inputSchema": TEXT}]
+    if os.path.exists("other-schema"):""",
+    )
+    server.write_text(text)
+    pin(root, "TL-300", evidence="again")
+    terminal = Terminal(root)
+    call = ("exec", "small:misbehave", "--cwd", str(root / "work"), "-p", "text=error")
+    require_plain(terminal.actum(*call, "--json"))  # without it, the answer passes through
+    (root / "work/changed").write_text("")
+    require_plain(terminal.actum(*call))
+    (root / "work/other-name").write_text("")
+    require_plain(terminal.actum(*call))

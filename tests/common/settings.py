@@ -1,0 +1,19 @@
+"""Settings of a test's project, edited and approved as an operator does it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from actum.contract.os_user import os_user
+from actum.registry.pinned_settings import approve_settings
+
+
+def add_settings(root: Path, toml: str) -> None:
+    """Append to actum.toml, and approve the whole."""
+    with (root / "actum.toml").open("a") as file:
+        file.write(toml)
+    approve(root)
+
+
+def approve(root: Path) -> None:
+    approve_settings(root, root / ".actum", by="user:maker", user=os_user(), date="2026-11-15")
