@@ -33,6 +33,8 @@ def table(results: Mapping[str, Any]) -> str:
     lines = [*_run(results), "", *_requests(results["requests_that_differ"]), ""]
     lines += ["| what | bar | aim | measured | repeated |", "|---|---|---|---|---|"]
     lines += [f"| {' | '.join(str(cell) for cell in row)} |" for row in _bars(results)]
+    if "100" in results.get("transactions", {}):
+        lines += ["", *_transactions(results["transactions"])]
     lines += ["", *_caches(results), "", *_peers(results["execution"]), ""]
     lines += ["| per second, open loop | p50 ms | p95 ms | done per second |", "|---|---|---|---|"]
     for name, rates in results["execution"]["load"].items():
@@ -192,6 +194,16 @@ def _workspace_bars(sizes: Mapping[str, Mapping[str, float]]) -> Iterator[Row]:
         if name in found:
             sized = " / ".join(str(round(sizes[size][name])) for size in ("100", "10000", "100000"))
             yield f"{name}, of 100 / 10,000 / 100,000 files", "", "", f"{sized} ms", ""
+
+
+def _transactions(sizes: Mapping[str, Mapping[str, Mapping[str, float]]]) -> Iterator[str]:
+    """Every number of changed files at every size of the project."""
+    yield "| files in the project | files changed | bare | direct | transaction |"
+    yield "|---|---|---|---|---|"
+    for size, counts in sizes.items():
+        for count, ways in counts.items():
+            cells = (f"{ways[way]:.1f} ms" for way in ("bare", "direct", "transaction"))
+            yield f"| {int(size):,} | {count} | {' | '.join(cells)} |"
 
 
 def write(results: Mapping[str, Any]) -> None:

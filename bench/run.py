@@ -24,6 +24,7 @@ PARTS = (
     "adapters",
     "mcp_calls",
     "workspace",
+    "transactions",
 )
 #: Without these there is no page to write; the others fill a row or leave it out.
 _PUBLISHED = PARTS[:3]
