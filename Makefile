@@ -30,7 +30,8 @@ ONLY_ROOT := --ignore tests/integration/test_delegate.py
 # Sandboxes are prepared before they are asked for; what attacks them is asked without that, too.
 ATTACKS := $(addprefix tests/security/,environment filesystem isolation network processes resources)
 
-PYTEST := scripts/pytest -n 2 --dist loadfile
+# More workers than processors: many tests wait for a deadline or for another process.
+PYTEST := scripts/pytest -n 4 --dist loadfile
 
 test: check
 	scripts/reach.py $(PYTEST)
