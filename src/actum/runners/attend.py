@@ -73,6 +73,8 @@ class Attended:
     full: tuple[str, ...]  #: limits of scratch space that were reached
     usage: list[str] | None  #: what the init read of the control groups; None: it was killed
     leaving: bool = False  #: nothing runs any more, but not all of it is cleared away
+    #: Numbers of covers that were lost; ``None``: the init was killed and could not say.
+    lost_covers: tuple[int, ...] | None = ()
 
 
 #: Of a tool that still runs: what only its end tells is left out.
@@ -308,6 +310,7 @@ def _conclude(attendant: Attendant) -> Attended:
         full=tuple(ended.get("full", ())),
         usage=ended.get("usage"),
         leaving=leaving,
+        lost_covers=tuple(ended["lost_covers"]) if "lost_covers" in ended else None,
     )
 
 

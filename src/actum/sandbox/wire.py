@@ -114,6 +114,8 @@ if TYPE_CHECKING:
         ports: list[int]
         wait_status: int
         violation: str
+        #: Covers that the host has taken away: numbers in `protect` followed by `deny`.
+        lost_covers: list[int]
         #: Kind, target, first moment by the monotonic clock, and how often.
         denials: list[tuple[str, str, float, int]]
         denials_total: int

@@ -244,6 +244,7 @@ static void carry_out(const struct request *request)
     const int *trees = receive_trees(request->grants_count);
     if (root_furnish(request, trees))
         permit(member.rules, "/etc", RIGHTS_READ, member.abi);
+    covers_watch(request);
     struct stat found;
     if (stat(request->executable, &found) < 0)
         fail_errno(NULL);

@@ -190,8 +190,18 @@ void root_build(uint64_t scratch_bytes, uint64_t artifacts_bytes);
 extern int processes; /* a folder as /proc is, in which nobody of this sandbox is hidden from us */
 /* `trees`: one for each grant, in their order; all are closed. 1 if /etc is another now. */
 int root_furnish(const struct request *, const int *trees);
+/* A descriptor (O_PATH) of a path as the tool will see it, through no link; -1 with errno. */
+int find_inside(const char *path);
 /* Or `fail_errno`. Without a kind nothing new is mounted, but what is there gets these flags. */
 void mount_at(const char *kind, const char *target, unsigned long flags, const char *options);
+
+/* -- covers that the host can take away (covers.c) -------------------------------------------------- */
+
+void covers_watch(const struct request *); /* the root is complete, and the tool waits for its start */
+extern int cover_events; /* has POLLPRI when a mount is gone; -1 if there is nothing to be watched */
+int covers_are_due(void);              /* whether it is time to look again */
+int covers_lost(void);                 /* looks at each; how many are gone since `covers_watch` */
+void put_lost_covers(struct text *);   /* as numbers: those of `protect`, then those of `deny` */
 
 /* -- /proc (proc.c) ------------------------------------------------------------------------------- */
 

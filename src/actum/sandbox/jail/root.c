@@ -224,7 +224,7 @@ void root_build(uint64_t scratch_bytes, uint64_t artifacts_bytes)
 
 /* ---- Paths inside. ---- */
 
-static int find_inside(const char *path)
+int find_inside(const char *path)
 {
     return open_restricted(anchor, path, O_PATH, RESOLVE_IN_ROOT | RESOLVE_NO_SYMLINKS);
 }

@@ -332,6 +332,13 @@ static void settle(void)
     }
 }
 
+/* Without a cover the tool can take the name that was under it. */
+static void end_uncovered(void)
+{
+    if (covers_lost())
+        kill(-1, SIGKILL); /* if it fails, there is no process left */
+}
+
 /* ---- The host's words. ---- */
 
 static void open_more_doors(const char *address, const uint16_t *ports, int count)
@@ -426,9 +433,12 @@ static void report_end(void)
 {
     struct text *text = say("{\"kind\": \"ended\"");
     measure();
+    covers_lost(); /* once more: the last event and the end can cross */
     put_field(text, "wait_status", wait_status);
     put(text, ", \"violation\": ");
     put_words(text, violation);
+    put(text, ", \"lost_covers\": ");
+    put_lost_covers(text);
     put(text, ", \"denials\": ");
     put_denials(text);
     put_field(text, "denials_total", denials_total);
@@ -520,6 +530,7 @@ _Noreturn void supervise(const struct request *request)
         {.fd = member.control, .events = POLLIN},
         {.fd = children, .events = POLLIN},
         {.fd = member.listener, .events = POLLIN},
+        {.fd = cover_events, .events = POLLPRI},
     };
     open_tools_status();
     keep_back(0); /* from here on somebody may wait for our answer */
@@ -536,6 +547,8 @@ _Noreturn void supervise(const struct request *request)
         /* By the clock: a tool can keep us busy, so that a quiet moment never comes. */
         if (tasks_are_due())
             settle();
+        if ((found > 0 && watched[3].revents) || covers_are_due())
+            end_uncovered();
         if (found > 0)
             attend(&watched[0], &watched[1], &watched[2]);
         reap();
