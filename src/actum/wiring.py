@@ -131,7 +131,13 @@ class Runtime:
                 protected_names=settings.protected_names,
                 commit_when_stopped=settings.commit_when_stopped,
             ),
-            runners=_runners(settings, secrets, pool=pool, spawner=spawner)
+            runners=_runners(
+                settings,
+                secrets,
+                pool=pool,
+                spawner=spawner,
+                governed=(str(settings.root), settings.protected_names),
+            )
             if runners is None
             else runners,
             secrets=secrets,
@@ -580,7 +586,12 @@ class Runtime:
 
 
 def _runners(
-    settings: Settings, secrets: Secrets, *, pool: bool, spawner: Spawner | None = None
+    settings: Settings,
+    secrets: Secrets,
+    *,
+    pool: bool,
+    spawner: Spawner | None = None,
+    governed: tuple[str, tuple[str, ...]] | None = None,
 ) -> dict[RunnerKind, Runner]:
     """Only what actum.toml enables; every other kind is refused by name when a tool asks for it."""
     runners: dict[RunnerKind, Runner] = {}
@@ -599,6 +610,7 @@ def _runners(
             secrets=secrets,
             pool=pool,
             spawner=spawner,
+            governed=governed,
         )
     return runners
 

@@ -17,10 +17,12 @@ from actum.capture.model import (
     Cancelled,
     Capture,
     Closed,
+    CoverLost,
     DeadlinePassed,
     Ending,
     Exited,
     Failed,
+    GoverningChanged,
     LimitKilled,
     NotCollected,
     PolicyBroken,
@@ -38,6 +40,9 @@ LOG_SIGNAL = "Log signal number"
 MORE_MEMORY = "Increase memory or fail"
 MORE_TIME = "Extend timeout or fail"
 
+#: A name that was covered inside was replaced on the host.
+COVER_LOST = "COVER_LOST"
+_MOST_NAMED = 5
 _KILLED = 128 + signal.SIGKILL
 _TERMINATED = 128 + signal.SIGTERM
 
@@ -77,6 +82,15 @@ def interpret(ending: Ending) -> Verdict:
             reason = f"killed for breaking policy: {attempt}"
             verdict = _verdict(Outcome.POLICY_VIOLATION, _KILLED, ESCALATE, reason)
             return replace(verdict, signal=int(signal.SIGKILL))
+        case CoverLost(paths):
+            reason = f"ended because the host replaced {_some(paths)}, which was covered inside"
+            verdict = _verdict(Outcome.POLICY_VIOLATION, _KILLED, ESCALATE, reason)
+            return replace(verdict, signal=int(signal.SIGKILL), reason_codes=(COVER_LOST,))
+        case GoverningChanged(paths, code, number, lost):
+            reason = f"changed what is executed later: {_some(paths)}"
+            verdict = _verdict(Outcome.POLICY_VIOLATION, code, ESCALATE, reason)
+            codes = (*verdict.reason_codes, COVER_LOST) if lost else verdict.reason_codes
+            return replace(verdict, signal=number, reason_codes=codes)
         case Cancelled(number):
             code = _KILLED if number == signal.SIGKILL else _TERMINATED
             verdict = _verdict(Outcome.CANCELLED, code, LOG_SIGNAL, "cancelled by its caller")
@@ -87,6 +101,12 @@ def interpret(ending: Ending) -> Verdict:
             return _verdict(Outcome.TOOL_ERROR, 1, LOG_AND_HANDLE, reason)
         case _:
             assert_never(ending)
+
+
+def _some(paths: tuple[str, ...]) -> str:
+    """The first of them."""
+    more = f" and {len(paths) - _MOST_NAMED} more" if len(paths) > _MOST_NAMED else ""
+    return ", ".join(paths[:_MOST_NAMED]) + more
 
 
 def _exited(code: int) -> Verdict:

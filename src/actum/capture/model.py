@@ -44,6 +44,26 @@ class PolicyBroken:
 
 
 @value(kw_only=False)
+class CoverLost:
+    """Ended because a name that was covered inside was replaced on the host."""
+
+    paths: tuple[str, ...]
+
+
+@value(kw_only=False)
+class GoverningChanged:
+    """It ended as it did, and names that decide what is executed later differ afterwards.
+
+    They were not covered, so the tool could write them.
+    """
+
+    paths: tuple[str, ...]
+    exit_code: int | None
+    signal: int | None
+    lost: bool = False  #: a cover was lost as well
+
+
+@value(kw_only=False)
 class Cancelled:
     signal: int
 
@@ -68,7 +88,16 @@ class Failed:
 
 
 Ending: TypeAlias = (
-    Exited | Signalled | DeadlinePassed | LimitKilled | PolicyBroken | Cancelled | Closed | Failed
+    Exited
+    | Signalled
+    | DeadlinePassed
+    | LimitKilled
+    | PolicyBroken
+    | CoverLost
+    | GoverningChanged
+    | Cancelled
+    | Closed
+    | Failed
 )
 
 
@@ -160,14 +189,23 @@ class Connection:
 class Workspace:
     """What became of an execution's changes to the folders that it may write."""
 
-    state: str  #: unchanged, committed, discarded, held or conflict
+    state: str  #: unchanged, committed, discarded, held or conflict; direct
+    mode: str = "transaction"  #: or direct: the tool wrote to the folders themselves
     created: int = 0
     modified: int = 0
     deleted: int = 0
     diff_sha256: str = ""  #: of the list of changes, with the digests before and after
-    why: tuple[str, ...] = ()  #: paths that a person has to decide about
+    #: Paths that a person has to decide about; of direct changes, those that the tool could write
+    #: and that decide what is executed later.
+    why: tuple[str, ...] = ()
     request_id: str = ""  #: of the approval that the commit waits for
     left_out: tuple[str, ...] = ()  #: pipes, sockets and devices, which are never taken over
+    #: Of direct changes: such paths that were covered, so that another program has changed them.
+    changed_by_host: tuple[str, ...] = ()
+    covers_lost: tuple[str, ...] = ()  #: names whose cover was lost while the tool ran
+    compared: bool = (
+        True  #: all such names were compared; direct changes of a large project may not
+    )
 
 
 @value
@@ -184,7 +222,7 @@ class Capture:
     connections: tuple[Connection, ...] = ()
     duration_ms: int
     container_id: str | None = None
-    workspace: Workspace | None = None  #: ``None``: nothing writable, or direct
+    workspace: Workspace | None = None  #: ``None``: nothing writable
     #: What was still there after the runner had cleaned up and looked: ``()`` is "nothing",
     #: ``None`` is "nobody looked".
     leftovers: tuple[str, ...] | None = None

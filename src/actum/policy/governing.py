@@ -18,7 +18,7 @@ from actum.contract.governing_names import GOVERNING
 
 #: In a git directory, each with everything below it. `git add`, `commit`, `branch`, `stash` and
 #: `rebase` write none of them but the two that an interrupted rebase leaves.
-_GIT_EXECUTES = frozenset(
+GIT_EXECUTES = frozenset(
     {
         "hooks",
         "config",
@@ -32,7 +32,7 @@ _GIT_EXECUTES = frozenset(
     }
 )
 #: What makes a folder a git directory: with all of them git takes it for a repository.
-_GIT_PARTS = frozenset({"HEAD", "objects", "refs"})
+GIT_PARTS = frozenset({"HEAD", "objects", "refs"})
 #: Without one of these a `.git` is none, and git looks for a repository in the folder around it.
 _GIT_NEEDS = frozenset({"HEAD", "objects", "refs"})
 
@@ -81,13 +81,13 @@ def _git(parts: tuple[str, ...], removed: bool) -> bool:
         return True
     # The git directory of a submodule or of another worktree lies inside of the first one.
     if inside[0] in ("modules", "worktrees"):
-        return len(inside) <= 2 or any(part in _GIT_EXECUTES for part in inside[2:])
-    return inside[0] in _GIT_EXECUTES
+        return len(inside) <= 2 or any(part in GIT_EXECUTES for part in inside[2:])
+    return inside[0] in GIT_EXECUTES
 
 
 def _makes_repository(path: str, exists: Exists) -> bool:
     """Whether a folder became a git directory by this name, without being called `.git`."""
     folder, _, name = path.rpartition("/")
-    if name not in _GIT_PARTS or "/.git/" in f"{path}/":
+    if name not in GIT_PARTS or "/.git/" in f"{path}/":
         return False
-    return all(exists(f"{folder}/{part}") for part in _GIT_PARTS)
+    return all(exists(f"{folder}/{part}") for part in GIT_PARTS)

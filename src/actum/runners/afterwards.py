@@ -8,19 +8,23 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from actum.capture import collect
+from actum.capture.interpret import interpret
 from actum.capture.model import (
     Cancelled,
     Closed,
     Collected,
     Connection,
+    CoverLost,
     DeadlinePassed,
     Denial,
     Ending,
     Exited,
+    GoverningChanged,
     LimitKilled,
     NotCollected,
     PolicyBroken,
     Signalled,
+    Workspace,
 )
 from actum.contract.call import TOKEN_FILE, Plan
 from actum.contract.levels import is_within
@@ -31,9 +35,13 @@ from actum.runners.layers import place_of
 from actum.value import replace
 
 if TYPE_CHECKING:
+    from actum.runners.comparison import Differences
     from actum.sandbox.cgroup import Usage
     from actum.sandbox.handle import Sandbox
+    from actum.sandbox.wire import Request
 
+#: Paths that a result names at most.
+_MOST_NAMED = 20
 
 #: What it was ended for, and what that is called, however it went then.
 _STOPPED: dict[Stop | None, Callable[[int], Ending]] = {
@@ -56,6 +64,50 @@ def ending_of(attended: Attended, usage: Usage) -> Ending:
     if attended.stop in _STOPPED:
         return _STOPPED[attended.stop](signal)
     return Exited(os.WEXITSTATUS(attended.wait_status)) if exited else Signalled(signal)
+
+
+def judged(
+    found: Differences, attended: Attended, request: Request, ending: Ending
+) -> tuple[Ending, Workspace]:
+    """What it means that names differ which decide what is executed later.
+
+    Only the host can change what was covered all the time, unless the file has another name that
+    was not. An init that was killed cannot say whether its covers have held.
+    """
+    covers = [*request["protect"], *request["deny"]]
+    lost = [covers[number] for number in attended.lost_covers or ()]
+    gone = covers if attended.lost_covers is None else lost
+    held = [path for path in request["protect"] if path not in gone]
+
+    def by_host(path: str) -> bool:
+        return path not in found.linked and any(is_within(path, cover) for cover in held)
+
+    # What lies under a lost cover may be the host's or the tool's: the loss itself is the finding.
+    uncovered = [path for path in found.changed if not by_host(path)]
+    written = [path for path in uncovered if not any(is_within(path, cover) for cover in lost)]
+    if found.cut_short:
+        written.append(_CUT_SHORT)
+    if isinstance(ending, PolicyBroken):
+        pass  # it was ended for more than that
+    elif written:
+        verdict = interpret(ending)
+        ending = GoverningChanged(
+            tuple(written[:_MOST_NAMED]), verdict.exit_code, verdict.signal, bool(lost)
+        )
+    elif lost:
+        ending = CoverLost(tuple(lost[:_MOST_NAMED]))
+    return ending, Workspace(
+        state="direct",
+        mode="direct",
+        why=tuple(uncovered[:_MOST_NAMED]),
+        changed_by_host=tuple(filter(by_host, found.changed))[:_MOST_NAMED],
+        covers_lost=tuple(lost[:_MOST_NAMED]),
+        compared=found.complete,
+    )
+
+
+#: In place of a path: a tool could hide a repository behind so many folders.
+_CUT_SHORT = "more folders, or closed ones, than can be compared"
 
 
 def denials_of(attended: Attended, connections: tuple[Connection, ...]) -> tuple[Denial, ...]:

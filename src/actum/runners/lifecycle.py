@@ -10,10 +10,12 @@ from actum.capture.model import (
     Cancelled,
     Capture,
     Closed,
+    CoverLost,
     DeadlinePassed,
     Ending,
     Enforced,
     Exited,
+    GoverningChanged,
     PolicyBroken,
 )
 from actum.capture.streams import SILENCE
@@ -153,6 +155,8 @@ _OUTCOMES = {
     Closed: TraceOutcome.SUCCESS,
     DeadlinePassed: TraceOutcome.TIMEOUT,
     PolicyBroken: TraceOutcome.DENIED,
+    CoverLost: TraceOutcome.DENIED,
+    GoverningChanged: TraceOutcome.DENIED,
 }
 
 

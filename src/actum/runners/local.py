@@ -21,7 +21,13 @@ from actum.contract.model import RunnerKind
 from actum.errors import Refused, SandboxUnavailable
 from actum.evidence.trace import Emit, EventType
 from actum.runners import manifest, passable
-from actum.runners.afterwards import collect_outputs, denials_of, ending_of, without_token
+from actum.runners.afterwards import (
+    collect_outputs,
+    denials_of,
+    ending_of,
+    judged,
+    without_token,
+)
 from actum.runners.attend import SO_FAR, Attendant
 from actum.runners.base import Cancel, Capability, Channel, OnOutput, Permit, require_proof
 from actum.runners.clearing import Clearing, remove
@@ -42,6 +48,7 @@ from actum.value import value
 if TYPE_CHECKING:
     from actum.capture.redaction import Redaction
     from actum.runners.channel import Duplex
+    from actum.runners.comparison import Comparison
     from actum.sandbox.egress.relay import Relay
     from actum.sandbox.wire import Request
 
@@ -85,7 +92,12 @@ class LocalRunner:
         relay: Relay | None = None,
         pool: bool = False,
         spawner: Spawner | None = None,
+        governed: tuple[str, tuple[str, ...]] | None = None,
     ) -> None:
+        """`governed`: the project's root and the names it protects, which are compared when a tool
+        has written directly. ``None``: they are not, as in a work item, which compares it all."""
+        self._governed = governed
+        self._comparison: Comparison | None = None
         self._secrets = secrets or Secrets({})
         self._kept = Places(max_kept, queued=0)
         self._resolve = resolve or {}
@@ -297,7 +309,11 @@ class LocalRunner:
             redaction=order.redaction,
         )
         clearing = Clearing(sandbox, cgroup)
+        compared = None
         try:
+            if self._governed is not None and not plan.policy.transaction and plan.policy.write:
+                # While the sandbox is being built, in which nothing of the tool runs yet.
+                compared = self._open_comparison(self._governed).begin(plan.policy)
             if permit is not None:
                 permit()
         except BaseException:
@@ -317,7 +333,7 @@ class LocalRunner:
                 usage = cgroup.usage(attended.usage)
                 clearing.by_init = attended.usage is not None
                 duration_ms = lifecycle.elapsed_ms()
-                if plan.output_files:
+                if plan.output_files or compared is not None:
                     # On a disk the kernel may still write what a tool has asked for and not
                     # waited for (AIO): that ends with its memory.
                     clearing.found()
@@ -333,8 +349,11 @@ class LocalRunner:
             )
             if duplex is not None:
                 enforcement += duplex.rows(attended.stop)
+            ending, workspace = ending_of(attended, usage), None
+            if compared is not None:
+                ending, workspace = judged(compared.end(), attended, order.request, ending)
             capture = Capture(
-                ending=ending_of(attended, usage),
+                ending=ending,
                 stdout=attended.stdout,
                 stderr=attended.stderr,
                 collected=collected,
@@ -343,6 +362,7 @@ class LocalRunner:
                 denials=denials_of(attended, connections),
                 connections=connections,
                 duration_ms=duration_ms,
+                workspace=workspace,
                 clearing=clearing.found,
             )
             capture = lifecycle.conclude(capture, attended.denials_total, order.redaction)
@@ -399,6 +419,14 @@ class LocalRunner:
         self._spawner.close()
         if self._relay is not None:
             self._relay.close()
+
+    def _open_comparison(self, governed: tuple[str, tuple[str, ...]]) -> Comparison:
+        with self._guard:
+            if self._comparison is None:
+                from actum.runners.comparison import Comparison  # most tools do not write directly
+
+                self._comparison = Comparison(*governed)
+            return self._comparison
 
     def _open_relay(self) -> Relay:
         with self._guard:

@@ -19,11 +19,13 @@ from actum.capture.model import (
     Cancelled,
     Capture,
     Collected,
+    CoverLost,
     DeadlinePassed,
     Ending,
     Enforced,
     Exited,
     Failed,
+    GoverningChanged,
     LimitKilled,
     PolicyBroken,
     Stream,
@@ -181,7 +183,7 @@ class SessionRunner:
         how = said.death
         self.end(f"its interpreter {how} in the middle of a call")
         whole = self._channel.close()
-        if isinstance(whole.ending, LimitKilled | PolicyBroken):
+        if isinstance(whole.ending, LimitKilled | PolicyBroken | CoverLost | GoverningChanged):
             return whole.ending
         return Failed(f"the interpreter {how} before it had answered")
 
@@ -193,7 +195,7 @@ class SessionRunner:
         whole = self._channel.close()
         self._hear_out(said)  # what it had said, and the porter passed on when we hung up
         said.answer = b""  # too late to be one
-        if isinstance(whole.ending, LimitKilled | PolicyBroken):
+        if isinstance(whole.ending, LimitKilled | PolicyBroken | CoverLost | GoverningChanged):
             self.end(f"a call was ended for its limits ({type(whole.ending).__name__})")
             return whole.ending
         if _asked(cancel):

@@ -73,7 +73,17 @@ def summary_lines(result: Result) -> Iterator[str]:
     yield from (violation_line(violation) for violation in result.violations)
 
 
+def _direct_lines(found: Workspace) -> Iterator[str]:
+    if found.changed_by_host:
+        yield f"  another program has changed {', '.join(found.changed_by_host[:3])} meanwhile."
+    if not found.compared:
+        yield "  the project is too large to look for every new repository in it."
+
+
 def _workspace_lines(execution_id: str, found: Workspace) -> Iterator[str]:
+    if found.mode == "direct":
+        yield from _direct_lines(found)
+        return
     counts = [(found.created, "created"), (found.modified, "modified"), (found.deleted, "deleted")]
     told = ", ".join(f"{count} {word}" for count, word in counts if count)
     yield f"  changes {found.state}: {told}. `actum diff {execution_id}` shows them."

@@ -14,11 +14,13 @@ from actum.adapters import mcp as adapter
 from actum.capture.model import (
     Cancelled,
     Capture,
+    CoverLost,
     DeadlinePassed,
     Ending,
     Enforced,
     Exited,
     Failed,
+    GoverningChanged,
     LimitKilled,
     PolicyBroken,
 )
@@ -333,6 +335,9 @@ class _Call:
         )
 
     def _ending(self, server: Capture | None) -> Ending:
+        own = None if server is None else server.ending
+        if isinstance(own, CoverLost | GoverningChanged):
+            return own  # whatever it answered
         if self.answer is not None:
             return Failed(self.answer.error) if self.answer.error else _DONE
         match self.failure:
@@ -345,8 +350,7 @@ class _Call:
                 return LimitKilled("messages", evidence)
             case conversation.Broken() as broken:
                 return Failed(f"the server broke the protocol: {broken}")
-        own = None if server is None else server.ending
-        if isinstance(own, (LimitKilled, PolicyBroken, DeadlinePassed)):
+        if isinstance(own, LimitKilled | PolicyBroken | DeadlinePassed):
             return own
         how = "it ended" if own is None else _how(own)
         return Failed(

@@ -1,0 +1,293 @@
+"""Names that decide what is executed later: before a tool that writes directly, and after it.
+
+A cover keeps a tool from a name as long as the host leaves that name alone, and a name that does
+not exist cannot be covered. So what governs is compared once no process of the tool is left:
+
+* what governs the project, and every other project in a writable folder;
+* what git on the host would execute or obey, in every git directory below a writable folder;
+* which git directories there are, with or without the name `.git`;
+* the names that the project protects (`[protect] names`).
+
+Files are compared by kind, mode and content. What was changed and changed back is not found.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
+
+from actum.contract.call import EffectivePolicy
+from actum.contract.canonical import sha256_bytes
+from actum.contract.governing_names import GOVERNING
+from actum.contract.levels import is_within
+from actum.kernel import open_exact
+from actum.policy.governing import GIT_EXECUTES, GIT_PARTS
+from actum.runners.folder_index import TICK_NS, FolderIndex, is_git_name
+from actum.runners.request import writable_folders
+from actum.value import value
+
+#: Names that are compared; and how long a file is at most whose content is.
+MOST_NAMES = 20_000
+MOST_BYTES = 4 << 20
+_HOME = ".actum"
+#: Folders of a git directory whose entries are git directories, or lead to one.
+_GIT_HOLDERS = ("modules", "worktrees")
+#: Of writable folders, the newest that are kept.
+_MOST_INDEXES = 32
+_STAMP = tuple[int, int, int, int, int, int]
+
+
+@value(kw_only=False)
+class Seen:
+    """One name, as it was."""
+
+    text: str  #: kind, mode and digest
+    linked: bool = False  #: a file with another name, through which it can be written
+
+
+@value
+class Snapshot:
+    """Everything that governs what a tool may write."""
+
+    seen: Mapping[str, Seen]
+    complete: bool
+
+
+@value
+class Differences:
+    changed: tuple[str, ...] = ()  #: the outermost paths
+    linked: frozenset[str] = frozenset()  #: those that have another name
+    complete: bool = True  #: all of it was compared
+    cut_short: bool = False  #: all of it could be compared before, and not afterwards
+
+
+class Comparison:
+    """Shared by threads."""
+
+    def __init__(self, root: str, protected: Iterable[str]) -> None:
+        self._root = root
+        self._protected = tuple(protected)
+        self._first = frozenset({_HOME, *(name.partition("/")[0] for name in self._protected)})
+        self._guard = threading.Lock()
+        self._indexes: dict[tuple[str, frozenset[str]], FolderIndex] = {}
+        #: path -> what it was like, as long as its stamp is the same
+        self._files: dict[str, tuple[_STAMP, Seen]] = {}
+
+    def begin(self, policy: EffectivePolicy) -> Compared:
+        """Before the tool runs; it may run as soon as this returns."""
+        return Compared(self, policy)
+
+    def look(self, policy: EffectivePolicy) -> Snapshot:
+        with self._guard:
+            looking = _Looking(writable_folders(policy), frozenset(policy.deny), self._files)
+            for top in looking.writable:
+                self._look_below(top, looking)
+            looking.project(self._root)
+            self._files = looking.files
+        return Snapshot(seen=looking.seen, complete=looking.complete)
+
+    def _look_below(self, top: str, looking: _Looking) -> None:
+        found = self._index(top, looking.closed).look()
+        looking.complete = looking.complete and found.complete
+        for path in found.repositories:
+            looking.repository(path)
+        for path in found.marked:
+            holder, _, name = path.rpartition("/")
+            if name == _HOME:
+                looking.kind(path)
+                looking.project(holder)
+            elif is_git_name(name):
+                looking.one(path)
+            for each in self._protected:
+                if each.partition("/")[0] == name:
+                    looking.tree(f"{holder}/{each}")
+
+    def _index(self, top: str, closed: frozenset[str]) -> FolderIndex:
+        index = self._indexes.pop((top, closed), None) or FolderIndex(top, self._first, closed)
+        self._indexes[top, closed] = index
+        while len(self._indexes) > _MOST_INDEXES:
+            del self._indexes[next(iter(self._indexes))]
+        return index
+
+
+class Compared:
+    """One tool's run between two looks."""
+
+    def __init__(self, comparison: Comparison, policy: EffectivePolicy) -> None:
+        self._comparison = comparison
+        self._policy = policy
+        self._before = comparison.look(policy)
+
+    def end(self) -> Differences:
+        """Once no process of the tool is left."""
+        return differences(self._before, self._comparison.look(self._policy))
+
+
+def differences(before: Snapshot, after: Snapshot) -> Differences:
+    old, new = before.seen, after.seen
+    changed = [path for path in {*old, *new} if old.get(path) != new.get(path)]
+    outermost: list[str] = []
+    for path in sorted(changed):
+        if not (outermost and is_within(path, outermost[-1])):
+            outermost.append(path)
+    told = [path for path in outermost if path in new or _left_open(path, old[path])]
+    return Differences(
+        changed=tuple(told),
+        linked=frozenset(
+            top
+            for top in told
+            for path in changed
+            if is_within(path, top) and any(s.linked for s in _both(path, old, new))
+        ),
+        complete=before.complete and after.complete,
+        cut_short=before.complete and not after.complete,
+    )
+
+
+def _both(path: str, old: Mapping[str, Seen], new: Mapping[str, Seen]) -> Iterator[Seen]:
+    for seen in (old.get(path), new.get(path)):
+        if seen is not None:
+            yield seen
+
+
+def _left_open(path: str, was: Seen) -> bool:
+    """Whether the absence of a name changes what is executed: not of a repository that is gone with
+    the files that were in it."""
+    if not os.path.lexists(os.path.dirname(path)):
+        return False
+    return was != _REPOSITORY or is_git_name(os.path.basename(path))
+
+
+_REPOSITORY = Seen("repository")
+
+
+class _Looking:
+    """One look, as far as it has come."""
+
+    def __init__(
+        self,
+        writable: tuple[str, ...],
+        closed: frozenset[str],
+        known: Mapping[str, tuple[_STAMP, Seen]],
+    ) -> None:
+        self.writable = writable
+        self.closed = closed
+        self.seen: dict[str, Seen] = {}
+        self.files: dict[str, tuple[_STAMP, Seen]] = {}
+        self.complete = True
+        self._known = known
+
+    def project(self, root: str) -> None:
+        for name in GOVERNING:
+            path = f"{root.rstrip('/')}/{name}"
+            if any(is_within(path, folder) for folder in self.writable):
+                self.tree(path)
+
+    def repository(self, path: str) -> None:
+        self._note(path, _REPOSITORY)
+        for name in GIT_PARTS:
+            self.kind(f"{path}/{name}")
+        for name in GIT_EXECUTES:
+            self.tree(f"{path}/{name}")
+        for name in _GIT_HOLDERS:
+            for entry in self._entries(f"{path}/{name}"):
+                self.kind(entry)
+
+    def kind(self, path: str) -> None:
+        look = _look(path)
+        if look is not None:
+            self._note(path, Seen(stat.filemode(look.st_mode)[0]))
+
+    def one(self, path: str) -> None:
+        """A name that is a repository already if it is a folder."""
+        look = _look(path)
+        if look is not None and not stat.S_ISDIR(look.st_mode):
+            self.tree(path)
+
+    def tree(self, path: str) -> None:
+        """A name with everything below it."""
+        waiting = [path]
+        while waiting:
+            path = waiting.pop()
+            look = _look(path)
+            if look is None or path in self.closed:
+                continue
+            if not self._note(path, self._seen(path, look)):
+                return
+            if stat.S_ISDIR(look.st_mode):
+                waiting += self._entries(path)
+
+    def _note(self, path: str, seen: Seen) -> bool:
+        if len(self.seen) == MOST_NAMES and path not in self.seen:
+            self.complete = False
+            return False
+        self.seen.setdefault(path, seen)
+        return True
+
+    def _entries(self, folder: str) -> list[str]:
+        try:
+            descriptor = open_exact(folder, os.O_RDONLY | os.O_DIRECTORY)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except OSError:
+            self.complete = False
+            return []
+        try:
+            return [f"{folder}/{name}" for name in os.listdir(descriptor)]
+        finally:
+            os.close(descriptor)
+
+    def _seen(self, path: str, look: os.stat_result) -> Seen:
+        if stat.S_ISLNK(look.st_mode):
+            return Seen(f"link to {_target(path)}")
+        mode = f"{stat.filemode(look.st_mode)[0]}{stat.S_IMODE(look.st_mode):o}"
+        if not stat.S_ISREG(look.st_mode):
+            return Seen(mode)
+        stamp = _stamp(look)
+        known = self._known.get(path)
+        if known is None or known[0] != stamp:
+            known = stamp, Seen(f"{mode} {self._content(path, look)}", look.st_nlink > 1)
+        # One that was changed a moment ago can be changed again and have the same ctime.
+        if look.st_ctime_ns < time.time_ns() - TICK_NS:
+            self.files[path] = known
+        return known[1]
+
+    def _content(self, path: str, look: os.stat_result) -> str:
+        if look.st_size > MOST_BYTES:
+            return f"stamp {_stamp(look)}"
+        try:
+            descriptor = open_exact(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
+        except OSError:
+            return f"stamp {_stamp(look)}"  # closed to us, as it may be to an ordinary user
+        with os.fdopen(descriptor, "rb") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                return "replaced"
+            return sha256_bytes(file.read(MOST_BYTES))
+
+
+def _stamp(look: os.stat_result) -> _STAMP:
+    return (
+        look.st_dev,
+        look.st_ino,
+        look.st_mode,
+        look.st_nlink,
+        look.st_size,
+        look.st_ctime_ns,
+    )
+
+
+def _look(path: str) -> os.stat_result | None:
+    try:
+        return os.lstat(path)
+    except OSError:
+        return None
+
+
+def _target(path: str) -> str:
+    try:
+        return os.readlink(path)
+    except OSError:
+        return ""

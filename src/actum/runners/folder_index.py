@@ -1,0 +1,120 @@
+"""The folders below a writable folder, kept from one look to the next.
+
+Looked for are the entries that decide what is executed in a folder: a git directory, also a bare
+one without the name `.git`, another project's `.actum`, and names that the project protects.
+
+A folder whose ctime is the same holds the same names: the kernel sets ctime, and a tool cannot. So
+the first look reads every folder, and each later one reads the folders that have changed.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from actum.kernel import open_exact
+from actum.policy.governing import GIT_PARTS
+from actum.value import value
+
+#: Folders that are read below one writable folder. What is beyond is not looked at.
+MOST_FOLDERS = 100_000
+#: A change within one tick of the kernel's coarse clock leaves the ctime as it was.
+TICK_NS = 20_000_000
+#: In a git directory: many folders, in which git executes nothing.
+_STORAGE = frozenset({"objects", "lfs"})
+
+
+@value(kw_only=False)
+class _Folder:
+    stamp: tuple[int, int, int]  #: device, inode, ctime
+    settled: bool  #: the ctime was old when the folder was read
+    below: tuple[str, ...]  #: paths of its folders
+    marked: tuple[str, ...]  #: paths of its entries that are looked for
+    is_repository: bool
+
+
+@value
+class Found:
+    repositories: tuple[str, ...]  #: git directories
+    marked: tuple[str, ...]
+    complete: bool  #: every folder was looked at
+
+
+class FolderIndex:
+    """One writable folder. Not shared by threads."""
+
+    def __init__(self, top: str, names: frozenset[str], closed: frozenset[str]) -> None:
+        """`names` are looked for in every folder; `closed` are paths that no tool sees."""
+        self._top = top
+        self._names = names
+        self._closed = closed
+        self._known: dict[str, _Folder] = {}
+
+    def look(self) -> Found:
+        known: dict[str, _Folder] = {}
+        repositories: list[str] = []
+        marked: list[str] = []
+        complete = True
+        waiting = [self._top]
+        while waiting:
+            path = waiting.pop()
+            if path in self._closed:
+                continue
+            if len(known) == MOST_FOLDERS:
+                complete = False
+                break
+            try:
+                folder = self._folder(path)
+            except (FileNotFoundError, NotADirectoryError):
+                continue  # a file; or gone since its name was read
+            except OSError:
+                complete = False  # closed to us, or a link in its place since
+                continue
+            known[path] = folder
+            waiting += folder.below
+            if folder.is_repository:
+                repositories.append(path)
+            marked += folder.marked
+        self._known = known
+        return Found(repositories=tuple(repositories), marked=tuple(marked), complete=complete)
+
+    def _folder(self, path: str) -> _Folder:
+        folder = self._known.get(path)
+        if folder is not None and folder.settled:
+            look = os.lstat(path)
+            if (look.st_dev, look.st_ino, look.st_ctime_ns) == folder.stamp:
+                return folder
+        return self._read(path)
+
+    def _read(self, path: str) -> _Folder:
+        descriptor = open_exact(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            look = os.fstat(descriptor)
+            now = time.time_ns()
+            names: set[str] = set()
+            folders: list[str] = []
+            with os.scandir(descriptor) as entries:
+                for entry in entries:
+                    names.add(entry.name)
+                    if entry.is_dir(follow_symlinks=False):
+                        folders.append(entry.name)
+        finally:
+            os.close(descriptor)
+        is_repository = is_git_name(os.path.basename(path)) or is_git_directory(names)
+        return _Folder(
+            (look.st_dev, look.st_ino, look.st_ctime_ns),
+            look.st_ctime_ns < now - TICK_NS,
+            tuple(f"{path}/{name}" for name in folders if not (is_repository and name in _STORAGE)),
+            tuple(f"{path}/{name}" for name in names if name in self._names or is_git_name(name)),
+            is_repository,
+        )
+
+
+def is_git_name(name: str) -> bool:
+    """A file system may take `.GIT` for the same name."""
+    return name.casefold() == ".git"
+
+
+def is_git_directory(names: set[str]) -> bool:
+    """Whether git takes a folder with these names for a repository, whatever it is called."""
+    return "HEAD" in names and (names >= GIT_PARTS or "commondir" in names)
