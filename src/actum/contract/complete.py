@@ -15,6 +15,7 @@ from actum.contract.model import (
     NOTHING_EXPECTED,
     SCRATCH,
     ArtifactSpec,
+    ChangesMode,
     Contract,
     Determinism,
     ExpectedOutputs,
@@ -106,6 +107,7 @@ def _sandbox(sandbox: Mapping[str, Json]) -> SandboxRequest:
             read=_listed(filesystem, "read"),
             write=_listed(filesystem, "write"),
             deny=_listed(filesystem, "deny") or (),
+            changes=ChangesMode(filesystem["changes"]) if "changes" in filesystem else None,
         ),
         network=NetworkRequest(
             level=NetworkLevel(network["level"]) if "level" in network else None,

@@ -67,12 +67,20 @@ class Inputs:
     secrets: Mapping[str, str] = field(default_factory=dict)
 
 
+class ChangesMode(StrEnum):
+    """What becomes of what a tool writes."""
+
+    TRANSACTION = "transaction"  #: the host takes it over when the tool is gone
+    DIRECT = "direct"  #: it is written to the folders themselves
+
+
 @value
 class FilesystemRequest:
     level: FilesystemLevel | None = None
     read: tuple[str, ...] | None = None
     write: tuple[str, ...] | None = None
     deny: tuple[str, ...] = ()
+    changes: ChangesMode | None = None
 
 
 @value

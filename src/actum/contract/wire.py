@@ -183,6 +183,7 @@ def _filesystem(request: FilesystemRequest) -> dict[str, Json]:
         read=None if request.read is None else list(request.read),
         write=None if request.write is None else list(request.write),
         deny=list(request.deny) or None,
+        changes=request.changes and request.changes.value,
     )
 
 

@@ -79,7 +79,7 @@ def open_server(
 
     def start() -> Server:
         # A server that is kept writes directly: others must see what a call has done.
-        direct = replace(rooms, policy=replace(rooms.policy, transactions=False))
+        direct = replace(rooms, policy=replace(rooms.policy, always_direct=True))
         ready = prepare(contract, direct, account, build=build, granted=granted)
         account.stage = Stage.WRITE_AHEAD
         channel = ready.runner.open(

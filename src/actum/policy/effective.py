@@ -22,15 +22,16 @@ from actum.contract.limits import (
     Limits,
     Range,
 )
-from actum.contract.model import Contract, SandboxRequest
+from actum.contract.model import ChangesMode, Contract, SandboxRequest
 from actum.errors import Violation
+from actum.policy.changes_mode import changes_mode
 from actum.policy.environment import approved_names
 from actum.policy.filesystem import reachable
 from actum.policy.gates import BY_PIN, FIRST_USE, NETWORK, ApprovalNeeded, Granted
 from actum.policy.network import connected
 from actum.policy.settings import PolicySettings
 from actum.registry.looks import Looks
-from actum.registry.model import AdapterKind, Entry, SandboxOverride
+from actum.registry.model import Entry, SandboxOverride
 
 __all__ = ["PolicySettings", "effective_policy"]
 
@@ -44,8 +45,8 @@ def effective_policy(
 ) -> tuple[EffectivePolicy, tuple[Violation, ...], tuple[ApprovalNeeded, ...]]:
     """What the call may do, every way in which it asks for more, and the approvals it lacks."""
     given = {grant.need: grant for grant in granted}
-    # What is kept running between calls writes directly.
-    apart = settings.transactions and entry.adapter.kind is not AdapterKind.MCP
+    mode, refused_mode = changes_mode(contract.sandbox.filesystem.changes, entry, settings)
+    apart = mode is ChangesMode.TRANSACTION
     files = reachable(contract, entry.tool, settings, frozenset(given), looks=looks or Looks())
     hosts = connected(contract.sandbox.network, entry, settings, frozenset(given))
     limits = _limits(contract.sandbox, entry, settings.time_left_ms)
@@ -72,6 +73,7 @@ def effective_policy(
         *_override_out_of_range(entry.adapter.override),
         *_no_time(limits),
         *files.violations,
+        *refused_mode,
         *hosts.violations,
     )
     return policy, violations, tuple(need for need in needed if need not in given)

@@ -21,6 +21,7 @@ def wider(a: EffectivePolicy, b: EffectivePolicy) -> tuple[str, ...]:
         "read": not _all_covered(reach_a, reach_b),
         "write": not _all_covered(a.write, b.write),
         "deny": _opens(b.deny, reach_a, a.deny),
+        "changes": bool(a.write) and b.transaction and not a.transaction,
         "protect": _opens(b.protect, a.write, (*a.protect, *a.deny)),
         "network.enabled": a.network.enabled and not b.network.enabled,
         "network.allow": a.network.enabled

@@ -327,6 +327,7 @@ def grants(tool: Tool) -> dict[str, Json]:
         "path": sorted(tool.path),
         "servers": sorted(tool.servers),
         "packages": [] if tool.packages_path is None else [tool.packages_path],
+        "workspace": ["direct"] if tool.workspace in ("direct", "either") else [],
         "runner": [permissions.runner.value],
         "max_duration_sec": permissions.max_duration_s,
         "max_memory_mb": permissions.max_memory_mb,

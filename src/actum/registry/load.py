@@ -147,6 +147,7 @@ def tool_of(value: Mapping[str, Any], folder: Path) -> Tool:
         servers=value.get("servers", {}),
         packages_folder=value.get("packages", {}).get("folder", "lib"),
         packages_path=value.get("packages", {}).get("path"),
+        workspace=value.get("workspace", ""),
         operations={
             name: Operation(**declared) for name, declared in value.get("operations", {}).items()
         },

@@ -96,6 +96,7 @@ class Tool:
     packages_folder: str = "lib"  #: of the tool's folder: code of its sdk adapters, pinned with it
     packages_path: str | None = None  #: instead: packages elsewhere, from the repo root
     operations: Mapping[str, Operation] = field(default_factory=dict)  #: those that say something
+    workspace: str = ""  #: direct, transaction or either; empty: as the project has it
 
     def operation(self, name: str) -> Operation:
         return self.operations.get(name, _ORDINARY)

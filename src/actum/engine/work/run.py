@@ -133,7 +133,7 @@ def at_work(shop: Shop) -> Iterator[Rooms]:
     runners = shop.runners()
     try:
         # The work item is the transaction: within it a tool writes to the item's own view.
-        policy = replace(shop.rooms.policy, transactions=False)
+        policy = replace(shop.rooms.policy, always_direct=True)
         yield replace(shop.rooms, runners=runners, policy=policy)
     finally:
         for runner in runners.values():
