@@ -38,7 +38,7 @@ PROTECTED_NAMES = (
 )
 _CHOICES: Mapping[str, tuple[str, ...]] = {
     "work.engine": ("auto", "overlay", "copy"),
-    "workspace.changes": ("direct", "transaction"),
+    "workspace.changes": ("transaction", "direct"),
     "workspace.on_stop": ("discard", "commit"),
 }
 _CA_FILE_BYTES = 4 * 1_048_576
@@ -111,7 +111,9 @@ KEYS: Mapping[str, Mapping[str, Key]] = {
         "engine": Key(str, _EXACT, "keeps the changes of work items apart", default="auto"),
     },
     "workspace": {
-        "changes": Key(str, _EXACT, "keeps what tools write from the host", default="direct"),
+        "changes": Key(
+            str, _EXACT, "`direct` lets tools write to the project itself", default="transaction"
+        ),
         "on_stop": Key(str, _EXACT, "commits what an ended tool has written", default="discard"),
     },
     "protect": {

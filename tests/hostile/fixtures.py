@@ -35,3 +35,11 @@ def own_jail(tmp_path: Path, probe: Path) -> Iterator[Jail]:
     jail = Jail(tmp_path, probe)
     yield jail
     jail.close()
+
+
+@pytest.fixture
+def direct_jail(tmp_path: Path, probe: Path) -> Iterator[Jail]:
+    """A project of this test's own whose tools write to it directly."""
+    jail = Jail(tmp_path, probe, transactions=False)
+    yield jail
+    jail.close()

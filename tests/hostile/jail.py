@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -25,6 +26,7 @@ from common.settings import add_settings
 #: Whether sandboxes are prepared before they are asked for. `make test` runs both ways.
 POOL = os.environ.get("ACTUM_TEST_POOL", "on") != "off"
 PROBE_SOURCE = Path(__file__).with_name("probe.c")
+_SIGNAL = re.compile(r"[a-z][a-z0-9-]*")
 
 
 def compile_probe(folder: Path) -> Path:
@@ -38,13 +40,14 @@ class Jail:
     """One open project. Its working directory is `work`; `elsewhere` is no part of the project."""
 
     def __init__(
-        self, folder: Path, probe: Path, *, pool: bool = POOL, transactions: bool = False
+        self, folder: Path, probe: Path, *, pool: bool = POOL, transactions: bool = True
     ) -> None:
-        """`transactions`: what tools change is committed when they have ended."""
+        """`transactions`: what tools change is committed when they have ended; else they write to
+        the project itself (`changes = "direct"`)."""
         self.root = folder / "project"
         create(self.root, RunnerKind.LOCAL, by="user:test", date="2026-11-15")
-        if transactions:
-            add_settings(self.root, '\n[workspace]\nchanges = "transaction"\n')
+        if not transactions:
+            add_settings(self.root, '\n[workspace]\nchanges = "direct"\n')
         self.elsewhere = folder / "elsewhere"
         self.elsewhere.mkdir()
         self.runtime = Runtime.open(self.root, pool=pool)
@@ -53,8 +56,19 @@ class Jail:
 
     def fresh_work(self) -> Path:
         self.work = Path(tempfile.mkdtemp(prefix="work-", dir=self.root))
-        self.work.chmod(0o755)
+        self.told = Path(tempfile.mkdtemp(prefix="told-", dir=self.root))
+        for folder in (self.work, self.told):
+            folder.chmod(0o755)
         return self.work
+
+    def relay(self, stream: str, chunk: bytes) -> None:
+        """`on_output` for tools that signal while they run: each word on stderr becomes a file in
+        `told`, which the host and other tools wait for. A file that a tool writes itself is not
+        seen before it has ended; files that the host makes in `told` are, by tools in `work`."""
+        if stream == "stderr":
+            for word in chunk.decode().split():
+                if _SIGNAL.fullmatch(word):
+                    (self.told / word).touch()
 
     def sh(self, script: str, *arguments: str, **asked: Any) -> Result:
         """Run a shell script in the sandbox; `limits` are fields of the contract."""

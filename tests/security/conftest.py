@@ -1,3 +1,3 @@
-from hostile.fixtures import jail, own_jail, probe, shared_jail
+from hostile.fixtures import direct_jail, jail, own_jail, probe, shared_jail
 
-__all__ = ["jail", "own_jail", "probe", "shared_jail"]
+__all__ = ["direct_jail", "jail", "own_jail", "probe", "shared_jail"]

@@ -167,7 +167,9 @@ class EffectivePolicy:
     read: tuple[str, ...]  #: absolute, resolved; the only host paths visible inside
     write: tuple[str, ...]  #: each also readable
     deny: tuple[str, ...]  #: hidden, wins over both
-    protect: tuple[str, ...]  #: inside a writable path, yet never writable
+    #: Inside a writable path, yet not the tool's to change: covered where it writes directly, held
+    #: back at the commit of a transaction.
+    protect: tuple[str, ...]
     network: NetworkPolicy
     environment: tuple[str, ...]  #: names that may reach the tool
     approvals: tuple[str, ...] = ()  #: what this rests on: ``gate:pin``, ``gate:who:request_id``

@@ -67,14 +67,18 @@ def run(
     except BaseException:
         transaction.discard()
         raise
-    told, governs = _settle(transaction, capture, settlement, wanted)
+    told, governs = _settle(transaction, capture, settlement, wanted, plan.policy.protect)
     if told.state == "held" and governs:
         told = replace(told, request_id=ask(name, told.diff_sha256))
     return replace(capture, workspace=told)
 
 
 def _settle(
-    transaction: Transaction, capture: Capture, settlement: Settlement, wanted: str
+    transaction: Transaction,
+    capture: Capture,
+    settlement: Settlement,
+    wanted: str,
+    protect: tuple[str, ...],
 ) -> tuple[Workspace, bool]:
     """What became of the changes, and whether some of them decide what is executed later."""
     stopped = not isinstance(capture.ending, _BY_ITSELF)
@@ -85,7 +89,7 @@ def _settle(
     governs: list[str] = []
 
     def judge(changes: Changes) -> tuple[str, ...]:
-        governs.extend(governing(changes, settlement))
+        governs.extend(governing(changes, settlement, protect))
         if wanted == "hold" and not governs:
             return tuple(path for path, _change in changes.paths())
         return tuple(governs)
@@ -95,15 +99,20 @@ def _settle(
     return _told(changes, state, why), bool(governs)
 
 
-def governing(changes: Changes, settlement: Settlement) -> list[str]:
-    """The changed paths that decide what will be executed later."""
+def governing(changes: Changes, settlement: Settlement, protect: tuple[str, ...] = ()) -> list[str]:
+    """The changed paths that decide what will be executed later.
+
+    `protect` also names what a governing name leads to that is a link.
+    """
     after = {path: change.after is not None for path, change in changes.paths()}
 
     def exists(path: str) -> bool:
         return after[path] if path in after else os.path.lexists(path)
 
-    changed = ((path, change.after is None) for path, change in changes.paths())
-    return list(held_back(changed, settlement.root, settlement.protected_names, exists))
+    changed = [(path, change.after is None) for path, change in changes.paths()]
+    held = set(held_back(changed, settlement.root, settlement.protected_names, exists))
+    prefixes = tuple(f"{path}/" for path in protect)
+    return [path for path, _removed in changed if path in held or f"{path}/".startswith(prefixes)]
 
 
 def _told(changes: Changes, state: str, why: tuple[str, ...]) -> Workspace:

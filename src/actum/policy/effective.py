@@ -62,8 +62,7 @@ def effective_policy(
         read=files.read,
         write=files.write,
         deny=files.deny,
-        # In a transaction these names are held back at the commit, and need no cover.
-        protect=() if apart else files.protect,
+        protect=files.protect,
         transaction=apart and bool(files.write),
         network=hosts.policy,
         environment=approved_names(entry),

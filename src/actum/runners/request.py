@@ -127,6 +127,9 @@ class Description:
                     " elsewhere.",
                     remedy="Put the file itself there, or work in a subdirectory.",
                 )
+            # A change of it in a layer is held back at the commit, also where it is made anew.
+            if self._is_layered(path):
+                continue
             if mode:
                 result.append(path)
             elif os.path.basename(path) in ALWAYS_THERE:

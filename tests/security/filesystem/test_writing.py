@@ -4,52 +4,112 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from actum.evidence.audit import Decision
 from hostile.jail import Jail
 
 pytestmark = pytest.mark.sandbox
 
-#: Each prints OK where it works, and leaves everything as it was.
-CONTROL_FILES = {
-    "actum.toml opened": "cat /dev/null >> actum.toml && echo OK",
-    "actum.toml moved": "mv actum.toml x && mv x actum.toml && echo OK",
-    "actum.toml replaced": "cp -p actum.toml x && mv x actum.toml && echo OK",
-    "actum.toml linked over": "cp -p actum.toml x && ln -f x actum.toml && rm x && echo OK",
-    "actum.toml exchanged by mode": "chmod 644 actum.toml && echo OK",
-    "actum.toml touched": "touch actum.toml && echo OK",
-    "a new tool": "mkdir tools/evil && rmdir tools/evil && echo OK",
-    "a changed tool": "cat /dev/null >> tools/shell/tool.yaml && echo OK",
-    "tools moved": "mv tools x && mv x tools && echo OK",
-    "tools.lock opened": "cat /dev/null >> tools.lock && echo OK",
-    "tools.lock moved": "mv tools.lock x && mv x tools.lock && echo OK",
-    "a new rule": "cat /dev/null > rules/evil && rm rules/evil && echo OK",
-    "rules moved": "mv rules x && mv x rules && echo OK",
-    "a git hook": "cat /dev/null > .git/hooks/pre-commit && rm .git/hooks/pre-commit && echo OK",
-    "git's configuration": "cat /dev/null >> .git/config && echo OK",
-    "git's configuration by itself": "git config a.b c && git config --unset a.b && echo OK",
-    "git's common directory": "cat /dev/null > .git/commondir && rm .git/commondir && echo OK",
-    "git's directory moved": "mv .git x && mv x .git && echo OK",
-    "git through a link": "ln -s .git x; cat /dev/null >> x/config && echo OK; rm x",
-    "an absolute path": 'cat /dev/null >> "$PWD/actum.toml" && echo OK',
-    "a path with dots": "cat /dev/null >> tools/../actum.toml && echo OK",
-    "a process's directory": "cat /dev/null >> /proc/self/cwd/actum.toml && echo OK",
+#: What changes a governing name and leaves everything as it was, printing OK where it works; and
+#: the same with a change that stays.
+CONTROL_FILES: dict[str, tuple[str, str]] = {
+    "actum.toml opened": ("cat /dev/null >> actum.toml", "echo >> actum.toml"),
+    "actum.toml moved": ("mv actum.toml x && mv x actum.toml", "mv actum.toml x"),
+    "actum.toml replaced": (
+        "cp -p actum.toml x && mv x actum.toml",
+        "cp -p actum.toml x && echo >> x && mv x actum.toml",
+    ),
+    "actum.toml linked over": (
+        "cp -p actum.toml x && ln -f x actum.toml && rm x",
+        "cp -p actum.toml x && echo >> x && ln -f x actum.toml && rm x",
+    ),
+    "actum.toml exchanged by mode": ("chmod 644 actum.toml", "chmod 600 actum.toml"),
+    "actum.toml touched": ("touch actum.toml", "touch actum.toml && rm actum.toml"),
+    "a new tool": ("mkdir tools/evil && rmdir tools/evil", "mkdir tools/evil"),
+    "a changed tool": (
+        "cat /dev/null >> tools/shell/tool.yaml",
+        "echo >> tools/shell/tool.yaml",
+    ),
+    "tools moved": ("mv tools x && mv x tools", "mv tools x"),
+    "tools.lock opened": ("cat /dev/null >> tools.lock", "echo >> tools.lock"),
+    "tools.lock moved": ("mv tools.lock x && mv x tools.lock", "mv tools.lock x"),
+    "a new rule": ("cat /dev/null > rules/evil && rm rules/evil", "cat /dev/null > rules/evil"),
+    "rules moved": ("mv rules x && mv x rules", "mv rules x"),
+    "a git hook": (
+        "cat /dev/null > .git/hooks/pre-commit && rm .git/hooks/pre-commit",
+        "cat /dev/null > .git/hooks/pre-commit",
+    ),
+    "git's configuration": ("cat /dev/null >> .git/config", "echo >> .git/config"),
+    "git's configuration by itself": (
+        "git config a.b c && git config --unset a.b",
+        "git config a.b c",
+    ),
+    "git's common directory": (
+        "cat /dev/null > .git/commondir && rm .git/commondir",
+        "echo . > .git/commondir",
+    ),
+    "git's directory moved": ("mv .git x && mv x .git", "mv .git x"),
+    "git through a link": (
+        "ln -s .git x; cat /dev/null >> x/config && echo OK; rm x; false",
+        "ln -s .git x; echo >> x/config",
+    ),
+    "an absolute path": ('cat /dev/null >> "$PWD/actum.toml"', 'echo >> "$PWD/actum.toml"'),
+    "a path with dots": (
+        "cat /dev/null >> tools/../actum.toml",
+        "echo >> tools/../actum.toml",
+    ),
+    "a process's directory": (
+        "cat /dev/null >> /proc/self/cwd/actum.toml",
+        "echo >> /proc/self/cwd/actum.toml",
+    ),
 }
 
 
-@pytest.fixture(scope="module")
-def governed(shared_jail: Jail) -> Jail:
-    subprocess.run(["git", "init", "-q", shared_jail.root], check=True)
-    subprocess.run(["git", "-C", shared_jail.root, "config", "a.first", "x"], check=True)
-    return shared_jail
+def _with_repository(jail: Jail) -> Jail:
+    subprocess.run(["git", "init", "-q", jail.root], check=True)
+    subprocess.run(["git", "-C", jail.root, "config", "a.first", "x"], check=True)
+    return jail
 
 
 @pytest.mark.req("004-4", "004-44")
 @pytest.mark.parametrize("way", CONTROL_FILES)
-def test_a_tool_that_works_in_the_project_root_cannot_govern_it(governed: Jail, way: str) -> None:
-    script = f"rm -rf x; {{ {CONTROL_FILES[way]}; }} 2>/dev/null; true"
+def test_what_governs_changes_only_with_an_approval(own_jail: Jail, way: str) -> None:
+    """The tool may do it, in layers of its own; on the host it has not happened."""
+    governed = _with_repository(own_jail)
+    script = f"{{ {CONTROL_FILES[way][1]} && echo OK; }} 2>/dev/null"
+    before = _governing(governed.root)
+    result = governed.sh(script, cwd=governed.root)
+    assert governed.said(result) == "OK"
+    assert _governing(governed.root) == before
+    assert result.workspace is not None
+    assert result.workspace.state == "held", result.workspace
+    # The control: approved, it does happen.
+    runtime = governed.runtime
+    request = runtime.approvals.decide(
+        result.workspace.request_id, Decision.ALLOW, by="user:boss", why="control"
+    )
+    assert runtime.transactions.approved(request) == "committed"
+    assert _governing(governed.root) != before
+
+
+@pytest.fixture(scope="module")
+def governed(tmp_path_factory: pytest.TempPathFactory, probe: Path) -> Iterator[Jail]:
+    """A project whose tools write to it directly: what governs is covered."""
+    jail = Jail(tmp_path_factory.mktemp("governed"), probe, transactions=False)
+    yield _with_repository(jail)
+    jail.close()
+
+
+@pytest.mark.req("004-4", "004-44")
+@pytest.mark.parametrize("way", CONTROL_FILES)
+def test_a_tool_that_writes_directly_in_the_project_root_cannot_govern_it(
+    governed: Jail, way: str
+) -> None:
+    script = f"rm -rf x; {{ {CONTROL_FILES[way][0]} && echo OK; }} 2>/dev/null; true"
     before = _governing(governed.root)
     assert governed.outside(script, cwd=governed.root) == "OK"
     assert _governing(governed.root) == before
@@ -58,40 +118,93 @@ def test_a_tool_that_works_in_the_project_root_cannot_govern_it(governed: Jail, 
     assert _governing(governed.root) == before
 
 
-def test_the_project_root_itself_is_writable_for_a_tool_that_works_there(governed: Jail) -> None:
-    governed.sh("echo fine > new; mkdir -p d; mv new d/new", cwd=governed.root).check()
-    assert (governed.root / "d" / "new").read_text() == "fine\n"
+@pytest.mark.parametrize("transactions", [True, False])
+def test_the_project_root_itself_is_writable_for_a_tool_that_works_there(
+    tmp_path: Path, probe: Path, transactions: bool
+) -> None:
+    jail = _with_repository(Jail(tmp_path, probe, transactions=transactions))
+    jail.sh("echo fine > new; mkdir -p d; mv new d/new", cwd=jail.root).check()
+    jail.close()
+    assert (jail.root / "d" / "new").read_text() == "fine\n"
 
 
-def test_a_git_file_cannot_be_led_to_another_repository(own_jail: Jail) -> None:
+_GITFILE = "echo 'gitdir: evil' > .git && echo OK; mv .git x && echo OK; true"
+
+
+def test_a_git_file_led_to_another_repository_is_held(own_jail: Jail) -> None:
     """Worktrees and submodules have a file `.git` that names their directory."""
     (own_jail.work / ".git").write_text("gitdir: /nowhere\n")
-    script = "echo 'gitdir: evil' > .git && echo OK; mv .git x && echo OK; true"
-    assert own_jail.said(own_jail.sh(script)) == ""
+    result = own_jail.sh(_GITFILE)
+    assert own_jail.said(result) == "OK\nOK"
+    assert result.workspace is not None
+    assert result.workspace.state == "held"
+    assert os.listdir(own_jail.work) == [".git"]
     assert (own_jail.work / ".git").read_text() == "gitdir: /nowhere\n"
-    assert own_jail.outside(script) == "OK\nOK"
 
 
+def test_a_git_file_cannot_be_led_to_another_repository_directly(direct_jail: Jail) -> None:
+    (direct_jail.work / ".git").write_text("gitdir: /nowhere\n")
+    assert direct_jail.said(direct_jail.sh(_GITFILE)) == ""
+    assert (direct_jail.work / ".git").read_text() == "gitdir: /nowhere\n"
+    assert direct_jail.outside(_GITFILE) == "OK\nOK"
+
+
+@pytest.mark.parametrize("transactions", [True, False])
 @pytest.mark.parametrize("name", ["actum.toml", "rules", ".git"])
-def test_a_control_file_behind_a_link_is_refused(own_jail: Jail, name: str) -> None:
-    """A link cannot be covered, so it could be led elsewhere."""
+def test_a_control_file_behind_a_link_is_refused(
+    tmp_path: Path, probe: Path, name: str, transactions: bool
+) -> None:
+    """The link could be led elsewhere: it cannot be covered, and others can be on its way."""
+    jail = Jail(tmp_path, probe, transactions=transactions)
     if name == ".git":
-        subprocess.run(["git", "init", "-q", own_jail.root], check=True)
-    os.rename(own_jail.root / name, own_jail.elsewhere / "moved")
-    os.symlink(own_jail.elsewhere / "moved", own_jail.root / name)
-    result = own_jail.sh("echo started", cwd=own_jail.root)
+        subprocess.run(["git", "init", "-q", jail.root], check=True)
+    assert jail.said(jail.sh("echo started", cwd=jail.root)) == "started"
+    os.rename(jail.root / name, jail.elsewhere / "moved")
+    os.symlink(jail.elsewhere / "moved", jail.root / name)
+    result = jail.sh("echo started", cwd=jail.root)
+    jail.close()
     assert result.result is None
     assert "CONTROL_FILE_LINKED" in result.reason_codes
+
+
+def test_what_a_governing_name_leads_to_is_held_too(own_jail: Jail) -> None:
+    """The tool cannot reach the link, and works in the folder that it leads to."""
+    (own_jail.work / "kept-here").mkdir()
+    os.rename(own_jail.root / "rules", own_jail.work / "kept-here" / "rules")
+    os.symlink(own_jail.work / "kept-here" / "rules", own_jail.root / "rules")
+    result = own_jail.sh("echo x > kept-here/rules/evil")
+    assert result.ok, result.violations
+    assert result.workspace is not None
+    assert result.workspace.state == "held", result.workspace
+    assert not (own_jail.root / "rules" / "evil").exists()
+    beside = own_jail.sh("echo x > kept-here/beside")
+    assert beside.workspace is not None
+    assert beside.workspace.state == "committed"
 
 
 @pytest.mark.parametrize(
     ("name", "code"), [("actum.toml", "SETTINGS_CHANGED"), ("rules", "CONTROL_FILE_MISSING")]
 )
-def test_a_missing_control_file_is_refused(own_jail: Jail, name: str, code: str) -> None:
+def test_a_missing_control_file_is_refused_where_tools_write_directly(
+    direct_jail: Jail, name: str, code: str
+) -> None:
     """The tool could create it."""
-    os.rename(own_jail.root / name, own_jail.elsewhere / name)
-    result = own_jail.sh("echo started", cwd=own_jail.root)
+    os.rename(direct_jail.root / name, direct_jail.elsewhere / name)
+    result = direct_jail.sh("echo started", cwd=direct_jail.root)
     assert code in result.reason_codes
+
+
+def test_a_missing_control_file_is_refused_or_held(own_jail: Jail) -> None:
+    os.rename(own_jail.root / "rules", own_jail.elsewhere / "rules")
+    result = own_jail.sh("mkdir rules; echo x > rules/evil", cwd=own_jail.root)
+    assert result.ok, result.violations
+    assert result.workspace is not None
+    assert result.workspace.state == "held"
+    assert not (own_jail.root / "rules").exists()
+    os.rename(own_jail.root / "actum.toml", own_jail.elsewhere / "actum.toml")
+    refused = own_jail.sh("echo started", cwd=own_jail.root)
+    assert refused.result is None
+    assert "SETTINGS_CHANGED" in refused.reason_codes
 
 
 OUTSIDE = {
@@ -173,9 +286,18 @@ def test_an_explicit_write_list_is_all_that_can_be_written(jail: Jail) -> None:
 
 @pytest.mark.req("004-43")
 def test_files_that_a_tool_writes_belong_to_the_caller(jail: Jail) -> None:
-    jail.sh("echo x > file; mkdir folder; ln -s file link; mkfifo pipe; echo x > folder/f").check()
-    for name in ("file", "folder", "link", "pipe", "folder/f"):
+    jail.sh("echo x > file; mkdir folder; ln -s file link; echo x > folder/f").check()
+    for name in ("file", "folder", "link", "folder/f"):
         status = os.lstat(jail.work / name)
+        assert (status.st_uid, status.st_gid) == (os.geteuid(), os.getegid()), name
+
+
+@pytest.mark.req("004-43")
+def test_files_that_a_tool_writes_directly_belong_to_the_caller(direct_jail: Jail) -> None:
+    script = "echo x > file; mkdir folder; ln -s file link; mkfifo pipe; echo x > folder/f"
+    direct_jail.sh(script).check()
+    for name in ("file", "folder", "link", "pipe", "folder/f"):
+        status = os.lstat(direct_jail.work / name)
         assert (status.st_uid, status.st_gid) == (os.geteuid(), os.getegid()), name
 
 
@@ -194,45 +316,54 @@ def test_root_working_in_someones_directory_leaves_files_of_that_someone(own_jai
         assert (status.st_uid, status.st_gid) == owner
 
 
-@pytest.mark.xfail(
-    reason="the kernel detaches the covering mount when the host renames a file over it",
-    strict=True,
-)
-def test_a_control_file_stays_covered_when_the_host_replaces_it(own_jail: Jail) -> None:
-    from threading import Thread
+def test_a_control_file_stays_closed_when_the_host_replaces_it(own_jail: Jail) -> None:
+    """A read-only mount over the name would be lost in that moment."""
+    settings = own_jail.root / "actum.toml"
+    honest = settings.read_bytes()
+    saved: list[int] = []
 
-    from hostile.jail import appears
-
-    go, done = own_jail.root / "go", own_jail.root / "done"
-
-    def edit() -> None:
+    def edit(_stream: str, _chunk: bytes) -> None:
         """As editors and `git config` save: a new file, renamed over the old one."""
-        appears(go)
-        fresh = own_jail.elsewhere / "fresh"
-        fresh.write_text((own_jail.root / "actum.toml").read_text())
-        os.rename(fresh, own_jail.root / "actum.toml")
-        done.touch()
+        if not saved:
+            fresh = own_jail.elsewhere / "fresh"
+            fresh.write_bytes(honest)
+            os.rename(fresh, settings)
+            saved.append(settings.stat().st_ino)
 
-    editor = Thread(target=edit)
-    editor.start()
-    script = "touch go; while [ ! -e done ]; do sleep 0.01; done; echo >> actum.toml && echo OK"
-    result = own_jail.sh(f"{{ {script}; }} 2>/dev/null; true", cwd=own_jail.root)
-    editor.join()
-    assert own_jail.said(result) == ""
+    # More than a pipe takes: the last byte is written when the host has read on, after `edit`.
+    script = "echo up; head -c 1000000 /dev/zero; echo evil >> actum.toml && echo OK >&2"
+    result = own_jail.sh(script, cwd=own_jail.root, on_output=edit)
+    assert result.result is not None
+    assert result.result.stderr == "OK\n"
+    assert result.workspace is not None
+    assert result.workspace.state == "held", result.workspace
+    assert settings.read_bytes() == honest
+    assert [settings.stat().st_ino] == saved
 
 
-@pytest.mark.xfail(reason="a name that does not exist cannot be covered", strict=True)
 @pytest.mark.parametrize("name", [".git", ".actum"])
 def test_no_repository_or_project_can_be_planted_where_there_was_none(
-    jail: Jail, name: str
+    own_jail: Jail, name: str
 ) -> None:
     """git, or actum, run by the caller in that directory would obey what the tool wrote."""
-    jail.sh(f"mkdir {name} && echo '[core]' > {name}/config")
-    assert not (jail.work / name).exists()
+    result = own_jail.sh(f"mkdir {name} && echo '[core]' > {name}/config")
+    assert result.ok
+    assert result.workspace is not None
+    assert result.workspace.state == "held", result.workspace
+    assert os.listdir(own_jail.work) == []
+    request = own_jail.runtime.approvals.decide(
+        result.workspace.request_id, Decision.ALLOW, by="user:boss", why="control"
+    )
+    assert own_jail.runtime.transactions.approved(request) == "committed"
+    assert (own_jail.work / name / "config").read_text() == "[core]\n"
 
 
-def _governing(root: Path) -> dict[str, bytes | None]:
-    """Names and contents of everything that governs."""
+def _governing(root: Path) -> dict[str, tuple[int, bytes | None]]:
+    """Names, modes and contents of everything that governs."""
     roots = [root / name for name in ("actum.toml", "tools.lock", "tools", "rules", ".git")]
     files = [*roots, *(path for folder in roots if folder.is_dir() for path in folder.rglob("*"))]
-    return {str(path): path.read_bytes() if path.is_file() else None for path in files}
+    return {
+        str(path): (path.lstat().st_mode, path.read_bytes() if path.is_file() else None)
+        for path in files
+        if path.exists()
+    }

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from threading import Thread
 
 import pytest
 
 from actum import Result
-from hostile.jail import Jail
+from hostile.jail import Jail, appears
 
 pytestmark = pytest.mark.sandbox
 
-#: The first does something and waits; the second looks for it. Both share a working directory,
-#: through which they tell each other that they are ready.
+#: The first does something and waits; the second looks for it. That they are ready they say on
+#: stderr; `Jail.relay` makes a file of it, which both can see.
 WAIT = """
-import os, time
-def say(name): open(name, 'w').close()
+import os, sys, time
+def say(name): print(name, file=sys.stderr, flush=True)
 def await_(name):
     until = time.monotonic() + 20
-    while not os.path.exists(name) and time.monotonic() < until: time.sleep(0.005)
+    while not os.path.exists(f'{sys.argv[2]}/{name}'):
+        if time.monotonic() > until: sys.exit(f'{name} never came')
+        time.sleep(0.005)
 """
 
 MEETINGS = {
@@ -81,34 +84,62 @@ def test_they_do_not_meet_at(jail: Jail, place: str) -> None:
     results: dict[str, Result] = {}
 
     def run(name: str, program: str) -> None:
-        results[name] = jail.python(program, name, timeout="30s")
+        results[name] = jail.python(
+            program, name, str(jail.told), timeout="30s", on_output=jail.relay
+        )
 
     one = f"{WAIT}\n{first}\nsay('first-ready'); await_('second-done')"
-    two = f"{WAIT}\nawait_('first-ready')\n{second}\nprint('looked'); say('second-done')"
+    two = f"{WAIT}\nimport atexit; atexit.register(say, 'second-done')\nawait_('first-ready')\n"
+    two += f"print('waited')\n{second}\nprint('looked')"
     threads = [Thread(target=run, args=("FIRST", one)), Thread(target=run, args=("SECOND", two))]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     said = jail.said(results["SECOND"])
+    assert said.startswith("waited")
     assert "MET" not in said
     if place != "a loopback port":  # there the refusal is an exception
         assert said.endswith("looked")
     assert results["FIRST"].ok
 
 
-def test_a_lock_is_seen_where_both_were_given_the_file(jail: Jail) -> None:
-    """The positive control of the one above, through the directory that they share."""
-    first = "import fcntl; f = open('l', 'w'); fcntl.flock(f, fcntl.LOCK_EX)"
-    second = first.replace("LOCK_EX)", "LOCK_EX | fcntl.LOCK_NB)")
+def _second_locks(jail: Jail, file: Path) -> str:
+    """What the second of two sandboxes sees of a lock that the first one holds."""
+    lock = f"import fcntl; f = open({str(file)!r}); fcntl.flock(f, fcntl.LOCK_EX"
+    one = f"{WAIT}\n{lock})\nsay('first-ready'); await_('second-done')"
+    two = f"{WAIT}\nawait_('first-ready')\ntry:\n    {lock} | fcntl.LOCK_NB); print('FREE')\n"
+    two += "except BlockingIOError: print('LOCKED')\nsay('second-done')"
     results: list[Result] = []
-    one = f"{WAIT}\n{first}\nsay('first-ready'); await_('second-done')"
-    two = f"{WAIT}\nawait_('first-ready')\ntry:\n    {second}\nexcept OSError: print('LOCKED')\n"
-    holder = Thread(target=lambda: results.append(jail.python(one, timeout="30s")))
+
+    def run(program: str) -> Result:
+        return jail.python(program, "", str(jail.told), timeout="30s", on_output=jail.relay)
+
+    holder = Thread(target=lambda: results.append(run(one)))
     holder.start()
-    result = jail.python(two + "say('second-done')", timeout="30s")
+    second = run(two)
     holder.join()
-    assert jail.said(result) == "LOCKED"
+    assert results[0].ok
+    return jail.said(second)
+
+
+def test_a_lock_is_seen_where_both_were_given_the_file(jail: Jail) -> None:
+    """The positive control of the one above, through a file that both can read."""
+    file = jail.root / "lock-of-both"
+    file.touch()
+    assert _second_locks(jail, file) == "LOCKED"
+
+
+@pytest.mark.parametrize(("transactions", "seen"), [(True, "FREE"), (False, "LOCKED")])
+def test_a_lock_in_a_writable_folder_is_seen_only_where_tools_write_directly(
+    tmp_path: Path, probe: Path, transactions: bool, seen: str
+) -> None:
+    """In a transaction each has layers of its own (docs/changes.md says so)."""
+    jail = Jail(tmp_path, probe, transactions=transactions)
+    (jail.work / "l").touch()
+    found = _second_locks(jail, jail.work / "l")
+    jail.close()
+    assert found == seen
 
 
 NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "uts")
@@ -121,19 +152,18 @@ def test_every_sandbox_has_namespaces_of_its_own(jail: Jail) -> None:
     )
     host = {os.readlink(f"/proc/self/ns/{name}") for name in NAMESPACES}
     seen: list[set[str]] = []
-    keep = f"{program}\nimport time; open('up', 'w').close()\n"
-    keep += "while not os.path.exists('go'): time.sleep(0.005)"
+    keep = f"{program}\nimport sys, time; print('up', file=sys.stderr, flush=True)\n"
+    keep += f"while not os.path.exists({str(jail.told / 'go')!r}): time.sleep(0.005)"
 
     def first() -> None:
-        seen.append(set(jail.said(jail.python(keep, timeout="30s")).split()))
+        kept = jail.python(keep, timeout="30s", on_output=jail.relay)
+        seen.append(set(jail.said(kept).split()))
 
     thread = Thread(target=first)
     thread.start()
-    from hostile.jail import appears
-
-    appears(jail.work / "up")
+    appears(jail.told / "up")
     second = set(jail.said(jail.python(program)).split())
-    (jail.work / "go").touch()
+    (jail.told / "go").touch()
     thread.join()
     assert len(second) == len(NAMESPACES)
     assert not second & host

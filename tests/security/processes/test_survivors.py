@@ -85,16 +85,15 @@ def test_a_polite_tool_can_say_goodbye_at_the_deadline(jail: Jail) -> None:
 @pytest.mark.parametrize("what", ["ignores SIGTERM", "stopped itself", "keeps forking"])
 def test_a_cancelled_tool_is_dead_that(jail: Jail, what: str) -> None:
     mark, cancel = marker(), Cancel()
-    started = jail.work / "started"
 
     def change_of_mind() -> None:
-        appears(started)
+        appears(jail.told / "started")
         cancel.cancel()
 
     other = Thread(target=change_of_mind)
     other.start()
-    script = "echo said; touch started\n" + STUBBORN[what].replace("MARK", mark)
-    result = jail.sh(script, cancel=cancel)
+    script = "echo said; echo started >&2\n" + STUBBORN[what].replace("MARK", mark)
+    result = jail.sh(script, cancel=cancel, on_output=jail.relay)
     other.join()
     cancel.close()
     assert result.outcome is Outcome.CANCELLED

@@ -47,15 +47,16 @@ def test_the_kernel_holds_the_tool_to_the_cores_that_were_asked_for(jail: Jail, 
     mark, found = marker(), []
 
     def look() -> None:
-        appears(jail.work / "running")
+        appears(jail.told / "running")
         tool, *_ = alive(mark)
         found.extend(_quotas(tool))
-        (jail.work / "seen").touch()
+        (jail.told / "seen").touch()
 
     looker = Thread(target=look)
     looker.start()
-    loop = "touch running; while [ ! -e seen ]; do sleep 0.01; done"
-    jail.sh(f"exec sh -c '{loop}' {mark}", limits={"sandbox.cpu_cores": cores}).check()
+    loop = f"echo running >&2; until [ -e {jail.told}/seen ]; do sleep 0.01; done"
+    limits = {"sandbox.cpu_cores": cores}
+    jail.sh(f"exec sh -c '{loop}' {mark}", limits=limits, on_output=jail.relay).check()
     looker.join()
     assert found == [cores]
 

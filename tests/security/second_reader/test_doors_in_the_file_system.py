@@ -97,16 +97,21 @@ def test_a_tool_that_locks_the_project_does_not_keep_others_from_blocking_it(
 ) -> None:
     """A lock needs no more than reading; what decisions wait for is not visible inside."""
     program = f"""
-import fcntl, os, time
+import fcntl, os, sys, time
 for path in ({str(own_jail.root)!r}, {str(own_jail.root / "tools.lock")!r}):
     fcntl.flock(os.open(path, os.O_RDONLY), fcntl.LOCK_EX)
-open("held", "w").close()
-while not os.path.exists("done"):
+print("held", file=sys.stderr, flush=True)
+while not os.path.exists({str(own_jail.told / "done")!r}):
     time.sleep(0.01)
 """
-    running = threading.Thread(target=own_jail.python, args=(program,), daemon=True)
+    running = threading.Thread(
+        target=own_jail.python,
+        args=(program,),
+        kwargs={"on_output": own_jail.relay},
+        daemon=True,
+    )
     running.start()
-    appears(own_jail.work / "held")
+    appears(own_jail.told / "held")
     assert not _lockable(own_jail.root)
     deciding = threading.Thread(
         target=block,
@@ -117,7 +122,7 @@ while not os.path.exists("done"):
     deciding.start()
     deciding.join(10)
     decided = not deciding.is_alive()
-    (own_jail.work / "done").touch()
+    (own_jail.told / "done").touch()
     running.join()
     deciding.join()
     assert decided

@@ -65,9 +65,20 @@ def test_a_link_that_a_tool_made_does_not_widen_the_next_run(own_jail: Jail) -> 
     assert (own_jail.root / "beyond").exists()
 
 
-@pytest.mark.xfail(reason="only the .git of the writable directory itself is closed", strict=True)
-def test_a_repository_inside_of_the_writable_directory_cannot_be_reconfigured(jail: Jail) -> None:
+_RECONFIGURE = "git -C inner config core.fsmonitor 'touch /tmp/owned'"
+
+
+def test_a_repository_inside_of_the_writable_directory_cannot_be_reconfigured(
+    own_jail: Jail,
+) -> None:
     """git, run by the caller in there, would start what the tool wrote."""
-    jail.outside("git init -q inner")
-    jail.sh("git -C inner config core.fsmonitor 'touch /tmp/owned'")
-    assert "fsmonitor" not in (jail.work / "inner" / ".git" / "config").read_text()
+    own_jail.outside("git init -q inner")
+    config = own_jail.work / "inner" / ".git" / "config"
+    before = config.read_bytes()
+    result = own_jail.sh(f"{_RECONFIGURE} && git -C inner config core.fsmonitor")
+    assert own_jail.said(result) == "touch /tmp/owned"
+    assert result.workspace is not None
+    assert result.workspace.state == "held", result.workspace
+    assert config.read_bytes() == before
+    own_jail.outside(_RECONFIGURE)
+    assert b"touch /tmp/owned" in config.read_bytes()

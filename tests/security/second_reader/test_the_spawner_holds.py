@@ -103,16 +103,17 @@ def test_where_no_more_sandboxes_can_be_cloned_those_that_run_go_on(own_jail: Ja
     assert own_jail.runtime.python("1 + 1").output == 2
     first = _spawner(own_jail)
     with ThreadPoolExecutor(1) as running:
-        script = "touch running; while [ ! -e refused ]; do sleep 0.01; done; echo ran on"
-        answer = running.submit(own_jail.sh, script)
-        appears(own_jail.work / "running")
+        refused = own_jail.told / "refused"
+        script = f"echo running >&2; until [ -e {refused} ]; do sleep 0.01; done; echo ran on"
+        answer = running.submit(own_jail.sh, script, on_output=own_jail.relay)
+        appears(own_jail.told / "running")
         with (
             _without_clones(_helpers(first)[1]) as reason,
             pytest.raises(SandboxUnavailable, match=f"clone: {reason}"),
         ):
             for number in range(50):  # some were waiting
                 own_jail.runtime.python(f"{number}").check()
-        (own_jail.work / "refused").touch()
+        refused.touch()
         assert own_jail.said(answer.result()) == "ran on"
     assert own_jail.runtime.python("2 + 2").output == 4
     assert _spawner(own_jail) == first

@@ -93,7 +93,7 @@ def test_what_a_tool_did_that_was_ended_is_dropped(own_jail: Jail, why: str) -> 
 
 def test_a_project_may_want_that_too(own_jail: Jail) -> None:
     own_jail.close()
-    add_settings(own_jail.root, 'on_stop = "commit"\n')
+    add_settings(own_jail.root, '[workspace]\non_stop = "commit"\n')
     with own_jail.runtime.open(own_jail.root) as runtime:
         result = runtime.exec(
             "shell", stdin="echo half > done; sleep 60", cwd=own_jail.work, timeout="1s"
