@@ -10,18 +10,20 @@ a governing name changed   held: nothing is committed, a person decides
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 
 from actum.capture.model import Capture, Closed, Exited, Failed, Signalled, Workspace
 from actum.contract.call import Plan
+from actum.contract.governing_names import GOVERNING
 from actum.engine.approvals import Approvals, Request, State
 from actum.errors import Refused
 from actum.evidence import audit
 from actum.evidence.log import Log
 from actum.policy.gates import GOVERNING_CHANGES
 from actum.policy.governing import held_back
+from actum.registry.looks import Looks
 from actum.runners.request import writable_folders
 from actum.value import replace, value
 from actum.workspace.transaction import Changes, Kept, Transaction
@@ -67,18 +69,14 @@ def run(
     except BaseException:
         transaction.discard()
         raise
-    told, governs = _settle(transaction, capture, settlement, wanted, plan.policy.protect)
+    told, governs = _settle(transaction, capture, settlement, wanted)
     if told.state == "held" and governs:
         told = replace(told, request_id=ask(name, told.diff_sha256))
     return replace(capture, workspace=told)
 
 
 def _settle(
-    transaction: Transaction,
-    capture: Capture,
-    settlement: Settlement,
-    wanted: str,
-    protect: tuple[str, ...],
+    transaction: Transaction, capture: Capture, settlement: Settlement, wanted: str
 ) -> tuple[Workspace, bool]:
     """What became of the changes, and whether some of them decide what is executed later."""
     stopped = not isinstance(capture.ending, _BY_ITSELF)
@@ -89,7 +87,7 @@ def _settle(
     governs: list[str] = []
 
     def judge(changes: Changes) -> tuple[str, ...]:
-        governs.extend(governing(changes, settlement, protect))
+        governs.extend(governing(changes, settlement))
         if wanted == "hold" and not governs:
             return tuple(path for path, _change in changes.paths())
         return tuple(governs)
@@ -99,20 +97,26 @@ def _settle(
     return _told(changes, state, why), bool(governs)
 
 
-def governing(changes: Changes, settlement: Settlement, protect: tuple[str, ...] = ()) -> list[str]:
-    """The changed paths that decide what will be executed later.
-
-    `protect` also names what a governing name leads to that is a link.
-    """
+def governing(changes: Changes, settlement: Settlement) -> list[str]:
+    """The changed paths that decide what will be executed later."""
     after = {path: change.after is not None for path, change in changes.paths()}
 
     def exists(path: str) -> bool:
         return after[path] if path in after else os.path.lexists(path)
 
-    changed = [(path, change.after is None) for path, change in changes.paths()]
+    changed = ((path, change.after is None) for path, change in changes.paths())
     held = set(held_back(changed, settlement.root, settlement.protected_names, exists))
-    prefixes = tuple(f"{path}/" for path in protect)
-    return [path for path, _removed in changed if path in held or f"{path}/".startswith(prefixes)]
+    led_to = tuple(f"{path}/" for path in _led_to(settlement.root))
+    return [path for path in after if path in held or f"{path}/".startswith(led_to)]
+
+
+def _led_to(root: str) -> Iterator[str]:
+    """Where a governing name leads that is a link: every link on the way, and the end."""
+    for path in (f"{root}/{name}" for name in GOVERNING):
+        if os.path.islink(path):
+            looks = Looks()
+            yield from looks.links_on(path)
+            yield looks.real(path)
 
 
 def _told(changes: Changes, state: str, why: tuple[str, ...]) -> Workspace:

@@ -24,19 +24,26 @@ from actum.capture.model import Capture, Closed, DeadlinePassed, Enforced, Exite
 from actum.contract.call import EffectivePolicy, Plan
 from actum.contract.limits import IDLE_S, MESSAGE_BYTES, STDERR_BYTES, STDOUT_BYTES
 from actum.contract.model import Json, RunnerKind
+from actum.contract.os_user import os_user
 from actum.contract.outcome import PROJECTIONS, Outcome, ToolRunStatus
 from actum.engine.project import create
 from actum.engine.result import Result
 from actum.errors import Refused
 from actum.evidence.trace import LIFECYCLE, Emit, TraceEvent
+from actum.registry.pinned_settings import approve_settings
 from actum.runners.base import Cancel, Capability, Channel, OnOutput, Permit, Runner
 from actum.settings import load
+from actum.settings_file import FILE_NAME
 from actum.testing.scenarios import MARK, READY, SAID, SCENARIOS, Scenario
 from actum.value import replace
 from actum.wiring import Runtime
+from actum.workspace.transaction import Transaction
 
 if not __debug__:
     raise RuntimeError("`python -O` leaves assertions out, so every check would pass; run without")
+
+#: What a tool wrote that was ended is committed: by it the checks know how often it was started.
+_SETTINGS = '\n[workspace]\non_stop = "commit"\n'
 
 #: Every limit a contract can set; a runner's manifest has a line for each.
 LIMITS = (
@@ -140,9 +147,14 @@ class RunnerConformance:
         self._survivors = survivors
         self.root = folder.resolve() / "project"
         create(self.root, self.runner.kind, by="user:conformance", date="2026-01-01")
+        with (self.root / FILE_NAME).open("a") as file:
+            file.write(_SETTINGS)
+        home = self.root / ".actum"
+        approve_settings(self.root, home, by="user:conformance", user=os_user(), date="2026-01-01")
         settings = load(self.root / ".actum", {"LOGNAME": "conformance"})
         self.runtime = Runtime(settings, runners={self.runner.kind: self.runner})
         self.work = self.root
+        self._begun: list[Transaction] = []
 
     def close(self) -> None:
         self.runtime.close()
@@ -153,7 +165,12 @@ class RunnerConformance:
         self.work.mkdir()
         self.runner.plans.clear()
         self.runner.events.clear()
-        CHECKS[name](self)
+        try:
+            CHECKS[name](self)
+        finally:
+            for begun in self._begun:
+                begun.discard()
+            self._begun.clear()
 
     # -- how checks ask ---------------------------------------------------------------------
 
@@ -167,6 +184,15 @@ class RunnerConformance:
         result = self.run(script, *arguments, **asked)
         assert result.result is not None, f"refused: {result.violations}"
         return result.result.stdout
+
+    def _anew(self, plan: Plan) -> tuple[Plan, Transaction]:
+        """A plan that was carried out, with layers of its own for another time."""
+        home, name = self.root / ".actum", f"again-{uuid.uuid4()}"
+        begun = Transaction.begin(home, name, tuple(plan.layers))
+        self._begun.append(begun)
+        begun.wait()
+        layers = {layer.grant: layer.folder for layer in begun.layers}
+        return replace(plan, layers=layers), begun
 
     # -- checks -----------------------------------------------------------------------------
 
@@ -242,7 +268,7 @@ class RunnerConformance:
 
     def another_plan_than_the_validated_one_is_refused(self) -> None:
         self.run("true")
-        plan = self.runner.plans[-1]
+        plan, begun = self._anew(self.runner.plans[-1])
         wider = replace(plan.policy, read=("/",))
         others = (
             replace(plan, argv=("sh", "-c", "echo other > started")),
@@ -260,6 +286,7 @@ class RunnerConformance:
             raise AssertionError("a plan ran that was not the one validated")
         assert self.runner.events == [], "a refused plan was received"
         assert not (self.work / "started").exists()
+        assert not begun.look(), "a refused plan wrote something"
 
     def nothing_starts_before_it_may(self) -> None:
         """Asked once, before the start; and an answer that does not come is a no."""
@@ -268,14 +295,25 @@ class RunnerConformance:
         started = self.work / "started"
         plan = self.runner.plans[-1]
         found: list[str] = []
-        self.runner.run(plan, lambda _event: None, permit=lambda: found.append(started.read_text()))
+        again, begun = self._anew(plan)
+
+        def permit() -> None:
+            assert not begun.look(), "something ran before it was permitted"
+            found.append(started.read_text())
+
+        self.runner.run(again, lambda _event: None, permit=permit).left()
         assert found == ["x\n"], "it was not asked exactly once before the start"
+        assert started.read_text() == "x\n", "it wrote to the project and not to its layers"
+        self._begun.remove(begun)
+        assert begun.commit(lambda _changes: ())[1] == "committed"
         assert started.read_text() == "x\nx\n", "it was permitted and did not start"
         self.runner.events.clear()
+        again, begun = self._anew(plan)
         try:
-            self.runner.run(plan, lambda _event: None, permit=_refuse)
+            self.runner.run(again, lambda _event: None, permit=_refuse)
         except _NotPermitted:
-            assert started.read_text() == "x\nx\n", "it was not permitted and started"
+            assert started.read_text() == "x\nx\n", "it was not permitted and wrote"
+            assert not begun.look(), "it was not permitted and started"
             assert self.runner.events == [], "an invocation that may not start was received"
             assert self._survivors(mark) == [], "something of it is left"
             return
@@ -287,8 +325,9 @@ class RunnerConformance:
         plan = self.runner.plans[-1]
         for rests in (0, 1, 2):
             for _ in range(2):
+                again, _begun = self._anew(plan)
                 capture = self.runner.run(
-                    plan,
+                    again,
                     lambda _event: None,
                     on_output=lambda _name, _chunk: self.runner.rest() if rests else None,  # noqa: B023
                 )
@@ -374,7 +413,7 @@ class RunnerConformance:
     def _shell(self, timeout_ms: int = 20_000, **bounds: Any) -> Channel:
         """A shell that takes its program line by line."""
         self.run("", limits={"sandbox.timeout_ms": timeout_ms})
-        plan = self.runner.plans[-1]
+        plan, _begun = self._anew(self.runner.plans[-1])
         self.runner.events.clear()
         return self.runner.open(plan, lambda _event: None, **bounds)
 

@@ -171,12 +171,15 @@ def test_what_a_governing_name_leads_to_is_held_too(own_jail: Jail) -> None:
     """The tool cannot reach the link, and works in the folder that it leads to."""
     (own_jail.work / "kept-here").mkdir()
     os.rename(own_jail.root / "rules", own_jail.work / "kept-here" / "rules")
-    os.symlink(own_jail.work / "kept-here" / "rules", own_jail.root / "rules")
-    result = own_jail.sh("echo x > kept-here/rules/evil")
-    assert result.ok, result.violations
-    assert result.workspace is not None
-    assert result.workspace.state == "held", result.workspace
-    assert not (own_jail.root / "rules" / "evil").exists()
+    os.symlink("kept-here/rules", own_jail.work / "between")
+    os.symlink(own_jail.work / "between", own_jail.root / "rules")
+    other = "mkdir other; echo x > other/evil; rm between; ln -s other between"
+    for script in ("echo x > kept-here/rules/evil", other):
+        result = own_jail.sh(script)
+        assert result.ok, result.violations
+        assert result.workspace is not None
+        assert result.workspace.state == "held", result.workspace
+        assert not (own_jail.root / "rules" / "evil").exists()
     beside = own_jail.sh("echo x > kept-here/beside")
     assert beside.workspace is not None
     assert beside.workspace.state == "committed"

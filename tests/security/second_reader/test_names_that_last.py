@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from actum import Outcome, Runtime
 from actum.errors import Refused
+from actum.evidence.audit import Decision
 from hostile.jail import Jail
 
 pytestmark = pytest.mark.sandbox
@@ -44,7 +47,14 @@ def test_folders_beside_a_denied_path_are_written_as_before(hiding: Jail) -> Non
 
 def test_a_project_that_a_tool_made_inside_of_a_project_governs_nobody(own_jail: Jail) -> None:
     """It would bring its own key, its own approvals and its own idea of what `shell` is."""
-    own_jail.sh("mkdir -p new/.actum/keys && : > new/actum.toml").check()
+    made = own_jail.sh("mkdir -p new/.actum/keys && : > new/actum.toml").check()
+    assert made.workspace is not None
+    assert made.workspace.state == "held"
+    assert os.listdir(own_jail.work) == []
+    request = own_jail.runtime.approvals.decide(
+        made.workspace.request_id, Decision.ALLOW, by="user:boss", why="a mistake"
+    )
+    assert own_jail.runtime.transactions.approved(request) == "committed"
     with pytest.raises(Refused) as refused:
         Runtime.open(own_jail.work / "new")
     assert refused.value.violations[0].code == "HOME_NESTED"
