@@ -48,6 +48,8 @@ class Settings:
     work_engine: str  #: how their changes are kept apart: auto, overlay or copy
     transactions: bool  #: whether an execution's changes are committed when its tool is gone
     commit_when_stopped: bool  #: also those of a tool that Actum has ended
+    keep_changes: int  #: transactions that are over and can still be shown and undone
+    keep_changes_mb: int  #: and how much content of them
     protected_names: tuple[str, ...]  #: held back at a commit, beside what governs and git's own
     secrets: Mapping[str, Source]  #: where each comes from; no value is ever in the settings
     file: SettingsFile = field(repr=False)  #: what all of it was read from
@@ -125,6 +127,8 @@ def load(home: Path, environment: Mapping[str, str]) -> Settings:
         work_engine=file.get("work", "engine"),
         transactions=file.get("workspace", "changes") == "transaction",
         commit_when_stopped=file.get("workspace", "on_stop") == "commit",
+        keep_changes=file.get("workspace", "keep"),
+        keep_changes_mb=file.get("workspace", "keep_mb"),
         protected_names=tuple(file.get("protect", "names")),
         secrets={
             name: source_of(value, project=str(root), user_home=environment.get("HOME", "/root"))

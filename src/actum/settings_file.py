@@ -115,6 +115,8 @@ KEYS: Mapping[str, Mapping[str, Key]] = {
             str, _EXACT, "`direct` lets tools write to the project itself", default="transaction"
         ),
         "on_stop": Key(str, _EXACT, "commits what an ended tool has written", default="discard"),
+        "keep": Key(int, _FREE, "bounds what can be undone", default=100, most=100_000),
+        "keep_mb": Key(int, _FREE, "bounds what can be undone", default=1_000, most=1_000_000),
     },
     "protect": {
         "names": Key(list, _EXACT, "holds back what others execute", default=list(PROTECTED_NAMES)),

@@ -552,7 +552,10 @@ class Runtime:
         if (self.settings.home / "transactions").is_dir():
             from actum.workspace import transaction
 
-            transaction.recover(self.settings.home)
+            keep = transaction.Keep(
+                count=self.settings.keep_changes, size_bytes=self.settings.keep_changes_mb << 20
+            )
+            transaction.recover(self.settings.home, keep)
         sweep.sweep_homes()
         if RunnerKind.LOCAL in self.rooms.runners:
             sweep.sweep_groups()

@@ -53,15 +53,23 @@ _PRIVATE = 1 << 18  # MS_PRIVATE
 #: Verification reads everything there is, so a project is not kept for ever.
 _CASES_PER_PROJECT = 20
 UNARMED = host._BOOT
-#: Says something, leaves a file, and leaves someone running.
-SCRIPT = b"echo said; echo kept > /artifacts/file; sleep 60 & echo done"
+#: Says something, leaves a file, changes the project, and leaves a process running. The changes of
+#: one execution are the next number in three files, one of them in a folder that replaces another.
+SCRIPT = b"""
+echo said; echo kept > /artifacts/file
+number=$(($(cat first 2>/dev/null || echo 0) + 1))
+echo $number > first; mkdir -p deep; echo $number > deep/second
+rm -rf was-*; mkdir was-$number; echo $number > was-$number/third; ln -s third was-$number/link
+sleep 60 & echo done
+"""
 #: Is certainly still at it when someone is struck.
 SLOW = b"echo said; sleep 25"
 VICTIMS = ("actum", "temporary", "snippet", "spawner", "maker", "init", "tool")
 CHANGING = (
     "write,pwrite64,writev,pwritev,fsync,fdatasync,ftruncate,rename,renameat,renameat2,link,linkat,"
     "unlink,unlinkat,mkdir,mkdirat,rmdir,sendmsg,sendto,vfork,fork,clone,clone3,fchmod,kill,"
-    "pidfd_send_signal,memfd_create,socketpair,shutdown"
+    "pidfd_send_signal,memfd_create,socketpair,shutdown,chmod,fchmodat,chown,lchown,fchown,fchownat,"
+    "symlink,symlinkat,fremovexattr"
 )
 #: Until a killed tree must be gone.
 PATIENCE_S = 10.0
@@ -88,7 +96,30 @@ class House:
         home = self.project / ".actum"
         left += [f"session {path.name}" for path in (home / "session").glob("*")]
         left += [str(path.relative_to(home)) for path in home.rglob("*new*")]
+        left += [f"transaction {each}" for each in self._unsettled()]
         return left
+
+    def _unsettled(self) -> Iterator[str]:
+        """Transactions that are neither committed nor gone, and what only an open one needs."""
+        for folder in (self.project / ".actum" / "transactions").glob("*/"):
+            try:
+                state = json.loads((folder / "record.json").read_bytes())["state"]
+            except FileNotFoundError:
+                state = "not recorded"
+            if state != "committed":
+                yield f"{folder.name} is {state}"
+            if (folder / "intent.json").exists():
+                yield f"{folder.name} has an intent"
+            for name in ("lower", "upper", "work"):
+                yield from (str(layer) for layer in folder.glob(f"*/{name}"))
+
+    def changes(self) -> list[str]:
+        """The numbers that executions have left in the project: how often the changes were made."""
+        found = [self.project / "first", self.project / "deep" / "second"]
+        found += sorted(self.project.glob("was-*/third"))
+        numbers = [path.read_text().strip() for path in found if path.exists()]
+        numbers += [path.name.removeprefix("was-") for path in self.project.glob("was-*")]
+        return numbers
 
     def states(self) -> dict[str, list[Any]]:
         """execution_id -> [state, outcome, reason codes], read without opening the house."""
@@ -305,13 +336,20 @@ def next_life(house: House, told: int) -> None:
         findings = runtime.verifier.verify_all()
         wrong = [str(finding) for finding in findings if not finding.passed]
         still_open = len(runtime.rooms.executions.open_executions())
+        changes = house.changes()
         outcome = ask(runtime, SCRIPT)
-    answer = {"wrong": wrong, "open": still_open, "next": outcome, "findings": len(findings)}
+    answer = {
+        "wrong": wrong,
+        "open": still_open,
+        "next": outcome,
+        "findings": len(findings),
+        "changes": changes,
+    }
     os.write(told, json.dumps(answer).encode())
 
 
 def try_case(house: House, case: dict[str, Any]) -> dict[str, Any]:
-    before = house.states()
+    before, changes_before = house.states(), house.changes()
     if "syscall" in case:
         strike = f"inject={case['syscall']}:signal=KILL:when={case['nth']}"
         pid, status, said = traced(
@@ -334,6 +372,8 @@ def try_case(house: House, case: dict[str, Any]) -> dict[str, Any]:
         "next_status": next_status,
         "answer": json.loads(answer) if answer else None,
         "left": house.leftovers([pid, next_pid]),
+        "changes": [changes_before, json.loads(answer)["changes"] if answer else None],
+        "changes_next": house.changes(),
     }
 
 

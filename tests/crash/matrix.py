@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,7 @@ def problems(report: Report) -> list[str]:
         found.append(f"{answer['open']} records are still open")
     if answer["next"] != "SUCCEEDED":
         found.append(f"the next execution ended as {answer['next']}")
+    found += _of_changes(report)
     if len(report["found"]) != len(report["became"]):
         found.append("a record is gone")
     for state, (state_now, outcome, reasons) in zip(
@@ -84,6 +86,41 @@ def problems(report: Report) -> list[str]:
     victim = report["case"]["victim"]
     found += _of_actum(report) if victim == "actum" else _of_others(report)
     return [f"{report['case']} {report['said']}: {each}" for each in found]
+
+
+def _of_changes(report: Report) -> list[str]:
+    """The changes of each execution are in the project wholly or not at all, and the next one's
+    come on top of them."""
+    before, after = report["changes"]
+    states = [_times(before), _times(after), _times(report["changes_next"])]
+    if None in states:
+        return [f"changes were committed in part: {before}, then {after}"]
+    lives, expected = [now - then for then, now in pairwise(states)], _committed(report)
+    if lives[0] not in expected or lives[1] != 1:
+        return [f"changes were lost or made twice: {lives}, not {expected} and 1"]
+    return []
+
+
+def _times(numbers: list[str]) -> int | None:
+    """How often the changes were made; ``None`` if some of them were made more often than others.
+    Two files, one folder and the file in it have the number; before the first time none exists."""
+    if not numbers:
+        return 0
+    return int(numbers[0]) if len(numbers) == 4 and len(set(numbers)) == 1 else None
+
+
+def _committed(report: Report) -> tuple[int, ...]:
+    """How many executions of the struck life may have left their changes in the project."""
+    case = report["case"]
+    if case.get("temporary") or case.get("snippet"):
+        return (0,)
+    if case["victim"] != "actum":
+        return (json.loads(report["said"])["answers"].count("SUCCEEDED"),)
+    if "point" in case:
+        names = list(BY_NAME)
+        place, intent = names.index(case["point"]), names.index("intent")
+        return (int(place > intent or (place == intent and case["when"] == "after")),)
+    return (1,) if report["found"] == ["FINAL"] else (0, 1)
 
 
 def _of_actum(report: Report) -> list[str]:

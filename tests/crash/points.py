@@ -58,6 +58,7 @@ class Point:
 
 
 _RUNNER = "actum.runners.local"
+_CHANGES = "actum.workspace.transaction"
 
 POINTS = (
     Point("open", "actum.wiring:Runtime.__init__", NOTHING, NOTHING),
@@ -71,6 +72,7 @@ POINTS = (
     Point("plan", "actum.engine.plan:make_plan", NOTHING, NOTHING),
     Point("foresight", f"{_RUNNER}:LocalRunner.foresee", NOTHING, NOTHING),
     Point("place", "actum.runners.places:Queueing._take", NOTHING, NOTHING),
+    Point("layers", f"{_CHANGES}:Transaction.begin", NOTHING, NOTHING),
     Point("member", "actum.sandbox.host:Spawner._take", NOTHING, NOTHING),
     Point("launch", "actum.sandbox.host:Spawner.launch", NOTHING, NOTHING),
     Point("write-ahead", "actum.evidence.ledger:Ledger.write_ahead", NOTHING, OPEN),
@@ -81,6 +83,16 @@ POINTS = (
     Point("usage", "actum.sandbox.cgroup_v1:Group.usage", OPEN, OPEN),
     Point("collection", f"{_RUNNER}:collect_outputs", OPEN, OPEN),
     Point("clean-up", "actum.runners.clearing:Clearing.found", OPEN, OPEN),
+    Point("comparison", f"{_CHANGES}:Transaction.look", OPEN, OPEN),
+    Point("stage", f"{_CHANGES}:_stage", OPEN, OPEN),
+    Point("what will go", "actum.workspace.commit:keep", OPEN, OPEN),
+    Point("record of the changes", f"{_CHANGES}:_record", OPEN, OPEN),
+    Point("intent", f"{_CHANGES}:_write_intent", OPEN, OPEN),
+    Point("removal of what is gone", "actum.workspace.commit:_clear", OPEN, OPEN),
+    Point("new folder", "actum.workspace.commit:_make_folder", OPEN, OPEN),
+    Point("new content", "actum.workspace.commit:_put", OPEN, OPEN),
+    Point("all changes", "actum.workspace.commit:apply", OPEN, OPEN),
+    Point("end of the commit", f"{_CHANGES}:_carry_through", OPEN, OPEN),
     Point("interpretation", "actum.engine.account:Account.seal", OPEN, CLOSED),
     Point("session", "actum.store.session_memory:ProcessSessions.put", OPEN, OPEN),
     Point("signature", "actum.evidence.receipt:Receipt.__init__", OPEN, OPEN),

@@ -40,6 +40,10 @@ for name in ("rename", "replace", "link", "unlink", "mkdir", "rmdir", "chmod", "
     setattr(os, name, before(getattr(os, name)))
 if what == "commit":
     state = changing.commit(lambda changes: ())[1]
+elif what == "hold":
+    state = changing.commit(lambda changes: ("changed",))[1]
+elif what == "decide":
+    state = Kept.find(home, "e-1").decide(commit_it=True, over=True)
 else:
     Kept.find(home, "e-1").undo()
     state = "undone"
@@ -83,50 +87,73 @@ def _run(home: Path, base: Path, what: str, last: int) -> subprocess.CompletedPr
     return subprocess.run(words, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("what", ["commit", "undo"])
+#: What has to happen before, and the states of the transaction before and after.
+CASES: dict[str, tuple[str, str | None, str]] = {
+    "commit": ("", None, "committed"),
+    "hold": ("", None, "held"),
+    "decide": ("hold", "held", "committed"),
+    "undo": ("commit", "committed", "undone"),
+}
+
+
+@pytest.mark.parametrize("what", CASES)
 def test_killed_at_any_call_it_is_before_or_after(tmp_path: Path, what: str) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root can make the whiteouts that a kernel leaves")
+    earlier, state_before, state_after = CASES[what]
     template = tmp_path / "template"
     template.mkdir()
     home, base = _prepared(template)
+    if earlier:
+        assert _run(home, base, earlier, 0).returncode == 0
     before = _tree(base)
-    if what == "undo":
-        assert _run(home, base, "commit", 0).returncode == 0
-        before = _tree(base)
-    whole = tmp_path / "whole"
-    calls, after = 0, {}
+    trial = _copied(template, tmp_path / "unharmed")
+    ended = _run(*trial, what, 0)
+    assert ended.returncode == 0, ended.stderr
+    calls, after = int(ended.stdout.split()[0]), _tree(trial[1])
+    assert (after == before) == (what == "hold")
     ends = {"before": 0, "after": 0}
-    number = 0
-    while True:
+    for number in range(1, calls + 1):
         folder = tmp_path / "trial"
-        subprocess.run(["cp", "-a", template, folder], check=True)  # whiteouts too
-        _at(folder)
-        ended = _run(folder / "home", folder / "base", what, number)
-        if number == 0:
-            assert ended.returncode == 0, ended.stderr
-            calls, after = int(ended.stdout.split()[0]), _tree(folder / "base")
-            assert after != before
-            shutil.move(folder, whole)
+        trial = _copied(template, folder)
+        ended = _run(*trial, what, number)
+        assert ended.returncode == -signal.SIGKILL, ended.stderr
+        transaction.recover(trial[0])
+        found, kept = _tree(trial[1]), Kept.find(trial[0], "e-1")
+        assert found in (before, after), (number, found)
+        state = None if kept is None else kept.state
+        if found == after and state == state_after:
+            ends["after"] += 1
         else:
-            assert ended.returncode == -signal.SIGKILL, ended.stderr
-            transaction.recover(folder / "home")
-            found = _tree(folder / "base")
-            assert found in (before, after), (number, found)
-            ends["after" if found == after else "before"] += 1
-            kept = Kept.find(folder / "home", "e-1")
-            if found == after:
-                assert kept is not None
-                assert kept.state == {"commit": "committed", "undo": "undone"}[what]
-            elif what == "commit":
-                assert kept is None or kept.state == "committed"
-            transaction.recover(folder / "home")
-            assert _tree(folder / "base") == found
-            shutil.rmtree(folder)
-        number += 1
-        if number > calls:
-            break
-    assert ends["before"] and ends["after"]
+            ends["before"] += 1
+            assert (found, state) == (before, state_before), number
+        _require_nothing_left(trial[0], state)
+        transaction.recover(trial[0])
+        assert _tree(trial[1]) == found
+        if state == state_before and state is not None:
+            # It is as if nobody had tried: the next one succeeds.
+            again = _run(*trial, what, 0)
+            assert again.returncode == 0, (number, again.stderr)
+            assert _tree(trial[1]) == after
+        shutil.rmtree(folder)
+    # A record is all that a hold writes: its last call is the one that names it.
+    assert ends["before"] and (ends["after"] or what == "hold")
+
+
+def _copied(template: Path, folder: Path) -> tuple[Path, Path]:
+    subprocess.run(["cp", "-a", template, folder], check=True)  # whiteouts too
+    _at(folder)
+    return folder / "home", folder / "base"
+
+
+def _require_nothing_left(home: Path, state: str | None) -> None:
+    """No stage, no intent; layers only of what waits; no folder at all of what was dropped."""
+    folder = home / "transactions" / "e-1"
+    assert folder.exists() == (state is not None)
+    for name in ("intent.json", "0/new"):
+        assert not (folder / name).exists(), name
+    for name in ("lower", "upper", "work"):
+        assert (folder / "0" / name).exists() == (state == "held"), name
 
 
 def _at(folder: Path) -> None:

@@ -15,7 +15,6 @@ from actum.runners.base import Cancel
 from hostile.jail import (
     Jail,
     alive,
-    appears,
     marker,
     mounts_below,
     own_cgroups,
@@ -31,15 +30,8 @@ AT_MOST = 2 + 2
 
 def _cancelled(jail: Jail, mark: str) -> Result:
     cancel = Cancel()
-
-    def change_of_mind() -> None:
-        appears(jail.work / "up")
-        cancel.cancel()
-
-    other = Thread(target=change_of_mind)
-    other.start()
-    result = jail.sh(f"touch up; sleep {mark}", cancel=cancel)
-    other.join()
+    script = f"touch changed; echo up; sleep {mark}"
+    result = jail.sh(script, cancel=cancel, on_output=lambda _stream, _chunk: cancel.cancel())
     cancel.close()
     return result
 
@@ -47,7 +39,7 @@ def _cancelled(jail: Jail, mark: str) -> Result:
 #: Each leaves files in every scratch place and a stubborn grandchild first.
 _MESS = (
     "echo x > /tmp/a; echo x > /dev/shm/b; echo x > /artifacts/c;"
-    "(trap '' TERM; setsid sleep MARK &);"
+    "(trap '' TERM; setsid sleep MARK &); echo x > changed; mkdir folder; echo x > folder/file;"
 )
 ENDINGS: dict[Outcome, Callable[[Jail, str], Result]] = {
     Outcome.SUCCEEDED: lambda jail, mark: jail.sh(_MESS.replace("MARK", mark)),
@@ -88,6 +80,11 @@ def _world(jail: Jail) -> dict[str, object]:
         "cgroups": own_cgroups(),
         "temporary": set(os.listdir(tempfile.gettempdir())),
         "descriptors": len(os.listdir("/proc/self/fd")),
+        "layers": [
+            str(path)
+            for name in ("lower", "upper", "work", "new", "intent.json")
+            for path in (jail.root / ".actum" / "transactions").rglob(name)
+        ],
     }
 
 

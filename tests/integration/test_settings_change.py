@@ -10,7 +10,7 @@ import pytest
 
 from actum import Outcome, Refused, Result
 from common.settings import approve
-from hostile.jail import Jail, appears
+from hostile.jail import Jail
 
 pytestmark = pytest.mark.sandbox
 
@@ -30,16 +30,22 @@ def settings(jail: Jail) -> str:
 
 def test_saved_by_a_rename_while_a_tool_runs_the_next_execution_is_refused(own_jail: Jail) -> None:
     results: list[Result] = []
-    script = "touch begun; while [ ! -e go ]; do sleep 0.01; done; echo done"
-    running = threading.Thread(target=lambda: results.append(own_jail.sh(script)))
+    begun = threading.Event()
+    # A part of the project that the tool can only read shows the host's files themselves.
+    script = "echo begun; while [ ! -e ../go ]; do sleep 0.01; done; echo done"
+
+    def run() -> None:
+        results.append(own_jail.sh(script, on_output=lambda _stream, _chunk: begun.set()))
+
+    running = threading.Thread(target=run)
     running.start()
-    appears(own_jail.work / "begun")
+    assert begun.wait(60)
     before = settings(own_jail)
     save(own_jail, before + _MORE)
     refused = own_jail.sh("touch ran")
-    (own_jail.work / "go").touch()
+    (own_jail.root / "go").touch()
     running.join()
-    assert own_jail.said(results[0]) == "done"  # it began under the approved settings
+    assert own_jail.said(results[0]) == "begun\ndone"  # it began under the approved settings
     assert (refused.outcome, refused.reason_codes) == (Outcome.REJECTED, ("SETTINGS_CHANGED",))
     assert [violation.field for violation in refused.violations] == ["egress.max_mb"]
     assert not (own_jail.work / "ran").exists()

@@ -66,10 +66,10 @@ def run(
         capture = carry_out(replace(plan, layers=layers), transaction.wait)
         # No process of the tool writes any more once its control group is gone.
         capture = replace(capture, leftovers=capture.left(), clearing=None)
+        told, governs = _settle(transaction, capture, settlement, wanted)
     except BaseException:
-        transaction.discard()
+        transaction.abandon()
         raise
-    told, governs = _settle(transaction, capture, settlement, wanted)
     if told.state == "held" and governs:
         told = replace(told, request_id=ask(name, told.diff_sha256))
     return replace(capture, workspace=told)
@@ -147,15 +147,21 @@ class Transactions:
 
     def find(self, name: str) -> Kept:
         """By the id of the execution (its last attempt with changes), or of the transaction."""
-        attempts = [kept for kept in self.all() if kept.name == name or kept.execution_id == name]
+        attempts = self.attempts(name)
         if not attempts:
             raise Refused(
                 "CHANGES_UNKNOWN",
                 f"No changes of {name[:80]!r} are kept.",
                 remedy="`actum diff` lists those that are. An execution that changed nothing, or"
-                " whose changes were dropped, has none.",
+                " whose changes were dropped, has none; of older ones they are removed"
+                " (`[workspace] keep`).",
             )
-        return max(attempts, key=lambda kept: kept.attempt)
+        return attempts[-1]
+
+    def attempts(self, name: str) -> tuple[Kept, ...]:
+        """Those of one execution, in their order; or the one transaction of that name."""
+        found = [kept for kept in self.all() if name in (kept.name, kept.execution_id)]
+        return tuple(sorted(found, key=lambda kept: kept.attempt))
 
     def undo(self, kept: Kept) -> None:
         kept.undo()

@@ -79,6 +79,8 @@ def _git(parts: tuple[str, ...], removed: bool) -> bool:
         return True  # a `.git` that was made, removed, or is a file that leads elsewhere
     if removed and inside[0] in _GIT_NEEDS and len(inside) == 1:
         return True
+    if inside == ("info", "refs"):
+        return False  # a list of names for clients of plain HTTP, which `git gc` writes
     # The git directory of a submodule or of another worktree lies inside of the first one.
     if inside[0] in ("modules", "worktrees"):
         return len(inside) <= 2 or any(part in GIT_EXECUTES for part in inside[2:])

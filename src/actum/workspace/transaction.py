@@ -53,6 +53,9 @@ from actum.workspace.tree import (
 from actum.workspace.upper import Found
 
 _OWNER, _INTENT, _RECORD, _BACKWARD = "owner", "intent.json", "record.json", "backward.json"
+_NEXT_RECORD = "settled.json"  #: becomes the record once an intent is carried through
+_STAGE = ("new", "old", "after")
+_SIZE = "kept-"
 _LAYERS = ("lower", "upper", "work")
 #: New content up to this size is copied for `actum diff`; of larger files the present one is read.
 _COPIED_BYTES = 262_144
@@ -152,12 +155,24 @@ class Transaction:
                 found.append((layer, upper.changes(above, base, self._since_ns)))
         return Changes(layers=tuple(found))
 
+    def _is_untouched(self) -> bool:
+        """Whether the upper layers hold nothing at all."""
+        for layer in self.layers:
+            above = f"{layer.folder}/upper"
+            top, below = os.stat(above), os.stat(layer.grant, follow_symlinks=False)
+            if files.permissions(top) != files.permissions(below) or os.listdir(above):
+                return False
+        return True
+
     def commit(self, judge: Callable[[Changes], tuple[str, ...]]) -> tuple[Changes, str]:
         """Look under the lock and bring the changes in, unless something stands against it.
 
         Returns the changes and the state: unchanged, committed, conflict or held. `judge` names
         the paths that a person has to decide about.
         """
+        if self._is_untouched():  # no lock for what most executions are
+            self.discard()
+            return Changes(layers=()), "unchanged"
         with _locked(self.folder.parent):
             changes = self.look()
             if not changes:
@@ -174,22 +189,36 @@ class Transaction:
         return changes, "committed"
 
     def hold(self, changes: Changes, state: str, why: tuple[str, ...]) -> None:
-        _write_record(self.folder, changes, state, why, self._since_ns)
+        _write(self.folder / _RECORD, _record(changes, state, why, self._since_ns))
 
     def discard(self) -> None:
         removal.remove(self.folder)
 
+    def abandon(self) -> None:
+        """Drop the layers, unless a commit has begun, or a person has to decide."""
+        if not (self.folder / _INTENT).exists() and not (self.folder / _RECORD).exists():
+            self.discard()
+
     def _bring_in(self, changes: Changes) -> None:
+        # What waits for a decision stays whole until there is an intent: a process that is killed
+        # while it stages must not make the decision impossible.
+        waits = (self.folder / _RECORD).exists()
         rooms = []
         for layer, found in changes.layers:
             room = Path(layer.folder)
-            _stage(found.delta, layer, room)
+            if waits:
+                _drop_stage(room)
+                for size in self.folder.glob(f"{_SIZE}*"):
+                    size.unlink()
+            _stage(found.delta, layer, room, take=os.link if waits else os.rename)
             staged = commit.keep(found.delta, Path(layer.grant), room)
             backward = [step.document() for step in staged.backward]
             (room / _BACKWARD).write_text(json.dumps(backward))
             rooms.append((layer.grant, room.name, staged.forward, staged.backward))
-        _write_record(self.folder, changes, "committed", (), self._since_ns)
-        _write_intent(self.folder, "committed", rooms)
+        _note_size(self.folder, (Path(layer.folder) for layer in self.layers))
+        # Not the record yet: without an intent nothing is committed, and nothing may say so.
+        _write(self.folder / _NEXT_RECORD, _record(changes, "committed", (), self._since_ns))
+        _write_intent(self.folder, rooms)
         _carry_through(self.folder, again=False)
 
 
@@ -224,8 +253,15 @@ def _open(folder: str) -> Iterator[int]:
 # -- the intent ----------------------------------------------------------------------------------
 
 
-def _stage(delta: Delta, layer: Layer, room: Path) -> None:
-    """Move what is new out of the upper layer, as it will be: owner, mode and no marks."""
+def _drop_stage(room: Path) -> None:
+    """Remove what a process has staged that was killed before its intent."""
+    for name in _STAGE:
+        if os.path.lexists(room / name):
+            removal.remove_part(room, name)
+
+
+def _stage(delta: Delta, layer: Layer, room: Path, *, take: Callable[..., None]) -> None:
+    """Take what is new out of the upper layer, as it will be: owner, mode and no marks."""
     new, after = room / "new", room / "after"
     new.mkdir(mode=0o700)
     after.mkdir(mode=0o700)
@@ -242,7 +278,8 @@ def _stage(delta: Delta, layer: Layer, room: Path) -> None:
             name = b"%d" % number
             folder = _open_to_take(parent_of(change.path), above)
             try:
-                os.rename(name_of(change.path), name, src_dir_fd=folder, dst_dir_fd=target)
+                named = {"follow_symlinks": False} if take is os.link else {}
+                take(name_of(change.path), name, src_dir_fd=folder, dst_dir_fd=target, **named)
             finally:
                 os.close(folder)
             look = os.stat(name, dir_fd=target, follow_symlinks=False)
@@ -293,10 +330,9 @@ def _strip(name: bytes, folder: int) -> None:
 _Room = tuple[str, str, Iterable[Step], Iterable[Step]]
 
 
-def _write_intent(folder: Path, state: str, rooms: Iterable[_Room]) -> None:
+def _write_intent(folder: Path, rooms: Iterable[_Room]) -> None:
     body = {
         "v": 1,
-        "state": state,
         "rooms": [
             {
                 "base": base,
@@ -334,33 +370,81 @@ def _carry_through(folder: Path, *, again: bool) -> None:
     for each in body["rooms"]:
         for layer in _LAYERS:
             removal.remove_part(folder / each["room"], layer)
-    record = json.loads((folder / _RECORD).read_bytes())
-    if record["state"] != body["state"]:
-        write_whole(
-            folder / _RECORD, json.dumps({**record, "state": body["state"]}).encode(), synced=False
-        )
+    with contextlib.suppress(FileNotFoundError):  # done by a process that was killed afterwards
+        os.replace(folder / _NEXT_RECORD, folder / _RECORD)
     os.unlink(folder / _INTENT)
 
 
-def recover(home: Path) -> int:
+def recover(home: Path, keep: Keep | None = None) -> int:
     """Finish every commit that a killed process has begun, and drop what it had not yet decided.
 
-    Returns how many transactions were finished.
+    Of what is over only the newest is kept. Returns how many transactions were finished.
     """
     finished = 0
-    if not (home / "transactions").is_dir():
+    transactions = home / "transactions"
+    if not transactions.is_dir():
         return 0
-    with _locked(home / "transactions"):
-        for folder in (home / "transactions").iterdir():
-            if not removal.is_removable(folder) or _in_use(folder):
+    with _locked(transactions):
+        over = []
+        # Many, and looked at by every command: plain calls, few of them.
+        for name in os.listdir(transactions):
+            folder = transactions / name
+            try:
+                names = set(os.listdir(folder))
+            except NotADirectoryError:
                 continue
-            if (folder / _INTENT).exists():
+            # Commits and undos hold the lock, so none of them is at work now.
+            if _INTENT in names:
                 _carry_through(folder, again=True)
                 finished += 1
-            elif not (folder / _RECORD).exists():
-                with contextlib.suppress(removal.RemovalRefused, OSError):
-                    removal.remove(folder)
+            elif _RECORD in names:
+                for room in filter(str.isdecimal, names):
+                    if os.path.lexists(f"{folder}/{room}/new"):
+                        removal.remove_part(folder / room, "new")
+                if not os.path.lexists(f"{folder}/0/upper"):
+                    over.append((os.stat(folder / _RECORD).st_mtime_ns, name, _kept_bytes(names)))
+            elif not _in_use(folder) and removal.is_removable(folder):
+                _remove(folder)
+        if keep is not None:
+            for name in keep.surplus(sorted(over, reverse=True)):
+                _remove(transactions / name)
     return finished
+
+
+def _remove(folder: Path) -> None:
+    with contextlib.suppress(removal.RemovalRefused, OSError):
+        removal.remove(folder)
+
+
+@value
+class Keep:
+    """How much is kept of transactions that are over, for `actum diff` and `actum undo`."""
+
+    count: int
+    size_bytes: int
+
+    def surplus(self, newest_first: Iterable[tuple[int, str, int]]) -> Iterator[str]:
+        """Names of those that are too many, or too large together with all newer ones."""
+        total = 0
+        for number, (_time, name, size) in enumerate(newest_first):
+            total += size
+            if number >= self.count or total > self.size_bytes:
+                yield name
+
+
+def _kept_bytes(names: Iterable[str]) -> int:
+    """What a transaction has kept, by the name of an empty file: see `_note_size`."""
+    return sum(int(name[len(_SIZE) :]) for name in names if name.startswith(_SIZE))
+
+
+def _note_size(folder: Path, rooms: Iterable[Path]) -> None:
+    """Write down, as the name of an empty file, how much content is kept. A listing shows it."""
+    size = 0
+    for room in rooms:
+        for part in ("old", "after"):
+            with os.scandir(room / part) as entries:
+                size += sum(entry.stat(follow_symlinks=False).st_size for entry in entries)
+    (folder / f"{_SIZE}{size}").touch(mode=0o600)
 
 
 def _in_use(folder: Path) -> bool:
@@ -390,10 +474,12 @@ def _entry_document(entry: Entry | None) -> list[Any] | None:
     return None if entry is None else [entry.kind.value, entry.mode, entry.digest.hex()]
 
 
-def _write_record(
-    folder: Path, changes: Changes, state: str, why: tuple[str, ...], since_ns: int
-) -> None:
-    record = {
+def _write(path: Path, document: Mapping[str, Any]) -> None:
+    write_whole(path, json.dumps(document).encode(), synced=False)
+
+
+def _record(changes: Changes, state: str, why: tuple[str, ...], since_ns: int) -> Mapping[str, Any]:
+    return {
         "v": 1,
         "state": state,
         "why": list(why),
@@ -401,7 +487,6 @@ def _write_record(
         "layers": [[layer.grant, os.path.basename(layer.folder)] for layer, _ in changes.layers],
         "changes": changes.document(),
     }
-    write_whole(folder / _RECORD, json.dumps(record).encode(), synced=False)
 
 
 class Kept:
@@ -469,10 +554,14 @@ class Kept:
             for (grant, room), document in zip(self._layers, self.changes, strict=True):
                 _require_unchanged(grant, document["changes"])
                 folder = self.folder / room
+                if os.path.lexists(folder / "new"):  # of an undo that was refused or killed
+                    removal.remove_part(folder, "new")
                 steps = commit.backward_steps(folder)
                 commit.stage_backward(steps, folder / "old", folder / "new")
                 rooms.append((grant, room, steps, _forward(document["changes"])))
-            _write_intent(self.folder, "undone", rooms)
+            record = json.loads((self.folder / _RECORD).read_bytes())
+            _write(self.folder / _NEXT_RECORD, {**record, "state": "undone"})
+            _write_intent(self.folder, rooms)
             _carry_through(self.folder, again=False)
 
     def contents(self, grant: str, number: int) -> tuple[bytes | None, bytes | None]:

@@ -50,6 +50,8 @@ def show_config() -> int:
         "work.engine": found.work_engine,
         "workspace.changes": "transaction" if found.transactions else "direct",
         "workspace.on_stop": "commit" if found.commit_when_stopped else "discard",
+        "workspace.keep": found.keep_changes,
+        "workspace.keep_mb": found.keep_changes_mb,
         "protect.names": ", ".join(found.protected_names),
         "work.exclusive": found.work_exclusive,
         "secrets": [f"{name} (from {source})" for name, source in found.secrets.items()],

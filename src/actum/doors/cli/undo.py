@@ -18,17 +18,23 @@ def command(name: str) -> int:
     change with a receipt of its own, and can be undone too.
     """
     with words.open_runtime() as runtime, interrupted_by_signals():
-        kept = next(
-            (each for each in runtime.transactions.all() if name in (each.execution_id, each.name)),
-            None,
-        )
-        if kept is not None:
-            runtime.transactions.undo(kept)
-            paths = sum(len(each["changes"]) for each in kept.changes)
+        if attempts := runtime.transactions.attempts(name):
+            # The last one first: it rests on what the earlier ones have changed.
+            for kept in reversed(attempts):
+                runtime.transactions.undo(kept)
+            execution_id = attempts[0].execution_id
+            changed = {
+                (each["grant"], change["path"])
+                for kept in attempts
+                for each in kept.changes
+                for change in each["changes"]
+            }
             if words.wants_json():
-                say.document({"execution_id": kept.execution_id, "state": "undone", "paths": paths})
+                paths = len(changed)
+                say.document({"execution_id": execution_id, "state": "undone", "paths": paths})
             else:
-                say.line(f"Undone: {kept.execution_id}, {paths} paths are as they were before.")
+                count = "1 path is" if len(changed) == 1 else f"{len(changed)} paths are"
+                say.line(f"Undone: {execution_id}, {count} as before.")
             return exit_codes.SUCCESS
         result = runtime.workshop.undo(name)
     if words.wants_json():
