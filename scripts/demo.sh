@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A tour in a throwaway project: one execution, one refusal, one receipt, one forgery.
+# A tour in a throwaway project: one execution, one undo, one refusal, one receipt, one forgery.
 # Exits with an error as soon as anything is not as promised.
 set -euo pipefail
 
@@ -41,6 +41,16 @@ expect 0 exec shell --stdin hello.sh
 shows SUCCEEDED
 shows "no keys in here either"
 [ "$(stat -c %u note.txt)" = "$(id -u)" ] || broken "note.txt belongs to somebody else"
+
+step "What a tool changed can be looked at, and undone"
+echo 'rm note.txt; echo oops > oops.txt' >mess.sh
+expect 0 exec shell --stdin mess.sh
+shows "changes committed: 1 created, 1 deleted"
+execution=$(sed -n 's/.*`actum diff \([^`]*\)`.*/\1/p' out.txt)
+expect 0 diff "$execution"
+shows "+oops"
+expect 0 undo "$execution"
+{ [ -e note.txt ] && [ ! -e oops.txt ]; } || broken "the undo did not bring everything back"
 
 step "A limit is a limit"
 echo 'echo patience; sleep 60' >slow.sh

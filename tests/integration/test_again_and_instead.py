@@ -294,6 +294,18 @@ def test_asked_again_the_record_tells_the_same(house: House) -> None:
     assert (house.work / "runs").read_text() == "2\n"
 
 
+def test_an_undo_takes_back_the_changes_of_every_attempt(house: House) -> None:
+    house.adapt(retry=RETRY)
+    result = house.run(COUNT, "75", "0")
+    assert (house.work / "runs").read_text() == "2\n"
+    attempts = house.runtime.transactions.attempts(result.execution_id)
+    assert [kept.state for kept in attempts] == ["committed", "committed"]
+    command = [sys.executable, "-m", "actum.doors.cli.main", "undo", result.execution_id]
+    undone = subprocess.run(command, cwd=house.root, capture_output=True, text=True, check=True)
+    assert undone.stdout == f"Undone: {result.execution_id}, 1 path is as before.\n"
+    assert not (house.work / "runs").exists()
+
+
 _KILLED = """
 import sys
 from actum import Runtime

@@ -86,7 +86,8 @@ def _workspace_lines(execution_id: str, found: Workspace) -> Iterator[str]:
         return
     counts = [(found.created, "created"), (found.modified, "modified"), (found.deleted, "deleted")]
     told = ", ".join(f"{count} {word}" for count, word in counts if count)
-    yield f"  changes {found.state}: {told}. `actum diff {execution_id}` shows them."
+    shows = "" if found.state == "discarded" else f" `actum diff {execution_id}` shows them."
+    yield f"  changes {found.state}: {told}.{shows}"
     if found.state == "conflict":
         yield f"  another program has changed {', '.join(found.why[:3])} meanwhile."
         yield f"  `actum diff {execution_id} --commit --over` or `--discard` decides."

@@ -7,6 +7,7 @@ import click
 from actum.doors.cli import exit_codes, say, words
 from actum.doors.cli.interrupts import interrupted_by_signals
 from actum.doors.cli.item import tell_result
+from actum.errors import Refused
 
 
 @click.command("undo", cls=words.Command, short_help="Undo changes.")
@@ -36,7 +37,18 @@ def command(name: str) -> int:
                 count = "1 path is" if len(changed) == 1 else f"{len(changed)} paths are"
                 say.line(f"Undone: {execution_id}, {count} as before.")
             return exit_codes.SUCCESS
-        result = runtime.workshop.undo(name)
+        try:
+            result = runtime.workshop.undo(name)
+        except Refused as error:
+            if error.code != "WORK_RUN_UNKNOWN":
+                raise
+            raise Refused(
+                "UNDO_UNKNOWN",
+                f"No execution whose changes are kept and no work item has the id {name[:80]!r}.",
+                remedy="`actum diff` lists the executions, `actum work` the receipts of work items."
+                " An execution that changed nothing, or whose changes were not committed, has"
+                " nothing to undo.",
+            ) from error
     if words.wants_json():
         say.document(result.document())
     else:
