@@ -60,7 +60,9 @@ def run(
     """
     name = f"{plan.trace.execution_id}-{plan.trace.attempt}"
     folders = writable_folders(plan.policy)
-    transaction = Transaction.begin(Path(settlement.home), name, folders)
+    transaction = Transaction.begin(
+        Path(settlement.home), name, folders, secrets=bool(plan.secrets)
+    )
     try:
         layers = {layer.grant: layer.folder for layer in transaction.layers}
         capture = carry_out(replace(plan, layers=layers), transaction.wait)

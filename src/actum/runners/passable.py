@@ -2,14 +2,17 @@
 
 A tool that works in the project's root may change the mode of that folder, as its owner. An
 ordinary user's host process would then stand outside of its own `.actum`, with the evidence in its
-hands. Only the owner's own bits are given back; nothing else that a tool did is undone.
+hands. Only the owner's own bits are given back; nothing else that a tool did is undone. In a
+transaction they are given back in the upper layer, before its modes are committed.
 """
 
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Mapping
 
+from actum import kernel
 from actum.contract.call import EffectivePolicy
 from actum.contract.levels import is_within
 
@@ -28,13 +31,18 @@ def folders(policy: EffectivePolicy) -> tuple[str, ...]:
 
 
 def reopen(modes: Mapping[str, int]) -> None:
-    """Once the tool is gone, by the modes of before. Inside they were mount points, so they still
-    have these names."""
+    """Once the tool is gone, by the modes of before."""
     for folder, before in modes.items():
         try:
-            now = os.lstat(folder).st_mode
+            handle = kernel.open_exact(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError:
+            continue  # moved, or of an upper layer that does not hold it: nothing to give back
+        try:
+            now = os.fstat(handle).st_mode
             missing = before & _OWNER & ~now
             if missing:
-                os.chmod(folder, (now | missing) & 0o7777)
+                os.chmod(f"/proc/self/fd/{handle}", stat.S_IMODE(now) | missing)
         except OSError:
-            continue  # moved by somebody else, or not the caller's: nothing of ours to give back
+            continue  # not the caller's
+        finally:
+            os.close(handle)

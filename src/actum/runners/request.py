@@ -38,7 +38,7 @@ class Found:
 
     request: Request
     owner: tuple[int, int]  #: whose files the tool works on
-    modes: Mapping[str, int]  #: of folders that lead to what the host itself needs
+    modes: Mapping[str, int]  #: of folders that lead to what the host needs, where a tool sets them
 
 
 class Description:
@@ -103,8 +103,19 @@ class Description:
         return Found(
             request=request,
             owner=self._owner(found),
-            modes={folder: mode for folder, mode in modes.items() if stat.S_ISDIR(mode)},
+            modes={
+                self._written_at(folder): mode
+                for folder, mode in modes.items()
+                if stat.S_ISDIR(mode)
+            },
         )
+
+    def _written_at(self, folder: str) -> str:
+        """Where the mode of a folder is that a tool has changed: there, or in the upper layer."""
+        for grant, layers in self._plan.layers.items():
+            if is_within(folder, grant):
+                return os.path.normpath(f"{layers}/upper/{os.path.relpath(folder, grant)}")
+        return folder
 
     def _is_layered(self, path: str) -> bool:
         return any(is_within(path, folder) for folder in self._layered)

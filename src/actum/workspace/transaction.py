@@ -56,6 +56,7 @@ _OWNER, _INTENT, _RECORD, _BACKWARD = "owner", "intent.json", "record.json", "ba
 _NEXT_RECORD = "settled.json"  #: becomes the record once an intent is carried through
 _STAGE = ("new", "old", "after")
 _SIZE = "kept-"
+_SECRETS = "secrets"
 _LAYERS = ("lower", "upper", "work")
 #: New content up to this size is copied for `actum diff`; of larger files the present one is read.
 _COPIED_BYTES = 262_144
@@ -124,10 +125,15 @@ class Transaction:
         self._since_ns = since_ns
 
     @classmethod
-    def begin(cls, home: Path, name: str, grants: Iterable[str]) -> Transaction:
+    def begin(
+        cls, home: Path, name: str, grants: Iterable[str], *, secrets: bool = False
+    ) -> Transaction:
+        """`secrets`: the tool is given some. What it wrote is not copied then."""
         folder = _folder(home) / name
         removal.make(folder)
         (folder / _OWNER).write_text(current_owner())
+        if secrets:
+            (folder / _SECRETS).touch(mode=0o600)
         layers = []
         for number, grant in enumerate(grants):
             room = folder / str(number)
@@ -263,6 +269,7 @@ def _drop_stage(room: Path) -> None:
 def _stage(delta: Delta, layer: Layer, room: Path, *, take: Callable[..., None]) -> None:
     """Take what is new out of the upper layer, as it will be: owner, mode and no marks."""
     new, after = room / "new", room / "after"
+    copied_bytes = -1 if (room.parent / _SECRETS).exists() else _COPIED_BYTES
     new.mkdir(mode=0o700)
     after.mkdir(mode=0o700)
     top = os.stat(layer.grant, follow_symlinks=False)
@@ -289,7 +296,7 @@ def _stage(delta: Delta, layer: Layer, room: Path, *, take: Callable[..., None])
             if entry.kind is Kind.FILE:
                 os.chmod(name, entry.mode | 0o600, dir_fd=target)
                 _strip(name, target)
-                if look.st_size <= _COPIED_BYTES:
+                if look.st_size <= copied_bytes:
                     copy_name(name, look, target, name, copies, own(look))
                 # Last, because its owner may have no right to read it any more. And never
                 # set-user-id or set-group-id: a mode that a tool chose meets another owner here.
