@@ -9,6 +9,7 @@ all of them.
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import io
 import os
@@ -44,7 +45,7 @@ export GIT_AUTHOR_DATE=2026-01-01T00:00:00Z GIT_COMMITTER_DATE=2026-01-01T00:00:
 export GIT_CONFIG_NOSYSTEM=1
 export npm_config_cache="$HOME/cache" npm_config_update_notifier=false npm_config_fund=false
 export npm_config_audit=false npm_config_offline=true
-export PYTHONDONTWRITEBYTECODE=1 PIP_NO_COMPILE=1 PIP_NO_INDEX=1 PIP_DISABLE_PIP_VERSION_CHECK=1
+export PYTHONDONTWRITEBYTECODE=1 PIP_NO_INDEX=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_QUIET=1
 export PIP_ROOT_USER_ACTION=ignore PIP_NO_CACHE_DIR=1
 export CARGO_HOME="$HOME/cargo" CARGO_INCREMENTAL=0
 """
@@ -71,7 +72,10 @@ def _npm_packages(folder: Path) -> None:
             "lib/i.js": f"module.exports = require('./only{version}')",
             f"lib/only{version}.js": f"module.exports = {version}",
         }
-        with tarfile.open(folder / f"dep-{version}.0.0.tgz", "w:gz") as archive:
+        with (
+            gzip.GzipFile(folder / f"dep-{version}.0.0.tgz", "wb", mtime=0) as packed,
+            tarfile.open(fileobj=packed, mode="w") as archive,
+        ):
             for name, text in files.items():
                 entry = tarfile.TarInfo(f"package/{name}")
                 entry.size = len(text.encode())
@@ -202,8 +206,8 @@ CASES: dict[str, tuple[Callable[[Path], None], Sequence[str]]] = {
         _wheels,
         [
             "python3 -m venv --without-pip env",
-            "python3 -m pip install -q --target lib ./dep-1.0-py3-none-any.whl; ls lib",
-            "python3 -m pip install -q --target lib --upgrade ./dep-2.0-py3-none-any.whl; ls lib",
+            "python3 -m pip install --no-compile --target lib ./dep-1.0-py3-none-any.whl; ls lib",
+            "python3 -m pip install --no-compile --target lib --upgrade ./dep-2.0-py3-none-any.whl; ls lib",
             "PYTHONPATH=lib env/bin/python -c 'import dep; print(dep.NUMBER)'",
         ],
     ),
@@ -211,9 +215,9 @@ CASES: dict[str, tuple[Callable[[Path], None], Sequence[str]]] = {
         _wheels,
         [
             "python3 -m venv env",
-            "env/bin/pip install -q ./dep-1.0-py3-none-any.whl",
-            "env/bin/pip install -q --upgrade ./dep-2.0-py3-none-any.whl; env/bin/pip freeze",
-            "env/bin/python -c 'import dep; print(dep.NUMBER)'; env/bin/pip uninstall -q -y dep",
+            "env/bin/pip install --no-compile ./dep-1.0-py3-none-any.whl",
+            "env/bin/pip install --no-compile --upgrade ./dep-2.0-py3-none-any.whl; env/bin/pip freeze",
+            "env/bin/python -c 'import dep; print(dep.NUMBER)'; env/bin/pip uninstall -y dep",
         ],
     ),
     "cargo: build, build again, change, build": (
@@ -287,7 +291,7 @@ CASES: dict[str, tuple[Callable[[Path], None], Sequence[str]]] = {
     ),
 }
 #: These hold times or numbers of inodes; the programs that own them are asked instead.
-_PRIVATE = (".git/index", "target/.rustc_info.json")
+_PRIVATE = ("index", ".rustc_info.json")
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -406,7 +410,7 @@ def _tree(folder: Path) -> dict[str, tuple[object, ...]]:
             held = os.readlink(path)
         elif path.is_file():
             held = hashlib.sha256(path.read_bytes()).hexdigest()
-        if name.endswith(_PRIVATE):
+        if path.name in _PRIVATE and {".git", "target"} & {*path.parts}:
             held = _asked(path)
         found[name] = (stat.filemode(look.st_mode), look.st_uid, look.st_gid, held)
     return found
@@ -417,7 +421,8 @@ def _asked(path: Path) -> str:
     if path.name != "index":
         return ""
     command = ["git", "ls-files", "--stage"]
+    repository = next(folder for folder in path.parents if (folder / ".git").is_dir())
     environment = {**os.environ, "GIT_INDEX_FILE": str(path)}
     return subprocess.run(
-        command, cwd=path.parent.parent, env=environment, capture_output=True, text=True, check=True
+        command, cwd=repository, env=environment, capture_output=True, text=True, check=True
     ).stdout

@@ -216,7 +216,7 @@ class Transaction:
                 _drop_stage(room)
                 for size in self.folder.glob(f"{_SIZE}*"):
                     size.unlink()
-            _stage(found.delta, layer, room, take=os.link if waits else os.rename)
+            _stage(found.delta, layer, room, copied=waits)
             staged = commit.keep(found.delta, Path(layer.grant), room)
             backward = [step.document() for step in staged.backward]
             (room / _BACKWARD).write_text(json.dumps(backward))
@@ -266,13 +266,17 @@ def _drop_stage(room: Path) -> None:
             removal.remove_part(room, name)
 
 
-def _stage(delta: Delta, layer: Layer, room: Path, *, take: Callable[..., None]) -> None:
-    """Take what is new out of the upper layer, as it will be: owner, mode and no marks."""
+def _stage(delta: Delta, layer: Layer, room: Path, *, copied: bool) -> None:
+    """Move or copy what is new out of the upper layer, as it will be: owner, mode and no marks.
+
+    Names of one file stay names of one file.
+    """
     new, after = room / "new", room / "after"
     copied_bytes = -1 if (room.parent / _SECRETS).exists() else _COPIED_BYTES
     new.mkdir(mode=0o700)
     after.mkdir(mode=0o700)
     top = os.stat(layer.grant, follow_symlinks=False)
+    staged: dict[tuple[int, int], bytes] = {}
     with (
         _open(str(room / "upper")) as above,
         _open(str(new)) as target,
@@ -285,11 +289,21 @@ def _stage(delta: Delta, layer: Layer, room: Path, *, take: Callable[..., None])
             name = b"%d" % number
             folder = _open_to_take(parent_of(change.path), above)
             try:
-                named = {"follow_symlinks": False} if take is os.link else {}
-                take(name_of(change.path), name, src_dir_fd=folder, dst_dir_fd=target, **named)
+                look = os.stat(name_of(change.path), dir_fd=folder, follow_symlinks=False)
+                first = staged.setdefault((look.st_dev, look.st_ino), name)
+                if first != name:
+                    # It has its owner already, and owners change places: twice would be never.
+                    os.link(
+                        first, name, src_dir_fd=target, dst_dir_fd=target, follow_symlinks=False
+                    )
+                    continue
+                if copied:
+                    with upper.opened_up(name_of(change.path), folder, look):
+                        copy_name(name_of(change.path), look, folder, name, target)
+                else:
+                    os.rename(name_of(change.path), name, src_dir_fd=folder, dst_dir_fd=target)
             finally:
                 os.close(folder)
-            look = os.stat(name, dir_fd=target, follow_symlinks=False)
             if os.geteuid() == 0:
                 owner = namespace.seen_owner(own(look), top)
                 os.chown(name, *owner, dir_fd=target, follow_symlinks=False)
