@@ -102,7 +102,8 @@ def remove(folder: Path) -> bool:
                 _require_no_mounts(top, folder)
                 _empty(top)
                 if os.listdir(top) == [MARKER]:
-                    os.unlink(MARKER, dir_fd=top)
+                    with contextlib.suppress(FileNotFoundError):  # removed by another process
+                        os.unlink(MARKER, dir_fd=top)
             elif os.listdir(top):
                 raise _refused(folder, f"it has no {MARKER}")
         finally:

@@ -60,7 +60,10 @@ def test_a_runner_sees_the_plan_and_not_what_it_is_for(rt: Runtime) -> None:
             )
     first, second = runner.plans
     assert {field.name for field in dataclasses.fields(Plan)}.isdisjoint({"contract", "purpose"})
-    # The label is for people; without it and the ids of the trace nothing tells the two apart.
-    same = {"label": "", "trace": first.trace}
-    assert dataclasses.replace(first, **same) == dataclasses.replace(second, **same)
-    assert Description(first).as_found() == Description(second).as_found()
+    # The label is for people; without it, the ids of the trace and the layers of each transaction
+    # nothing tells the two apart.
+    assert list(first.layers) == list(second.layers) == [str(rt.settings.root)]
+    same = {"label": "", "trace": first.trace, "layers": {}}
+    one, other = dataclasses.replace(first, **same), dataclasses.replace(second, **same)
+    assert one == other
+    assert Description(one).as_found() == Description(other).as_found()

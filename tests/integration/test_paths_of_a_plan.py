@@ -14,14 +14,16 @@ from actum.errors import Refused
 from actum.runners.local import LocalRunner
 from actum.runners.request import Description
 from actum.testing import FakeRunner, captured
+from actum.value import replace
 
 
 @pytest.fixture
 def plan() -> Iterator[Plan]:
-    """Of a shell that may write in the project itself."""
+    """Of a shell that writes directly to the project: control files are covered."""
     with Runtime.temporary(pool=False) as rt:
         fake = FakeRunner(captured())
-        with Runtime(rt.settings, runners={RunnerKind.LOCAL: fake}) as faked:
+        direct = replace(rt.settings, transactions=False)
+        with Runtime(direct, runners={RunnerKind.LOCAL: fake}) as faked:
             faked.exec("shell", stdin="echo x", cwd=rt.settings.root).check()
         yield fake.plans[0]
 

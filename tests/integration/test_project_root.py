@@ -57,8 +57,8 @@ def test_live_output_arrives_while_the_tool_runs(own_jail: Jail) -> None:
 
     def hear(name: str, chunk: bytes) -> None:
         heard.append((name, chunk))
-        (own_jail.work / "heard").touch()
+        (own_jail.root / "heard").touch()  # which the tool can read, and sees as it is now
 
-    script = "echo first; while [ ! -e heard ]; do sleep 0.01; done; echo second >&2"
+    script = "echo first; while [ ! -e ../heard ]; do sleep 0.01; done; echo second >&2"
     own_jail.sh(script, on_output=hear).check()
     assert heard == [("stdout", b"first\n"), ("stderr", b"second\n")]

@@ -206,8 +206,8 @@ CASES: dict[str, tuple[Callable[[Path], None], Sequence[str]]] = {
         _wheels,
         [
             "python3 -m venv --without-pip env",
-            "python3 -m pip install --no-compile --target lib ./dep-1.0-py3-none-any.whl; ls lib",
-            "python3 -m pip install --no-compile --target lib --upgrade ./dep-2.0-py3-none-any.whl; ls lib",
+            "python3 -m pip install --no-compile --target lib ./dep-1*; ls lib",
+            "python3 -m pip install --no-compile --target lib --upgrade ./dep-2*; ls lib",
             "PYTHONPATH=lib env/bin/python -c 'import dep; print(dep.NUMBER)'",
         ],
     ),
@@ -215,8 +215,8 @@ CASES: dict[str, tuple[Callable[[Path], None], Sequence[str]]] = {
         _wheels,
         [
             "python3 -m venv env",
-            "env/bin/pip install --no-compile ./dep-1.0-py3-none-any.whl",
-            "env/bin/pip install --no-compile --upgrade ./dep-2.0-py3-none-any.whl; env/bin/pip freeze",
+            "env/bin/pip install --no-compile ./dep-1*",
+            "env/bin/pip install --no-compile --upgrade ./dep-2*; env/bin/pip freeze",
             "env/bin/python -c 'import dep; print(dep.NUMBER)'; env/bin/pip uninstall -y dep",
         ],
     ),

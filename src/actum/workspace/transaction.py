@@ -57,6 +57,7 @@ _NEXT_RECORD = "settled.json"  #: becomes the record once an intent is carried t
 _STAGE = ("new", "old", "after")
 _SIZE = "kept-"
 _SECRETS = "secrets"
+_BEGUN = "begun "
 _LAYERS = ("lower", "upper", "work")
 #: New content up to this size is copied for `actum diff`; of larger files the present one is read.
 _COPIED_BYTES = 262_144
@@ -130,10 +131,14 @@ class Transaction:
     ) -> Transaction:
         """`secrets`: the tool is given some. What it wrote is not copied then."""
         folder = _folder(home) / name
-        removal.make(folder)
-        (folder / _OWNER).write_text(current_owner())
+        # Another process may look for what is left of killed ones at any moment: until the folder
+        # names its owner, its own name does.
+        begun = folder.with_name(f"{_BEGUN}{current_owner()} {name}")
+        removal.make(begun)
+        (begun / _OWNER).write_text(current_owner())
         if secrets:
-            (folder / _SECRETS).touch(mode=0o600)
+            (begun / _SECRETS).touch(mode=0o600)
+        os.rename(begun, folder)
         layers = []
         for number, grant in enumerate(grants):
             room = folder / str(number)
@@ -412,7 +417,7 @@ def recover(home: Path, keep: Keep | None = None) -> int:
             folder = transactions / name
             try:
                 names = set(os.listdir(folder))
-            except NotADirectoryError:
+            except (NotADirectoryError, FileNotFoundError):  # the lock; gone meanwhile
                 continue
             # Commits and undos hold the lock, so none of them is at work now.
             if _INTENT in names:
@@ -424,7 +429,7 @@ def recover(home: Path, keep: Keep | None = None) -> int:
                         removal.remove_part(folder / room, "new")
                 if not os.path.lexists(f"{folder}/0/upper"):
                     over.append((os.stat(folder / _RECORD).st_mtime_ns, name, _kept_bytes(names)))
-            elif not _in_use(folder) and removal.is_removable(folder):
+            elif not _in_use(folder):
                 _remove(folder)
         if keep is not None:
             for name in keep.surplus(sorted(over, reverse=True)):
@@ -470,6 +475,8 @@ def _note_size(folder: Path, rooms: Iterable[Path]) -> None:
 
 def _in_use(folder: Path) -> bool:
     try:
+        if folder.name.startswith(_BEGUN):
+            return is_alive(folder.name.removeprefix(_BEGUN).rpartition(" ")[0])
         return is_alive((folder / _OWNER).read_text())
     except (FileNotFoundError, ValueError):
         return False
@@ -614,10 +621,11 @@ class Kept:
 
     @classmethod
     def all(cls, home: Path) -> Iterator[Kept]:
+        """Every one, the newest last."""
         folder = home / "transactions"
-        for name in sorted(os.listdir(folder)) if folder.is_dir() else ():
-            if kept := cls.find(home, name):
-                yield kept
+        names = os.listdir(folder) if folder.is_dir() else ()
+        found = [kept for name in names if (kept := cls.find(home, name))]
+        yield from sorted(found, key=lambda kept: (kept._since_ns, kept.name))
 
 
 def _wanted(changes: Iterable[Mapping[str, Any]]) -> list[tuple[str, str, Any]]:
