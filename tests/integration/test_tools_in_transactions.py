@@ -376,6 +376,20 @@ os.mkdir('new'); os.rename('new', 'newer'); print(os.listdir('newer'))
     assert names == {"file", "newer", "package", "package/inner", "package/inner/b", "package/link"}
 
 
+def test_git_mv_of_a_folder_fails_and_mv_and_add_have_the_same_result(own_jail: Jail) -> None:
+    """docs/changes.md names both."""
+    _git_repository(own_jail.work)
+    _outside(own_jail.work, ["git mv sub moved; git mv a b"])
+    listed = _tree(own_jail.work)
+    _afresh(own_jail.work)
+    _git_repository(own_jail.work)
+    failed = own_jail.sh(_ALIKE + "git mv sub moved")
+    assert failed.result is not None
+    assert "Invalid cross-device link" in failed.result.stderr
+    _execute(own_jail, "mv sub moved; git add -A; git mv a b")
+    assert _tree(own_jail.work) == listed
+
+
 def _execute(jail: Jail, script: str) -> Result:
     result = jail.sh(_ALIKE + script, limits=LIMITS, timeout="300s")
     assert result.result is not None, result.violations

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from actum import removal
+from actum.sandbox.identity import TOOL_ID
 from actum.workspace.transaction import Keep, Kept, Transaction, recover
 
 MUCH = Keep(count=1_000, size_bytes=1 << 30)
@@ -99,3 +103,50 @@ def test_a_stage_that_fails_leaves_no_folder(home: Path, monkeypatch: pytest.Mon
     begun.abandon()
     assert os.listdir(home / "transactions") == ["lock"]
     assert os.listdir(base) == []
+
+
+def test_one_that_begins_is_not_taken_for_one_that_was_left(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process may open the project at any moment."""
+    make = removal.make
+
+    def made_and_looked_at(folder: Path) -> None:
+        make(folder)
+        recover(home, MUCH)
+
+    monkeypatch.setattr(removal, "make", made_and_looked_at)
+    begun = Transaction.begin(home, "e1-1", [str(home.parent / "base")])
+    assert sorted(os.listdir(home / "transactions")) == ["e1-1", "lock"]
+    begun.discard()
+
+
+@pytest.mark.parametrize("marked", [True, False])
+def test_what_a_killed_process_has_only_begun_is_removed(home: Path, marked: bool) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", "from actum.evidence.owner import *; print(current_owner())"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    folder = home / "transactions" / f"begun {done.stdout.strip()} e1-1"
+    folder.parent.mkdir()
+    folder.mkdir()
+    if marked:
+        removal.mark(folder)
+    recover(home, MUCH)
+    assert os.listdir(home / "transactions") == ["lock"]
+
+
+def test_names_of_one_file_have_one_owner_and_stay_one_file(home: Path) -> None:
+    base = home.parent / "base"
+    begun = Transaction.begin(home, "e1-1", [str(base)])
+    above = Path(begun.layers[0].folder) / "upper"
+    (above / "one").write_text("x")
+    if os.geteuid() == 0:
+        os.chown(above / "one", TOOL_ID, TOOL_ID)  # as a tool leaves it
+    os.link(above / "one", above / "two")
+    assert begun.commit(lambda _changes: ())[1] == "committed"
+    one, two = (base / "one").stat(), (base / "two").stat()
+    assert (one.st_ino, one.st_nlink) == (two.st_ino, 2)
+    assert (one.st_uid, one.st_gid) == (os.geteuid(), os.getegid())
