@@ -32,7 +32,7 @@ GIT_EXECUTES = frozenset(
     }
 )
 #: What makes a folder a git directory: with all of them git takes it for a repository.
-GIT_PARTS = frozenset({"HEAD", "objects", "refs"})
+_GIT_PARTS = frozenset({"HEAD", "objects", "refs"})
 #: Without one of these a `.git` is none, and git looks for a repository in the folder around it.
 _GIT_NEEDS = frozenset({"HEAD", "objects", "refs"})
 
@@ -90,6 +90,6 @@ def _git(parts: tuple[str, ...], removed: bool) -> bool:
 def _makes_repository(path: str, exists: Exists) -> bool:
     """Whether a folder became a git directory by this name, without being called `.git`."""
     folder, _, name = path.rpartition("/")
-    if name not in GIT_PARTS or "/.git/" in f"{path}/":
+    if name not in _GIT_PARTS or "/.git/" in f"{path}/":
         return False
-    return all(exists(f"{folder}/{part}") for part in GIT_PARTS)
+    return all(exists(f"{folder}/{part}") for part in _GIT_PARTS)

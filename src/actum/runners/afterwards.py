@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from actum.capture import collect
@@ -91,19 +92,22 @@ def judged(
         pass  # it was ended for more than that
     elif written:
         verdict = interpret(ending)
-        ending = GoverningChanged(
-            tuple(written[:_MOST_NAMED]), verdict.exit_code, verdict.signal, bool(lost)
-        )
+        ending = GoverningChanged(_named(written), verdict.exit_code, verdict.signal, bool(lost))
     elif lost:
-        ending = CoverLost(tuple(lost[:_MOST_NAMED]))
+        ending = CoverLost(_named(lost))
     return ending, Workspace(
         state="direct",
         mode="direct",
-        why=tuple(uncovered[:_MOST_NAMED]),
-        changed_by_host=tuple(filter(by_host, found.changed))[:_MOST_NAMED],
-        covers_lost=tuple(lost[:_MOST_NAMED]),
+        why=_named(uncovered),
+        changed_by_host=_named(filter(by_host, found.changed)),
+        covers_lost=_named(lost),
         compared=found.complete,
     )
+
+
+def _named(paths: Iterable[str]) -> tuple[str, ...]:
+    """The first of them, as records can hold them: names need be no text."""
+    return tuple(collect.shown(os.fsencode(path)) for path in islice(paths, _MOST_NAMED))
 
 
 #: In place of a path: a tool could hide a repository behind so many folders.

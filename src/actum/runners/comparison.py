@@ -24,7 +24,7 @@ from actum.contract.canonical import sha256_bytes
 from actum.contract.governing_names import GOVERNING
 from actum.contract.levels import is_within
 from actum.kernel import open_exact
-from actum.policy.governing import GIT_EXECUTES, GIT_PARTS
+from actum.policy.governing import GIT_EXECUTES
 from actum.runners.folder_index import TICK_NS, FolderIndex, is_git_name
 from actum.runners.request import writable_folders
 from actum.value import value
@@ -33,6 +33,8 @@ from actum.value import value
 MOST_NAMES = 20_000
 MOST_BYTES = 4 << 20
 _HOME = ".actum"
+#: Without one of these git takes a folder for no repository, and looks in the one around it.
+_GIT_NEEDS = ("HEAD", "objects", "refs")
 #: Folders of a git directory whose entries are git directories, or lead to one.
 _GIT_HOLDERS = ("modules", "worktrees")
 #: Of writable folders, the newest that are kept.
@@ -53,6 +55,7 @@ class Snapshot:
     """Everything that governs what a tool may write."""
 
     seen: Mapping[str, Seen]
+    files: Mapping[str, tuple[_STAMP, Seen]]  #: those that need not be read again
     complete: bool
 
 
@@ -73,21 +76,23 @@ class Comparison:
         self._first = frozenset({_HOME, *(name.partition("/")[0] for name in self._protected)})
         self._guard = threading.Lock()
         self._indexes: dict[tuple[str, frozenset[str]], FolderIndex] = {}
-        #: path -> what it was like, as long as its stamp is the same
-        self._files: dict[str, tuple[_STAMP, Seen]] = {}
+        self._files: Mapping[str, tuple[_STAMP, Seen]] = {}  #: of the last look
 
     def begin(self, policy: EffectivePolicy) -> Compared:
         """Before the tool runs; it may run as soon as this returns."""
         return Compared(self, policy)
 
-    def look(self, policy: EffectivePolicy) -> Snapshot:
+    def look(self, policy: EffectivePolicy, since: Snapshot | None = None) -> Snapshot:
+        """With `since`, a file is read again unless its stamp is that of then: a file that is
+        mapped has one stamp for many changes, so what another look made of it does not count."""
         with self._guard:
-            looking = _Looking(writable_folders(policy), frozenset(policy.deny), self._files)
+            known = self._files if since is None else since.files
+            looking = _Looking(writable_folders(policy), frozenset(policy.deny), known)
             for top in looking.writable:
                 self._look_below(top, looking)
             looking.project(self._root)
             self._files = looking.files
-        return Snapshot(seen=looking.seen, complete=looking.complete)
+        return Snapshot(seen=looking.seen, files=looking.files, complete=looking.complete)
 
     def _look_below(self, top: str, looking: _Looking) -> None:
         found = self._index(top, looking.closed).look()
@@ -96,13 +101,13 @@ class Comparison:
             looking.repository(path)
         for path in found.marked:
             holder, _, name = path.rpartition("/")
-            if name == _HOME:
+            if name.casefold() == _HOME:
                 looking.kind(path)
                 looking.project(holder)
             elif is_git_name(name):
                 looking.one(path)
             for each in self._protected:
-                if each.partition("/")[0] == name:
+                if each.partition("/")[0].casefold() == name.casefold():
                     looking.tree(f"{holder}/{each}")
 
     def _index(self, top: str, closed: frozenset[str]) -> FolderIndex:
@@ -123,7 +128,7 @@ class Compared:
 
     def end(self) -> Differences:
         """Once no process of the tool is left."""
-        return differences(self._before, self._comparison.look(self._policy))
+        return differences(self._before, self._comparison.look(self._policy, self._before))
 
 
 def differences(before: Snapshot, after: Snapshot) -> Differences:
@@ -188,7 +193,7 @@ class _Looking:
 
     def repository(self, path: str) -> None:
         self._note(path, _REPOSITORY)
-        for name in GIT_PARTS:
+        for name in _GIT_NEEDS:
             self.kind(f"{path}/{name}")
         for name in GIT_EXECUTES:
             self.tree(f"{path}/{name}")

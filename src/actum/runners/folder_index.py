@@ -13,7 +13,6 @@ import os
 import time
 
 from actum.kernel import open_exact
-from actum.policy.governing import GIT_PARTS
 from actum.value import value
 
 #: Folders that are read below one writable folder. What is beyond is not looked at.
@@ -44,9 +43,10 @@ class FolderIndex:
     """One writable folder. Not shared by threads."""
 
     def __init__(self, top: str, names: frozenset[str], closed: frozenset[str]) -> None:
-        """`names` are looked for in every folder; `closed` are paths that no tool sees."""
+        """`names` are looked for in every folder; `closed` are paths that no tool sees. A file
+        system may take `.GIT` for `.git`, so names are compared in lower case."""
         self._top = top
-        self._names = names
+        self._names = frozenset({".git", *(name.casefold() for name in names)})
         self._closed = closed
         self._known: dict[str, _Folder] = {}
 
@@ -91,30 +91,33 @@ class FolderIndex:
         try:
             look = os.fstat(descriptor)
             now = time.time_ns()
-            names: set[str] = set()
+            marked: list[str] = []
+            folded: set[str] = set()
             folders: list[str] = []
             with os.scandir(descriptor) as entries:
                 for entry in entries:
-                    names.add(entry.name)
+                    name = entry.name.casefold()
+                    folded.add(name)
+                    if name in self._names:
+                        marked.append(f"{path}/{entry.name}")
                     if entry.is_dir(follow_symlinks=False):
                         folders.append(entry.name)
         finally:
             os.close(descriptor)
-        is_repository = is_git_name(os.path.basename(path)) or is_git_directory(names)
+        is_repository = is_git_name(os.path.basename(path)) or is_git_directory(folded)
         return _Folder(
             (look.st_dev, look.st_ino, look.st_ctime_ns),
             look.st_ctime_ns < now - TICK_NS,
             tuple(f"{path}/{name}" for name in folders if not (is_repository and name in _STORAGE)),
-            tuple(f"{path}/{name}" for name in names if name in self._names or is_git_name(name)),
+            tuple(marked),
             is_repository,
         )
 
 
 def is_git_name(name: str) -> bool:
-    """A file system may take `.GIT` for the same name."""
     return name.casefold() == ".git"
 
 
-def is_git_directory(names: set[str]) -> bool:
-    """Whether git takes a folder with these names for a repository, whatever it is called."""
-    return "HEAD" in names and (names >= GIT_PARTS or "commondir" in names)
+def is_git_directory(folded: set[str]) -> bool:
+    """Whether git takes a folder with these names, in lower case, for a repository."""
+    return "head" in folded and ("commondir" in folded or {"objects", "refs"} <= folded)

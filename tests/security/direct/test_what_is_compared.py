@@ -41,6 +41,11 @@ PLANTS: dict[str, tuple[str, str, str]] = {
         "new/.git",
         "cd new && git status",
     ),
+    "a repository in a folder whose name is no text": (
+        "d=$(printf 'b\\377'); git init -q $d;" + f' printf "{_MONITOR}" "$1" > $d/.git/config',
+        "b%FF/.git",
+        "cd b* && git status",
+    ),
     "a repository, prepared and renamed": (
         f'git init -q x; printf "{_MONITOR}" "$1" > x/.git/config; mkdir -p a/b; mv x a/b/y',
         "a/b/y/.git",
