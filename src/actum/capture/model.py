@@ -208,6 +208,10 @@ class Workspace:
     )
 
 
+#: Of a call to a tool that is kept running: what governs is compared when that ends.
+NOT_COMPARED_YET = Workspace(state="direct", mode="direct", compared=False)
+
+
 @value
 class Capture:
     """Everything one attempt left behind."""

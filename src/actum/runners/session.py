@@ -16,6 +16,7 @@ import time
 from typing import TYPE_CHECKING
 
 from actum.capture.model import (
+    NOT_COMPARED_YET,
     Cancelled,
     Capture,
     Collected,
@@ -237,6 +238,7 @@ class SessionRunner:
             collected=(_value(said.answer),) if said.answer else (),
             enforcement=tuple(rows),
             duration_ms=duration_ms,
+            workspace=NOT_COMPARED_YET if self._plan.policy.write else None,
             leftovers=() if self._ended else _STILL_THERE,
         )
 

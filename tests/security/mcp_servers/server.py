@@ -116,6 +116,9 @@ def misbehave(how: str, request: dict) -> None:
     elif how == "error":
         error = {"code": -32602, "message": "SECRET-looking text"}
         say({"jsonrpc": "2.0", "id": request["id"], "error": error})
+    elif how == "plant":
+        os.makedirs("planted/.git")
+        answer(request, text("planted"))
     elif how == "fork":
         if os.fork() == 0:
             os.setsid()

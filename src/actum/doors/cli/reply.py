@@ -77,7 +77,7 @@ def _direct_lines(found: Workspace) -> Iterator[str]:
     if found.changed_by_host:
         yield f"  another program has changed {', '.join(found.changed_by_host[:3])} meanwhile."
     if not found.compared:
-        yield "  not every folder of the project could be searched for new repositories."
+        yield "  not all names that decide what is executed later were compared."
 
 
 def _workspace_lines(execution_id: str, found: Workspace) -> Iterator[str]:

@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager
 
 from actum.adapters import mcp as adapter
 from actum.capture.model import (
+    NOT_COMPARED_YET,
     Cancelled,
     Capture,
     CoverLost,
@@ -23,6 +24,7 @@ from actum.capture.model import (
     GoverningChanged,
     LimitKilled,
     PolicyBroken,
+    Workspace,
 )
 from actum.capture.streams import SILENCE
 from actum.capture.streams import whole as whole_stream
@@ -331,8 +333,14 @@ class _Call:
             collected=() if of_server is None else of_server.collected,
             not_collected=() if of_server is None else of_server.not_collected,
             duration_ms=self.elapsed_ms,
+            workspace=self._workspace(of_server),
             leftovers=() if of_server is None else of_server.left(),
         )
+
+    def _workspace(self, of_server: Capture | None) -> Workspace | None:
+        if of_server is not None:
+            return of_server.workspace
+        return NOT_COMPARED_YET if self.plan.policy.write else None
 
     def _ending(self, server: Capture | None) -> Ending:
         own = None if server is None else server.ending
