@@ -149,6 +149,24 @@ def test_what_is_planted_is_named(repository: Jail, plant: str) -> None:
         assert canary.exists()
 
 
+def test_the_root_made_bare_is_named_although_its_repository_is_covered(own_jail: Jail) -> None:
+    root, canary = own_jail.root, own_jail.elsewhere / "canary"
+    own_jail.outside("git init -q .", cwd=root)
+    script = (
+        "cp -r .git/objects .git/refs .git/HEAD .;"
+        f' printf "{_MONITOR}\\tbare = false\\n\\tworktree = .\\n" "$1" > config; rm -f .git/HEAD'
+    )
+    result = own_jail.sh(script, str(canary), cwd=root)
+    assert result.outcome is Outcome.POLICY_VIOLATION
+    assert _workspace(result).why == (str(root),)
+    assert (root / ".git" / "HEAD").exists()
+    # The control: without the cover, git would have taken the root for the repository.
+    own_jail.outside("git status", cwd=root)
+    assert not canary.exists()
+    own_jail.outside("rm .git/HEAD; git status", cwd=root)
+    assert canary.exists()
+
+
 HARMLESS = {
     "files and folders": "mkdir -p a/b; echo x > a/b/c; rm -r a; echo y > lib/tracked",
     "git in a repository": (
