@@ -176,6 +176,10 @@ class EffectivePolicy:
     #: Whether changes are a transaction, which the host decides about afterwards, or direct.
     transaction: bool = False
 
+    @property
+    def writes_directly(self) -> bool:
+        return bool(self.write) and not self.transaction
+
     def document(self) -> dict[str, Json]:
         return {
             "runner": self.runner.value,

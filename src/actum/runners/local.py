@@ -311,7 +311,7 @@ class LocalRunner:
         clearing = Clearing(sandbox, cgroup)
         compared = None
         try:
-            if self._governed is not None and not plan.policy.transaction and plan.policy.write:
+            if self._governed is not None and plan.policy.writes_directly:
                 # While the sandbox is being built, in which nothing of the tool runs yet.
                 compared = self._open_comparison(self._governed).begin(plan.policy)
             if permit is not None:

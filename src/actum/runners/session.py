@@ -238,7 +238,7 @@ class SessionRunner:
             collected=(_value(said.answer),) if said.answer else (),
             enforcement=tuple(rows),
             duration_ms=duration_ms,
-            workspace=NOT_COMPARED_YET if self._plan.policy.write else None,
+            workspace=NOT_COMPARED_YET if self._plan.policy.writes_directly else None,
             leftovers=() if self._ended else _STILL_THERE,
         )
 

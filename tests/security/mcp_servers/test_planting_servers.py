@@ -1,4 +1,4 @@
-"""A server writes directly: what it plants is found when it ends."""
+"""What a server that writes directly plants is found when it ends."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from .test_calls import ask, said, statement
 
 pytestmark = pytest.mark.sandbox
 
+_DIRECT = '\n[workspace]\nchanges = "direct"\n'
+
 
 def test_a_call_whose_server_planted_a_repository_is_no_success(tmp_path: Path) -> None:
-    with small(tmp_path / "project") as rt:
+    with small(tmp_path / "project", settings=_DIRECT) as rt:
         honest = ask(rt, "echo", "x")
         assert honest.outcome is Outcome.SUCCEEDED
         assert honest.workspace is not None
@@ -32,7 +34,7 @@ def test_a_call_whose_server_planted_a_repository_is_no_success(tmp_path: Path) 
 
 
 def test_of_a_server_that_is_kept_its_own_record_says_it(tmp_path: Path) -> None:
-    with small(tmp_path / "project", stateful=True) as rt:
+    with small(tmp_path / "project", settings=_DIRECT, stateful=True) as rt:
         result = ask(rt, "misbehave", "plant")
         assert said(result) == "planted"
         assert result.workspace is not None

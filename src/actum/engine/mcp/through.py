@@ -340,7 +340,7 @@ class _Call:
     def _workspace(self, of_server: Capture | None) -> Workspace | None:
         if of_server is not None:
             return of_server.workspace
-        return NOT_COMPARED_YET if self.plan.policy.write else None
+        return NOT_COMPARED_YET if self.plan.policy.writes_directly else None
 
     def _ending(self, server: Capture | None) -> Ending:
         own = None if server is None else server.ending
