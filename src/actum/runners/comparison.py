@@ -25,7 +25,7 @@ from actum.contract.governing_names import GOVERNING
 from actum.contract.levels import is_within
 from actum.kernel import open_exact
 from actum.policy.governing import GIT_EXECUTES
-from actum.runners.folder_index import TICK_NS, FolderIndex, is_git_name
+from actum.runners.folder_index import TICK_NS, FolderIndex, is_git_directory, is_git_name
 from actum.runners.request import writable_folders
 from actum.value import value
 
@@ -35,6 +35,8 @@ MOST_BYTES = 4 << 20
 _HOME = ".actum"
 #: Without one of these git takes a folder for no repository, and looks in the one around it.
 _GIT_NEEDS = ("HEAD", "objects", "refs")
+#: What a folder is, by the names in it.
+_TELLING = (*_GIT_NEEDS, "commondir", _HOME)
 #: Folders of a git directory whose entries are git directories, or lead to one.
 _GIT_HOLDERS = ("modules", "worktrees")
 #: Of writable folders, the newest that are kept.
@@ -89,10 +91,31 @@ class Comparison:
             known = self._files if since is None else since.files
             looking = _Looking(writable_folders(policy), frozenset(policy.deny), known)
             for top in looking.writable:
+                self._look_around(top, looking)
                 self._look_below(top, looking)
             looking.project(self._root)
             self._files = looking.files
         return Snapshot(seen=looking.seen, files=looking.files, complete=looking.complete)
+
+    def _look_around(self, top: str, looking: _Looking) -> None:
+        """What a writable folder, or file, is part of."""
+        inside = os.path.relpath(top, self._root) if is_within(top, self._root) else top
+        names = inside.casefold().strip("/").split("/")
+        for protected in (_HOME, *self._protected):
+            parts = protected.casefold().split("/")
+            starts = range(len(names) - len(parts) + 1)
+            if any(names[at : at + len(parts)] == parts for at in starts):
+                looking.tree(top)
+        folder = os.path.dirname(top)
+        while folder != os.path.dirname(folder):
+            names = [name for name in _TELLING if os.path.lexists(f"{folder}/{name}")]
+            if is_git_name(os.path.basename(folder)) or is_git_directory(
+                {name.casefold() for name in names}
+            ):
+                looking.repository(folder)
+            if _HOME in names:
+                looking.project(folder)
+            folder = os.path.dirname(folder)
 
     def _look_below(self, top: str, looking: _Looking) -> None:
         found = self._index(top, looking.closed).look()

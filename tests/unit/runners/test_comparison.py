@@ -92,6 +92,33 @@ def test_what_governs_nothing_is_not(root: Path, script: str) -> None:
     assert compared(root, script) == Differences()
 
 
+@pytest.mark.parametrize(
+    ("writable", "script", "changed"),
+    [
+        ("src/lib/.git/info", "echo x > attributes", "src/lib/.git/info/attributes"),
+        ("src/lib/.git/hooks", "echo x > pre-push", "src/lib/.git/hooks/pre-push"),
+        ("src/.github/workflows", "echo x > ci.yml", "src/.github/workflows/ci.yml"),
+        ("src/.github/workflows/deep", "echo x > f", "src/.github/workflows/deep/f"),
+        ("other/tools", "echo x > f", "other/tools/f"),
+    ],
+)
+def test_a_writable_folder_can_be_part_of_what_governs(
+    root: Path, writable: str, script: str, changed: str
+) -> None:
+    (root / "other" / ".actum").mkdir(parents=True)
+    (root / writable).mkdir(parents=True, exist_ok=True)
+    made = Comparison(str(root), (".github/workflows",)).begin(policy(root / writable))
+    subprocess.run(["sh", "-ec", script], cwd=root / writable, check=True)
+    assert made.end().changed == (str(root / changed),)
+
+
+def test_a_writable_file_can_govern(root: Path) -> None:
+    (root / ".envrc").write_text("x")
+    made = Comparison(str(root), (".envrc",)).begin(policy(root / ".envrc", root / "src" / "deep"))
+    (root / ".envrc").write_text("y")
+    assert made.end().changed == (str(root / ".envrc"),)
+
+
 def test_a_second_name_of_a_file_is_told(root: Path) -> None:
     os.link(root / "actum.toml", root / "alias")
     found = compared(root, "echo y > alias")
