@@ -105,7 +105,7 @@ class Runtime:
         self.approvals = Approvals(self.database, ledger.log, clock, Inbox(home))
         registry = Registry(
             settings.root,
-            self.keyring.trusted,
+            self.keyring.approving,
             kept=Kept(home / "cache", time.time if clock is now else lambda: clock().timestamp()),
         )
         root = settings.root

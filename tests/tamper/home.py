@@ -83,7 +83,7 @@ def make_home(root: Path) -> Path:
             rt.rooms.ledger,
             root=root,
             home=settings.home,
-            trusted=rt.keyring.trusted,
+            approving=rt.keyring.approving,
             at=rt.rooms.clock(),
         )
     with Runtime(settings, session=SESSION, pool=False) as rt:

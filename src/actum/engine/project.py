@@ -92,7 +92,7 @@ def _trusted_from_now(root: Path, home: Path, keyring: Keyring) -> tuple[str, ..
     """
     keys = {key.keyid: key for key in named_keys(read_settings(root).get("trust", "keys"))}
     try:
-        lock = parse_lock(lock_bytes(root), {**keyring.trusted, **keys})
+        lock = parse_lock(lock_bytes(root), {**keyring.approving, **keys})
     except Refused:
         return ()  # which the first execution says, with the remedy
     if lock.settings is None:

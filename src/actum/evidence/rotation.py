@@ -26,6 +26,7 @@ from actum.evidence.encoding import encoded
 from actum.evidence.facts import ACTUM_VERSION
 from actum.evidence.ledger import Ledger
 from actum.evidence.trace import rfc3339
+from actum.registry.change import one_decision
 from actum.registry.lock import lock_bytes, read_lock, write_lock
 from actum.store import dsse
 from actum.store.keys import (
@@ -91,20 +92,22 @@ def rotation_problem(
 
 
 def rotate(
-    ledger: Ledger, *, root: Path, home: Path, trusted: Mapping[str, PublicKey], at: datetime
+    ledger: Ledger, *, root: Path, home: Path, approving: Mapping[str, PublicKey], at: datetime
 ) -> Rotated:
     """Carry out a rotation for the project at `root`; may be repeated after a crash."""
-    lock = read_lock(root, trusted)  # one that is not believed is not signed anew
+    read_lock(root, approving)  # one that is not trusted stops the rotation before it begins
     heir = prepare_next(home)
     with ledger.log.last_page() as page:
         retiring = page.signer
         seq = page.append(rotation_record(retiring, heir, at))
         page.hand_over(heir)
     signer = switch_to_next(home, heir.keyid)
-    # Any key that ever was ours: a former rotation may have stopped just here.
-    ours = any((home / "keys" / f"{keyid}.pub").exists() for keyid in _lock_signers(root))
-    if ours:
-        write_lock(root, lock, signer)
+    # Read again, and held: a decision since then (a tool that was blocked) must not be undone.
+    with one_decision(home / "keys"):
+        # Any key that ever was ours: a former rotation may have stopped just here.
+        ours = any((home / "keys" / f"{keyid}.pub").exists() for keyid in _lock_signers(root))
+        if ours:
+            write_lock(root, read_lock(root, approving), signer)
     forget_retired(home)
     return Rotated(retired=retiring.keyid, signer=signer, seq=seq, lock_signed=ours)
 

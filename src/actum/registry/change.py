@@ -23,7 +23,7 @@ from actum.registry.load import load_snapshot
 from actum.registry.lock import Lock, read_lock, write_lock
 from actum.registry.model import Adapter, Change, Pin, ScopeChange, Tool, ToolStatus
 from actum.registry.registry import Registry
-from actum.store.keys import Keyring, PublicKey, Signer
+from actum.store.keys import Keyring, PublicKey, Signer, current_signer
 from actum.value import replace, value
 
 
@@ -89,7 +89,7 @@ def approve(
     status: ToolStatus = ToolStatus.ACTIVE,
 ) -> Pin:
     """Pin the folder of this tool, exactly as it is now. A blocked tool stays blocked."""
-    folder = Path(Registry(root, keyring.trusted).find_tool(tool_id).folder)
+    folder = Path(Registry(root, keyring.approving).find_tool(tool_id).folder)
     proposal = propose(root, folder)
     if proposal.problems or proposal.tool is None:
         raise ContractInvalid(proposal.problems)
@@ -250,7 +250,7 @@ def _decide(
     decision: Callable[[Lock], Lock],
 ) -> Lock:
     with deciding(root, keyring, by=by, evidence=evidence, date=date) as deciding_now:
-        lock = decision(deciding_now.read(keyring.trusted))
+        lock = decision(deciding_now.read(keyring.approving))
         deciding_now.write(lock)
     return lock
 
@@ -289,12 +289,13 @@ def deciding(
             f"date: {date!r} is not an ISO 8601 date.",
             remedy="Write it like 2026-01-16.",
         ) from error
-    with _alone(keyring.directory):
-        yield Deciding(root=root, signer=keyring.signer)
+    with one_decision(keyring.directory):
+        # Read again: the lock that a retired key signs counts nowhere.
+        yield Deciding(root=root, signer=current_signer(keyring.directory))
 
 
 @contextmanager
-def _alone(hidden: Path) -> Iterator[None]:
+def one_decision(hidden: Path) -> Iterator[None]:
     """Two decisions at once would each write the lock without the other's.
 
     On a directory that tools do not see: whoever can read one can lock it, and would keep people

@@ -81,7 +81,7 @@ def _narrows(change: Difference) -> bool:
 def settings_state(file: SettingsFile, home: Path) -> SettingsState:
     """How the file stands to the approval in `tools.lock`, as far as its signer counts here."""
     trust = file.get("trust", "keys")
-    trusted = Keyring.open(home, trust=trust).trusted
+    trusted = Keyring.open(home, trust=trust).approving
     unapproved = tuple(key.keyid for key in named_keys(trust) if key.keyid not in trusted)
     try:
         lock = read_lock(file.root, trusted)
@@ -117,7 +117,7 @@ def approve_settings(
         )
     keys = named_keys(file.get("trust", "keys"))
     keyring = Keyring.open(home)
-    trusted: dict[str, PublicKey] = {**keyring.trusted, **{key.keyid: key for key in keys}}
+    trusted: dict[str, PublicKey] = {**keyring.approving, **{key.keyid: key for key in keys}}
     with deciding(root, keyring, by=by, evidence=why or "none given", date=date) as decision:
         lock = decision.read(trusted)
         former = {} if lock.settings is None else lock.settings.values

@@ -9,9 +9,10 @@ beside each other:
     next.key      a key that a rotation has made and not yet switched to
 
 The keyid is the SHA-256, in hex, of the raw 32-byte public key. Every `.pub` file in the directory
-is trusted, and so are those keys named in `actum.toml [trust]` that are in the home's anchor
-(`store.anchor`). A private key that someone else may read is refused: what it signed would prove
-nothing. Nothing here ever returns private bytes.
+is trusted for what it signed in its time, and so are those keys named in `actum.toml [trust]` that
+are in the home's anchor (`store.anchor`). A key of this home whose private half is gone is retired:
+it approves nothing any more. A private key that someone else may read is refused: what it signed
+would prove nothing. Nothing here ever returns private bytes.
 When a key may be switched is for `evidence.rotation` to say; here is only how.
 """
 
@@ -159,12 +160,37 @@ class _Trusted(Mapping[str, PublicKey]):
         return len(self._keys)
 
 
+class _Approving(Mapping[str, PublicKey]):
+    """Trusted keys without the retired ones. Asked of the files each time: another process may
+    rotate."""
+
+    def __init__(self, directory: Path, trusted: Mapping[str, PublicKey], named: set[str]) -> None:
+        self._directory = directory
+        self._trusted = trusted
+        self._named = named  #: keys of the settings
+
+    def __getitem__(self, keyid: str) -> PublicKey:
+        key = self._trusted[keyid]
+        if keyid not in self._named and not (self._directory / f"{keyid}.key").exists():
+            raise KeyError(keyid)
+        return key
+
+    def __iter__(self) -> Iterator[str]:
+        return (keyid for keyid in self._trusted if keyid in self)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
 @value
 class Keyring:
     """The key that signs now, and every public key that is believed."""
 
     signer: Signer
     trusted: Mapping[str, PublicKey]
+    #: Whose signature on `tools.lock` counts. A retired key stays trusted for the receipts of its
+    #: time, but a copy of it in the wrong hands must approve nothing.
+    approving: Mapping[str, PublicKey]
     directory: Path  #: where they lie, which no tool can see
 
     @classmethod
@@ -178,13 +204,19 @@ class Keyring:
         named = named_keys(trust)
         anchor = read_anchor(home) if named else None
         anchored = anchor.keys if anchor else frozenset()
-        trusted = _Trusted(directory, [key for key in named if key.keyid in anchored])
+        counted = [key for key in named if key.keyid in anchored]
+        trusted = _Trusted(directory, counted)
         if signer.keyid not in trusted:
             raise _unusable(
                 str(directory / f"{signer.keyid}.pub"),
                 "the public half of the signing key is missing",
             )
-        return cls(signer=signer, trusted=trusted, directory=directory)
+        return cls(
+            signer=signer,
+            trusted=trusted,
+            approving=_Approving(directory, trusted, {key.keyid for key in counted}),
+            directory=directory,
+        )
 
     def public(self, keyid: str) -> PublicKey:
         key = self.trusted.get(keyid)
@@ -201,6 +233,11 @@ class Keyring:
 def named_keys(trust: Iterable[str]) -> tuple[PublicKey, ...]:
     """The keys of `actum.toml [trust]`, whether they count or not."""
     return tuple(PublicKey.from_pem(pem, where="actum.toml [trust]") for pem in trust)
+
+
+def current_signer(directory: Path) -> Signer:
+    """The key that signs now, which a rotation may have changed since a keyring was opened."""
+    return _signer(directory)
 
 
 def _signer(directory: Path) -> Signer:

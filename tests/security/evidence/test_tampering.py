@@ -50,7 +50,7 @@ def furnish(home: Path) -> None:
     house.execute(capture=make_capture(collected=(SMALL, LARGE)))
     house.ledger.seal(make_refusal(), None)
     house.ledger.malformed(b"not: [a contract", STARTED)
-    rotate(house.ledger, root=home.parent, home=home, trusted=house.keyring.trusted, at=STARTED)
+    rotate(house.ledger, root=home.parent, home=home, approving=house.keyring.approving, at=STARTED)
     house.execute()
     house.execute()
     house.ledger.write_ahead(make_intent())

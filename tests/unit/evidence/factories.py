@@ -87,7 +87,7 @@ class House:
             self.ledger,
             root=self.home.parent,
             home=self.home,
-            trusted=Keyring.open(self.home).trusted,
+            approving=Keyring.open(self.home).approving,
             at=datetime.now(UTC),
         )
 

@@ -18,9 +18,13 @@ from actum.evidence.ledger import Ledger
 from actum.evidence.log import Log
 from actum.evidence.receipt import Receipt
 from actum.evidence.rotation import rotate
+from actum.registry.change import deciding
 from actum.registry.lock import Lock, read_lock, write_lock
+from actum.registry.model import Change, ScopeChange, ToolStatus
 from actum.store import note
-from actum.store.keys import Keyring, Signer
+from actum.store.anchor import write_anchor
+from actum.store.keys import Keyring, Signer, switch_to_next
+from actum.value import replace
 
 from .factories import RESULT, STARTED, House, bad, make_facts, make_intent, make_refusal, tamper
 
@@ -51,7 +55,7 @@ def test_the_new_key_signs_everything_and_the_old_receipts_still_hold(house: Hou
     assert keyring.signer.keyid == done.signer.keyid
     assert set(keyring.trusted) == {old, done.signer.keyid}
     assert lock_signer(house.home.parent) == done.signer.keyid
-    assert read_lock(house.home.parent, keyring.trusted) == Lock()
+    assert read_lock(house.home.parent, keyring.approving) == Lock()
     signers = [
         house.receipts.find(facts.receipt_id).envelope["signatures"][0]["keyid"]
         for facts in (before, after)
@@ -208,16 +212,85 @@ def test_a_lock_that_is_not_believed_stops_the_rotation_before_it_begins(house: 
 def test_a_lock_of_someone_else_is_left_as_it_is(house: House, tmp_path: Path) -> None:
     team = Keyring.open(tmp_path / "team", create=True)
     write_lock(house.home.parent, Lock(), team.signer)
-    trusted = {**Keyring.open(house.home).trusted, team.signer.keyid: team.signer.public}
+    approving = {**Keyring.open(house.home).approving, team.signer.keyid: team.signer.public}
     done = rotate(
         house.ledger,
         root=house.home.parent,
         home=house.home,
-        trusted=trusted,
+        approving=approving,
         at=datetime.now(UTC),
     )
     assert not done.lock_signed
     assert lock_signer(house.home.parent) == team.signer.keyid
+
+
+def _blocked(lock: Lock) -> Lock:
+    """The lock after some decision: here, one line more in its history."""
+    change = Change(
+        tool_id="TL-001",
+        action="block",
+        by="ops",
+        date="2031-01-01",
+        evidence="CVE",
+        version="1.0.0",
+        digest="0" * 64,
+        status=ToolStatus.BLOCKED,
+        scope_change=ScopeChange.UNCHANGED,
+    )
+    return replace(lock, history=(*lock.history, change))
+
+
+def test_a_lock_that_a_retired_key_signs_approves_nothing(house: House) -> None:
+    root, stolen = house.home.parent, house.keyring.signer
+    write_lock(root, Lock(), stolen)
+    assert read_lock(root, house.keyring.approving) == Lock()  # in its time it does
+    heir = house.rotate().signer
+    write_lock(root, _blocked(Lock()), stolen)
+    for keyring in (house.keyring, Keyring.open(house.home)):  # opened before, and after
+        with pytest.raises(Refused) as caught:
+            read_lock(root, keyring.approving)
+        assert caught.value.code == "LOCK_UNTRUSTED"
+    with pytest.raises(Refused):
+        house.rotate()  # which would sign it anew
+    assert lock_signer(root) == stolen.keyid
+    write_lock(root, _blocked(Lock()), heir)
+    assert read_lock(root, house.keyring.approving) == _blocked(Lock())
+
+
+def test_a_retired_key_that_the_settings_name_approves(house: House) -> None:
+    root, old = house.home.parent, house.keyring.signer
+    house.rotate()
+    write_lock(root, Lock(), old)
+    write_anchor(house.home, [old.keyid])  # as `actum config approve` does
+    named = Keyring.open(house.home, trust=[old.public.pem])
+    assert read_lock(root, named.approving) == Lock()
+
+
+def test_a_process_from_before_signs_the_lock_with_the_new_key(house: House) -> None:
+    root, keyring = house.home.parent, house.keyring
+    write_lock(root, Lock(), keyring.signer)
+    heir = house.rotate().signer
+    with deciding(root, keyring, by="ops", evidence="CVE", date="2031-01-01") as decision:
+        decision.write(_blocked(decision.read(keyring.approving)))
+    assert lock_signer(root) == heir.keyid
+    assert read_lock(root, Keyring.open(house.home).approving) == _blocked(Lock())
+
+
+def test_a_decision_during_a_rotation_is_kept(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, keyring = house.home.parent, house.keyring
+    write_lock(root, Lock(), keyring.signer)
+
+    def decided_meanwhile(home: Path, keyid: str) -> Signer:
+        with deciding(root, keyring, by="ops", evidence="CVE", date="2031-01-01") as decision:
+            decision.write(_blocked(decision.read(keyring.approving)))
+        return switch_to_next(home, keyid)
+
+    monkeypatch.setattr("actum.evidence.rotation.switch_to_next", decided_meanwhile)
+    done = house.rotate()
+    assert lock_signer(root) == done.signer.keyid
+    assert read_lock(root, Keyring.open(house.home).approving) == _blocked(Lock())
 
 
 _CRASHING = """
@@ -242,7 +315,7 @@ def count(frame, event, argument):
 
 STEPS = {"fsync", "rename", "replace", "open", "unlink", "execute"}
 sys.setprofile(count)
-rotate(house.ledger, root=home.parent, home=home, trusted=house.keyring.trusted,
+rotate(house.ledger, root=home.parent, home=home, approving=house.keyring.approving,
        at=datetime(2031, 1, 1, tzinfo=UTC))
 sys.setprofile(None)
 """
@@ -277,7 +350,7 @@ def test_a_crash_at_any_step_leaves_a_home_that_works(tmp_path: Path) -> None:
         assert bad(reopened.verifier.verify_all()) == [], step
         rotations = [r for r in map(json.loads, reopened.audit()) if r["kind"] == "KEY_ROTATE"]
         assert keyring.signer.keyid == (rotations[-1]["keyid"] if rotations else old), step
-        assert read_lock(home.parent, keyring.trusted) == Lock()
+        assert read_lock(home.parent, keyring.approving) == Lock()
         seen.add(len(rotations))
         # And the rotation can be done again, to its end.
         done = reopened.rotate()

@@ -40,10 +40,11 @@ def show_keys() -> int:
 
 @command.command("rotate")
 def rotate_keys() -> int:
-    """Sign with a new key from now on; what the old one signed stays valid.
+    """Sign with a new key from now on; receipts of the old one stay valid.
 
     The audit log says which key follows which, tools.lock is signed anew, and the old private key
-    is removed. Hand out the new public key to whoever verifies elsewhere.
+    is removed. What a copy of it signs later approves nothing. Hand out the new public key to those
+    who verify elsewhere.
     """
     from actum.evidence.rotation import rotate
 
@@ -53,7 +54,7 @@ def rotate_keys() -> int:
             runtime.rooms.ledger,
             root=settings.root,
             home=settings.home,
-            trusted=runtime.keyring.trusted,
+            approving=runtime.keyring.approving,
             at=runtime.rooms.clock(),
         )
     path = settings.home / "keys" / f"{done.signer.keyid}.pub"

@@ -172,7 +172,7 @@ def tool_history(tool: str | None) -> int:
 
     with words.open_runtime() as runtime:
         tool_id = _tool_id(runtime, tool) if tool else None
-        changes = history(runtime.settings.root, runtime.keyring.trusted, tool_id)
+        changes = history(runtime.settings.root, runtime.keyring.approving, tool_id)
     if words.wants_json():
         say.document({"history": [as_dict(change) for change in changes]})
         return exit_codes.SUCCESS
