@@ -155,3 +155,11 @@ def test_an_approval_is_used_once_for_all_attempts(project: Project, service: Se
     assert [e["attempt"] for e in events if e["event_type"] == "approval"] == [1]
     again = project.ask("get_resource", parameters={"id": "approved once"})
     assert again.reason_codes == ("APPROVAL_REQUIRED",)
+
+
+def test_what_was_led_elsewhere_may_have_been_done(project: Project, service: Service) -> None:
+    """The service takes the call and leads to a port at which nobody answers."""
+    nowhere = "https://api.example.com:1/elsewhere"
+    service.answer = lambda _request: said({}, 307, Location=nowhere)
+    result = project.call("create_resource", parameters={"name": "x"})
+    assert (result.outcome, result.attempts, len(service.seen)) == (Outcome.TOOL_ERROR, 1, 1)

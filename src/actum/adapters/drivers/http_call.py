@@ -166,7 +166,12 @@ class _Call:
                 headers |= extra
                 if auth["kind"] == "api_key" and auth["query"]:
                     sent_url = _with_query(url, auth["query"], self.secret)
-            status, found, content = self._exchange(method, sent_url, headers, body)
+            try:
+                status, found, content = self._exchange(method, sent_url, headers, body)
+            except _Unsent as error:
+                if redirects:  # the first host had the call, and may have done it
+                    raise http.client.HTTPException(f"after a redirect: {error}") from error
+                raise
             target = found.get("location")
             if status not in (301, 302, 303, 307, 308) or target is None:
                 return self._answer(status, found, content, redirects)
@@ -217,7 +222,7 @@ class _Call:
         try:
             told = json.loads(content)
             token, lasts_s = told["access_token"], told.get("expires_in")
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
             token, lasts_s = None, None
         if not isinstance(token, str) or not token.isascii() or not token.isprintable():
             raise _NotToBeHad("token_url gave no usable access_token")
@@ -245,8 +250,11 @@ class _Call:
                 raise _Unsent(f"{parts.hostname}: {error}") from error
             path = urllib.parse.urlunsplit(("", "", parts.path or "/", parts.query, ""))
             connection.request(method, path, body=body, headers=headers)
-            response = connection.getresponse()
-            content = response.read(self.order["max_bytes"] + 1)
+            try:
+                response = connection.getresponse()
+                content = response.read(self.order["max_bytes"] + 1)
+            except ValueError as error:  # of a chunk that is shorter than nothing
+                raise http.client.HTTPException(f"not HTTP: {error}") from error
             if len(content) > self.order["max_bytes"]:
                 raise _NotToBeHad(f"the answer is over {self.order['max_bytes']} bytes")
             if response.length:
@@ -299,15 +307,18 @@ def _retry_after(found: dict[str, str]) -> float | None:
     text = found.get("retry-after", "").strip()
     if text.isascii() and text.isdigit():
         return float(text[:9])
-    try:
-        until = email.utils.parsedate_to_datetime(text).timestamp()
-    except (TypeError, ValueError, IndexError):
+    until = _moment(text)
+    if until is None:
         return None
+    now = _moment(found.get("date", ""))
+    return max(0.0, until - (time.time() if now is None else now))
+
+
+def _moment(text: str) -> float | None:
     try:
-        now = email.utils.parsedate_to_datetime(found.get("date", "")).timestamp()
-    except (TypeError, ValueError, IndexError):
-        now = time.time()
-    return max(0.0, until - now)
+        return email.utils.parsedate_to_datetime(text).timestamp()
+    except (TypeError, ValueError, IndexError, OverflowError):
+        return None
 
 
 def _origin(url: str) -> tuple[str, str, int | None]:
