@@ -196,3 +196,40 @@ def test_a_file_that_an_interpreter_is_to_execute_is_judged_too(own_folder: Path
     planted = program(other / "get")
     assert "is a place that tools may write" in refused(other)
     assert not ran(planted)
+
+
+@pytest.mark.parametrize(
+    "launcher",
+    [
+        ("/usr/bin/timeout", "5"),
+        ("/usr/bin/nice", "-n", "1"),
+        ("/usr/bin/setsid", "-w"),
+        ("/usr/bin/timeout", "5", "/usr/bin/nice"),
+    ],
+)
+def test_a_program_that_another_one_starts_is_judged_too(
+    own_folder: Path, launcher: tuple[str, ...]
+) -> None:
+    root = make(own_folder, {NAME: command(*launcher, own_folder / "get")})
+    program(own_folder / "get")
+    assert given(root)
+    other = own_folder / "other/project/get"
+    planted_in = make(own_folder / "other", {NAME: command(*launcher, other)})
+    planted = program(other)
+    assert "is a place that tools may write" in refused(planted_in)
+    assert not ran(planted)
+
+
+def test_a_name_that_another_program_looks_up_is_judged_where_it_is_found(
+    own_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = make(own_folder, {NAME: command("/usr/bin/timeout", "5", "get-the-secret")})
+    monkeypatch.setenv("PATH", f"{root}:{os.environ['PATH']}")
+    planted = program(root / "get-the-secret")
+    assert "is a place that tools may write" in refused(root)
+    assert not ran(planted)
+    elsewhere = own_folder / "bin"
+    elsewhere.mkdir(mode=0o755)
+    program(elsewhere / "get-the-secret")
+    monkeypatch.setenv("PATH", f"{elsewhere}:{os.environ['PATH']}")
+    assert given(root)

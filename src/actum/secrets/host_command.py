@@ -30,6 +30,12 @@ _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 _INTERPRETER = re.compile(
     r"(?:[abckz]|ba|da|fi|mk|tc)?sh|busybox|(?:python|perl|ruby|lua|php|node|tclsh)[0-9.]*|awk|gawk|mawk"
 )
+#: Programs that execute the program which an argument names, by its path or as a name on PATH.
+_LAUNCHER = re.compile(
+    r"timeout|nice|ionice|nohup|setsid|stdbuf|chrt|taskset|xargs|time|strace|ltrace|flock|script"
+    r"|sudo|doas|su|runuser|setpriv|unshare|nsenter|chroot|systemd-run|dbus-run-session"
+    r"|ld-linux.*|ld-musl.*|ld\.so.*|ld-[0-9.]+\.so"
+)
 
 
 class UnsafeCommand(Unavailable):
@@ -89,8 +95,11 @@ def _ready(walk: _Walk, path: str, argv: tuple[str, ...], environment: Mapping[s
     if os.path.basename(path) == "env":
         raise UnsafeCommand(f"{path} would look for another program; name that program itself")
     is_script = len(kept) > 1  # whose arguments are its own
-    if not is_script and _INTERPRETER.fullmatch(os.path.basename(os.path.realpath(path))):
+    real = os.path.basename(os.path.realpath(path))
+    if not is_script and (_INTERPRETER.fullmatch(real) or _LAUNCHER.fullmatch(real)):
         _require_safe_files(walk, argv[1:])
+    if not is_script and _LAUNCHER.fullmatch(real):
+        _require_safe_files(walk, _on_path(argv[1:], environment))
     return Ready(executable=_of(program), argv=words, descriptors=tuple(kept))
 
 
@@ -130,8 +139,19 @@ def _named_by_env(option: str | None, path: str) -> str:
     return option
 
 
+def _on_path(words: Iterable[str], environment: Mapping[str, str]) -> Iterator[str]:
+    """The programs that a launcher would find by these names."""
+    for word in words:
+        if "/" not in word and not word.startswith("-"):
+            try:
+                yield _found(word, environment)
+            except Unavailable:
+                continue  # a number, an option's value
+
+
 def _require_safe_files(walk: _Walk, words: Iterable[str]) -> None:
-    """Each argument of an interpreter can be a file that it executes. Commands start in `/`."""
+    """Each argument of an interpreter or launcher can be a file that it executes. Commands start in
+    `/`."""
     for word in words:
         path = os.path.join("/", word)
         if not word.startswith("-") and os.path.isfile(path):
