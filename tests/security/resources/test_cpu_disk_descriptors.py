@@ -123,3 +123,20 @@ except OSError as error: print(error.strerror, len(held))
 def test_no_core_file_is_written(jail: Jail) -> None:
     jail.sh("ulimit -c unlimited 2>/dev/null; kill -SEGV $$")
     assert os.listdir(jail.work) == []
+
+
+def test_the_peak_of_scratch_is_seen_also_while_the_tool_keeps_the_init_busy(jail: Jail) -> None:
+    """Every unknown system call is a question to the init, which never has a quiet moment."""
+    program = """
+import ctypes, os, time
+syscall = ctypes.CDLL(None).syscall
+with open('/tmp/big', 'wb') as file: file.write(bytes(20 << 20))
+until = time.monotonic() + 1
+while time.monotonic() < until: syscall(100_000)
+os.unlink('/tmp/big')
+"""
+    result = jail.python(program)
+    assert result.outcome is Outcome.SUCCEEDED
+    peak = {row.limit: row.peak for row in result.enforcement}["scratch_bytes"]
+    assert peak is not None
+    assert peak >= 20 << 20

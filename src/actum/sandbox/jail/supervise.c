@@ -66,6 +66,7 @@ static struct denial denials[MAX_DENIALS];
 static int denial_count;
 static int64_t denials_total;
 static struct space scratch_space, artifacts_space;
+static int64_t measured_ns;
 /* /tmp and /dev/shm have the same size each. */
 static const struct {
     struct space *space;
@@ -151,6 +152,15 @@ static void measure(void)
         if (found.f_bfree == 0 || found.f_ffree == 0)
             space->full = 1;
     }
+}
+
+static void measure_if_due(void)
+{
+    int64_t now = monotonic_ns();
+    if (now - measured_ns < PERIOD_MS * 1000000LL)
+        return;
+    measured_ns = now;
+    measure();
 }
 
 /* Collect every dead process; orphans are re-parented to us. */
@@ -537,14 +547,14 @@ _Noreturn void supervise(const struct request *request)
     tasks_begin(request->max_children, member.task_limit);
     report(say("{\"kind\": \"ready\"}"), &artifacts, 1);
     close(artifacts);
+    measured_ns = monotonic_ns();
     reap(); /* it may have ended before it was looked at */
     while (wait_status == STILL_RUNNING) {
         int found = poll(watched, COUNT_OF(watched), PERIOD_MS);
         if (found < 0 && errno != EINTR)
             _exit(1);
-        if (found == 0)
-            measure();
         /* By the clock: a tool can keep us busy, so that a quiet moment never comes. */
+        measure_if_due();
         if (tasks_are_due())
             settle();
         if ((found > 0 && watched[3].revents) || covers_are_due())
