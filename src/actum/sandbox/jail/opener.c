@@ -212,24 +212,24 @@ static int open_layer(int layers, const char *name)
 }
 
 /* The kernel takes no layer from a detached mount before Linux 6.15, so the lower one is attached for a
- * moment: in our own mount namespace, and read-only before it has a name. */
+ * moment: in our own mount namespace, and read-only before it has a name. `tree` stays its descriptor, by
+ * which it is used and detached: to open it by its name could fail, and leave it there. */
 static int overlay_at(int layers, int tree)
 {
     char path[32];
     int result = -1, upper = open_layer(layers, "upper"), work = open_layer(layers, "work");
-    int point = open_layer(layers, "lower"), lower = -1;
+    int point = open_layer(layers, "lower");
     if (upper >= 0 && work >= 0 && point >= 0 &&
-        syscall(SYS_move_mount, tree, "", point, "", FROM_DESCRIPTOR | ONTO_DESCRIPTOR) == 0 &&
-        (lower = open_layer(layers, "lower")) >= 0) {
-        result = overlay_of(lower, upper, work);
+        syscall(SYS_move_mount, tree, "", point, "", FROM_DESCRIPTOR | ONTO_DESCRIPTOR) == 0) {
+        result = overlay_of(tree, upper, work);
         int error = errno;
-        snprintf(path, sizeof path, "/proc/self/fd/%d", lower);
+        snprintf(path, sizeof path, "/proc/self/fd/%d", tree);
         if (umount2(path, MNT_DETACH) < 0)
             _exit(1); /* nothing is served with a mount too many */
         errno = error;
     }
     int error = errno;
-    const int opened[] = {upper, work, point, lower};
+    const int opened[] = {upper, work, point};
     for (size_t at = 0; at < sizeof opened / sizeof *opened; at++)
         if (opened[at] >= 0)
             close(opened[at]);
