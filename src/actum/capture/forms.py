@@ -22,6 +22,8 @@ _LINE_BYTES = 8
 _UNBROKEN = 56
 WINDOW = 24
 _WINDOWS_OF_BYTES = 4_096  #: of values up to this length, or there would be too many
+#: Of longer values the lines as openssl, base64 and xxd write them.
+_BASE64_WIDTHS, _HEX_WIDTHS = (64, 76), (60, 64)
 
 _URL_SAFE = bytes.maketrans(b"+/", b"-_")
 
@@ -65,12 +67,8 @@ def _forms(value: bytes) -> Iterator[Form]:
     text = _text(value)
     if text is None:
         return
-    for escaped in {json.dumps(text), json.dumps(text, ensure_ascii=False)}:
-        inside = escaped[1:-1]
-        yield Form(inside.encode())
-        yield Form(inside.replace("/", "\\/").encode())
-    yield Form(html.escape(text).encode())
-    yield Form(html.escape(text, quote=False).encode())
+    yield from (Form(escaped.encode()) for escaped in _json(text))
+    yield from (Form(escaped.encode()) for escaped in _html(text))
     yield Form(text.replace("'", "'\\''").encode())  # quoted for a shell
     yield Form(text.replace("'", "'\"'\"'").encode())
     yield Form(text.encode("utf-16-le"))
@@ -89,8 +87,44 @@ def _base64_cores(value: bytes) -> Iterator[tuple[bool, bytes, bool]]:
             yield before > 0, core, padding > 0
 
 
+def _json(text: str) -> Iterator[str]:
+    for escaped in (json.dumps(text), json.dumps(text, ensure_ascii=False)):
+        inside = escaped[1:-1]
+        yield inside
+        yield inside.replace("/", "\\/")  # PHP
+        yield _unicode_escapes(inside, "<>&", "\\u{:04x}")  # Go, Rails
+        yield _unicode_escapes(inside, "<>&='", "\\u{:04x}")  # Gson
+    # .NET escapes everything that HTML could misread, and what is not ASCII, in capitals.
+    plain = json.dumps(text.replace('"', "\0"), ensure_ascii=False)[1:-1].replace("\\u0000", '"')
+    beyond = "".join({character for character in text if "\x7f" <= character < "\U00010000"})
+    yield _unicode_escapes(plain, "<>&'+`\"" + beyond, "\\u{:04X}")
+
+
+def _unicode_escapes(text: str, characters: str, escape: str) -> str:
+    return text.translate({ord(each): escape.format(ord(each)) for each in characters})
+
+
+def _html(text: str) -> Iterator[str]:
+    plain = html.escape(text, quote=False)
+    yield plain
+    for double, single in (
+        ("&quot;", "&#x27;"),  # Python
+        ("&#34;", "&#39;"),  # Go, Jinja
+        ("&quot;", "&#39;"),  # most JavaScript
+        ("&quot;", "&#039;"),  # PHP
+        ("&quot;", "&apos;"),  # XML
+        ("&quot;", "'"),
+    ):
+        yield plain.replace('"', double).replace("'", single)
+
+
+#: What encoders leave as it is: none, a path, Go's PathEscape, JavaScript's encodeURIComponent and
+#: encodeURI.
+_LEFT = ("", "/", "$&+=:@", "!'()*", "/:@!$&'()*+,;=", "/:@!$&'()*+,;=?#")
+
+
 def _percent(value: bytes) -> Iterator[bytes]:
-    for safe in ("", "/", "/:@!$&'()*+,;="):
+    for safe in _LEFT:
         quoted = urllib.parse.quote(value, safe=safe)
         yield quoted.encode()
         yield _lower_escapes(quoted).encode()
@@ -120,7 +154,7 @@ def _text(value: bytes) -> str | None:
 
 def windows(value: bytes) -> frozenset[bytes]:
     """Parts of long spellings, for where they are broken into lines. None holds a line end."""
-    return frozenset(_windows(value)) if len(value) <= _WINDOWS_OF_BYTES else frozenset()
+    return frozenset(_windows(value) if len(value) <= _WINDOWS_OF_BYTES else _lines(value))
 
 
 def _windows(value: bytes) -> Iterator[bytes]:
@@ -131,6 +165,15 @@ def _windows(value: bytes) -> Iterator[bytes]:
     if len(digits) > _UNBROKEN:
         yield from _each_window(digits, 2)
         yield from _each_window(digits.upper(), 2)
+
+
+def _lines(value: bytes) -> Iterator[bytes]:
+    digits = value.hex().encode()
+    encoded = [(base64.b64encode(value), _BASE64_WIDTHS)]
+    for text, widths in (*encoded, (digits, _HEX_WIDTHS), (digits.upper(), _HEX_WIDTHS)):
+        for width in widths:
+            lines = (text[start : start + width] for start in range(0, len(text), width))
+            yield from (line for line in lines if len(line) >= WINDOW)
 
 
 def _each_window(text: bytes, step: int) -> Iterator[bytes]:

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 
 import ahocorasick_rs
 
-from actum.capture.forms import WINDOW, Form, forms, windows
+from actum.capture.forms import Form, forms, windows
 from actum.capture.model import Capture, Collected, Connection
 from actum.contract.canonical import blake3_bytes, sha256_bytes
 from actum.value import replace
@@ -37,7 +37,7 @@ class Redaction:
                 self._whole.append(form)
                 self._names.append(name)
             parts |= dict.fromkeys(windows(value), name)
-        self._has_windows = bool(parts)
+        self._window = max(map(len, parts), default=0)
         self._forms = [*self._whole, *map(Form, parts)]
         self._names += parts.values()
         self._automaton = ahocorasick_rs.BytesAhoCorasick([form.text for form in self._forms])
@@ -111,10 +111,10 @@ class Redaction:
         """From where on `content` may be the beginning of a form that goes on."""
         size = len(content)
         earliest = size
-        if self._has_windows:
+        if self._window:
             # None of them holds a line end.
             line = content.rfind(b"\n") + 1
-            earliest = max(line, size - WINDOW)
+            earliest = max(line, size - self._window)
         for form in self._whole:
             at = _beginning(form, content)
             if at < earliest:

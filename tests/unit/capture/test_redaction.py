@@ -148,6 +148,42 @@ def test_lines_of_a_long_secret_and_broken_encodings_are_found() -> None:
     assert all(len(run) < 24 for run in redaction.whole(dumped).replace(MARK, b"\n").split())
 
 
+@pytest.mark.parametrize("encoded", ["base64", "openssl", "xxd", "xxd -u"])
+@pytest.mark.parametrize("size", [4_097, 32_768])
+def test_a_long_secret_is_found_on_the_lines_that_common_programs_write(
+    encoded: str, size: int
+) -> None:
+    value = random.Random(size).randbytes(size)
+    width = {"base64": 76, "openssl": 64, "xxd": 60, "xxd -u": 60}[encoded]
+    text = value.hex().encode() if "xxd" in encoded else base64.b64encode(value)
+    text = text.upper() if encoded == "xxd -u" else text
+    lines = [text[start : start + width] for start in range(0, len(text), width)]
+    stream = Redaction({NAME: value}).stream()
+    out = b"".join(stream.feed(line + b"\n") for line in lines) + stream.rest()
+    shown = [line for line in out.split(b"\n") if line not in (b"", MARK)]
+    assert len(b"".join(shown)) < 24
+
+
+#: As the encoders of these write `UNUSUAL`; none of them escapes as Python does.
+UNUSUAL = 'pa!ss/w<rd>&"it\'s"+=é`x'
+ELSEWHERE = {
+    "JavaScript's encodeURIComponent": "pa!ss%2Fw%3Crd%3E%26%22it's%22%2B%3D%C3%A9%60x",
+    "JavaScript's encodeURI": "pa!ss/w%3Crd%3E&%22it's%22+=%C3%A9%60x",
+    "Go's url.PathEscape": "pa%21ss%2Fw%3Crd%3E&%22it%27s%22+=%C3%A9%60x",
+    "Go's JSON": r"""pa!ss/w\u003crd\u003e\u0026\"it's\"+=é`x""",
+    "Gson": r"""pa!ss/w\u003crd\u003e\u0026\"it\u0027s\"+\u003dé`x""",
+    ".NET's JSON": r"pa!ss/w\u003Crd\u003E\u0026\u0022it\u0027s\u0022\u002B=\u00E9\u0060x",
+    "Go's and Jinja's HTML": "pa!ss/w&lt;rd&gt;&amp;&#34;it&#39;s&#34;+=é`x",
+    "PHP's HTML": "pa!ss/w&lt;rd&gt;&amp;&quot;it&#039;s&quot;+=é`x",
+}
+
+
+@pytest.mark.parametrize("encoder", ELSEWHERE)
+def test_what_encoders_of_other_languages_write_is_found(encoder: str) -> None:
+    pieces = [bytes([byte]) for byte in ELSEWHERE[encoder].encode()]
+    assert redacted(pieces, {NAME: UNUSUAL.encode()}) == MARK
+
+
 def test_what_cannot_be_the_beginning_of_a_secret_is_shown_at_once() -> None:
     stream = Redaction({NAME: b"hunter2-hunter2"}).stream()
     assert stream.feed(b"> ready\n") == b"> ready\n"
