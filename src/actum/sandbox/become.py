@@ -170,7 +170,9 @@ def _become_tool(template: Template, kit: Kit, rules: int, report: socket.socket
         if report.recv(1) != wire.GO:
             os._exit(0)
         # While we may still enter what the tool may not.
+        step = "enter"
         os.chdir(tool["working_directory"])
+        step = "prepare"
         os.setresgid(template.gid, template.gid, template.gid)
         os.setresuid(template.uid, template.uid, template.uid)
         # After setresuid, which clears it.

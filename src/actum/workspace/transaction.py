@@ -130,6 +130,7 @@ class Transaction:
         cls, home: Path, name: str, grants: Iterable[str], *, secrets: bool = False
     ) -> Transaction:
         """`secrets`: the tool is given some. What it wrote is not copied then."""
+        tops = [(grant, _judged(grant)) for grant in grants]
         folder = _folder(home) / name
         # Another process may look for what is left of killed ones at any moment: until the folder
         # names its owner, its own name does.
@@ -140,12 +141,11 @@ class Transaction:
             (begun / _SECRETS).touch(mode=0o600)
         os.rename(begun, folder)
         layers = []
-        for number, grant in enumerate(grants):
+        for number, (grant, top) in enumerate(tops):
             room = folder / str(number)
             removal.make(room)
             for layer in _LAYERS:
                 (room / layer).mkdir(mode=0o700)
-            top = os.stat(grant, follow_symlinks=False)
             if os.geteuid() == 0:
                 os.chown(room / "upper", *namespace.seen_owner(own(top), top))
             os.chmod(room / "upper", top.st_mode & 0o7777)
@@ -231,6 +231,18 @@ class Transaction:
         _write(self.folder / _NEXT_RECORD, _record(changes, "committed", (), self._since_ns))
         _write_intent(self.folder, rooms)
         _carry_through(self.folder, again=False)
+
+
+def _judged(grant: str) -> os.stat_result:
+    """The folder that the policy judged, before anything is made for it."""
+    try:
+        return os.stat(grant, follow_symlinks=False)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise Refused(
+            "PATH_CHANGED",
+            f"{grant} is no longer the folder that was checked.",
+            remedy="Run again once nothing moves the paths of the sandbox.",
+        ) from error
 
 
 def _folder(home: Path) -> Path:

@@ -54,10 +54,38 @@ def test_no_link_leads_to_what_was_judged(started: Spawner, tmp_path: Path) -> N
     link = tmp_path / "link"
     link.symlink_to(tmp_path)
     report, _ = carried_out(started, asked("echo ran", grants=[{**grant, "path": str(link)}]))
-    assert (report["kind"], report["reason"]) == ("failed", "SANDBOX_UNAVAILABLE")
-    assert report["message"] == "openat2: Too many levels of symbolic links"
+    assert (report["kind"], report["reason"]) == ("failed", "PATH_CHANGED")
+    assert report["message"] == f"{link} is no longer the file that was checked"
     # And the next one is served.
     report, output = carried_out(started, asked("echo ran", grants=[grant]))
+    assert (report["kind"], output) == ("ended", "ran\n")
+
+
+def test_what_is_gone_since_it_was_judged_has_changed(started: Spawner, tmp_path: Path) -> None:
+    """A refusal, and no fault of the host: what moves paths is the other program."""
+    folder, file = tmp_path / "folder", tmp_path / "folder" / "file"
+    folder.mkdir()
+    file.touch()
+    grants = {path: granted(path) for path in (folder, file)}
+    folder.rename(tmp_path / "moved")
+    for path in (folder, file):
+        report, _ = carried_out(started, asked("echo ran", grants=[grants[path]]))
+        assert (report["kind"], report["reason"]) == ("failed", "PATH_CHANGED")
+    folder.touch()  # ENOTDIR for what was below it
+    report, _ = carried_out(started, asked("echo ran", grants=[grants[file]]))
+    assert (report["kind"], report["reason"]) == ("failed", "PATH_CHANGED")
+
+
+def test_a_working_directory_that_is_gone_has_changed(started: Spawner, tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    inside = {
+        **asked("echo ran", grants=[granted(tmp_path)]),
+        "working_directory": f"{tmp_path}/in",
+    }
+    report, _ = carried_out(started, inside)  # type: ignore[arg-type]
+    assert (report["kind"], report["reason"]) == ("failed", "PATH_CHANGED")
+    (tmp_path / "in").mkdir(mode=0o755)
+    report, output = carried_out(started, inside)  # type: ignore[arg-type]
     assert (report["kind"], output) == ("ended", "ran\n")
 
 

@@ -141,11 +141,15 @@ static int open_judged(const struct grant *grant)
     uint64_t how[3] = {O_PATH | O_CLOEXEC, 0, THROUGH_NO_LINK | THROUGH_NO_MAGIC_LINK};
     struct stat found;
     int descriptor = (int)syscall(SYS_openat2, AT_FDCWD, grant->path, how, sizeof how);
-    if (descriptor < 0)
+    /* What the policy judged was there, and no link led to it. */
+    int is_gone = descriptor < 0 && (errno == ENOENT || errno == ENOTDIR || errno == ELOOP);
+    if (descriptor < 0 && !is_gone)
         return refuse_errno("openat2");
-    if (fstat(descriptor, &found) == 0 && found.st_dev == grant->device && found.st_ino == grant->inode)
-        return descriptor;
-    close(descriptor);
+    if (!is_gone) {
+        if (fstat(descriptor, &found) == 0 && found.st_dev == grant->device && found.st_ino == grant->inode)
+            return descriptor;
+        close(descriptor);
+    }
     return refuse("PATH_CHANGED", "%s is no longer the file that was checked", grant->path);
 }
 

@@ -229,6 +229,22 @@ int find_inside(const char *path)
     return open_restricted(anchor, path, O_PATH, RESOLVE_IN_ROOT | RESOLVE_NO_SYMLINKS);
 }
 
+/* For a path that the policy judged: it was there, and no link led to it. */
+static _Noreturn void fail_judged(const char *path)
+{
+    if (errno == ENOENT || errno == ENOTDIR || errno == ELOOP)
+        fail("PATH_CHANGED", "%s is no longer the file that was checked", path);
+    fail_errno("openat2");
+}
+
+static int open_judged(const char *path)
+{
+    int found = find_inside(path);
+    if (found < 0)
+        fail_judged(path);
+    return found;
+}
+
 static int open_inside(const char *path)
 {
     int found = find_inside(path);
@@ -463,7 +479,7 @@ static void attach_grants(const struct request *request, const int *trees)
          * host. If it is gone by now, a tool that runs beside us may have put a link in its way. */
         if (!is_below_attached(request, each, path))
             make_mount_point(path, trees[each]);
-        attach_onto(trees[each], open_inside(path));
+        attach_onto(trees[each], open_judged(path));
     }
 }
 
@@ -531,7 +547,7 @@ static void pin(const struct way *way)
         too_long();
     memcpy(path, way->path, way->length);
     path[way->length] = '\0';
-    int target = open_inside(path);
+    int target = open_judged(path);
     attach_onto(clone_tree(target), target);
 }
 
@@ -555,7 +571,7 @@ static void pin_ways_to_covered(const struct request *request)
 /* Mount a path read-only over itself. */
 static void protect(const char *path)
 {
-    int target = open_inside(path);
+    int target = open_judged(path);
     int tree = clone_tree(target);
     set_attributes(tree, READ_ONLY, 1);
     attach_onto(tree, target);
@@ -568,7 +584,7 @@ static void hide(const char *path)
     if (target < 0 && errno == ENOENT)
         return; /* not visible inside, so there is nothing to hide */
     if (target < 0)
-        fail_errno("openat2");
+        fail_judged(path);
     int tree = clone_tree(is_folder(target) ? nothing : no_file);
     set_attributes(tree, READ_ONLY, 1);
     attach_onto(tree, target);

@@ -78,7 +78,11 @@ void fork_tool(void)
 static _Noreturn void tool_failed(const char *said)
 {
     char *step;
-    const char *text = error_text((int)strtol(said, &step, 10));
+    int number = (int)strtol(said, &step, 10);
+    const char *text = error_text(number);
+    /* The policy judged it, and what is granted was opened: it was moved since. */
+    if (strcmp(step, " enter") == 0 && (number == ENOENT || number == ENOTDIR || number == ELOOP))
+        fail("PATH_CHANGED", "the working directory is no longer there: %s", text);
     if (strcmp(step, " join") == 0)
         fail("CGROUP_NOT_JOINABLE", "the tool cannot join its cgroup: %s", text);
     fail("SANDBOX_UNAVAILABLE", "the tool's process failed: %s", text);
@@ -251,8 +255,10 @@ static void confine(const struct request *request)
     if (size != 1 || word != GO[0])
         _exit(0);
     /* While we may still enter what the tool may not. */
+    step = "enter";
     if (chdir(request->working_directory) < 0)
         give_up();
+    step = "prepare";
     if (setresgid(member.gid, member.gid, member.gid) < 0 || setresuid(member.uid, member.uid, member.uid) < 0)
         give_up();
     /* After setresuid, which clears it. */

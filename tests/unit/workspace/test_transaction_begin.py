@@ -1,0 +1,31 @@
+"""A transaction over a folder that is gone is refused before anything is made for it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from actum.errors import Refused
+from actum.workspace.transaction import Transaction
+
+
+@pytest.mark.parametrize("instead", ["nothing", "file"])
+def test_a_folder_that_is_gone_has_changed(tmp_path: Path, instead: str) -> None:
+    base = tmp_path / "base"
+    base.mkdir()
+    if instead == "file":
+        (base / "below").touch()
+    with pytest.raises(Refused) as caught:
+        Transaction.begin(tmp_path, "e-1", [str(base), str(base / "below" / "gone")])
+    assert caught.value.code == "PATH_CHANGED"
+    assert os.listdir(tmp_path) == ["base"]
+
+
+def test_a_folder_that_is_there_gets_its_layers(tmp_path: Path) -> None:
+    base = tmp_path / "base"
+    base.mkdir()
+    begun = Transaction.begin(tmp_path, "e-1", [str(base)])
+    assert [layer.grant for layer in begun.layers] == [str(base)]
+    begun.discard()
