@@ -32,10 +32,11 @@ from actum.runners.attend import SO_FAR, Attendant
 from actum.runners.base import Cancel, Capability, Channel, OnOutput, Permit, require_proof
 from actum.runners.clearing import Clearing, remove
 from actum.runners.hangup import Hangups
+from actum.runners.layers import LayersAhead
 from actum.runners.lifecycle import Lifecycle, never_started
 from actum.runners.outside import Outside, planned
 from actum.runners.places import Places
-from actum.runners.request import Description, with_secrets
+from actum.runners.request import Description, in_layers, with_secrets, writable_folders
 from actum.runners.warm import Likeness, Shape, WarmInterpreters
 from actum.sandbox import probe
 from actum.sandbox.cgroup import Cgroup
@@ -189,9 +190,9 @@ class LocalRunner:
     def _order(self, plan: Plan) -> _Order:
         """Refusals come before the first event: what cannot be held is not received."""
         require_proof(plan)
-        if plan.policy.transaction and not plan.layers:
+        if plan.policy.transaction and {*plan.layers} != {*writable_folders(plan.policy)}:
             raise SandboxUnavailable(
-                "The plan's changes are a transaction, and it has no layers to take them.",
+                "The plan's changes are a transaction, and it has not the layers to take them.",
                 remedy='This is a fault of Actum; `[workspace] changes = "direct"` avoids it.',
             )
         foreseen = self.foresee(plan.policy)
@@ -209,10 +210,7 @@ class LocalRunner:
             likeness=likeness,
             request=request,
             owner=found.owner,
-            # Layers are those of one execution: no interpreter can wait in them.
-            shape=None
-            if self._warm is None or plan.layers
-            else likeness.shape(request, found.owner),
+            shape=None if self._warm is None else likeness.shape(request, found.owner),
             modes=found.modes,
             outside=outside,
             secrets=secrets,
@@ -379,7 +377,7 @@ class LocalRunner:
         """A sandbox in its group, one that waits for just this or a new one; and what starts it."""
         stdin = order.plan.stdin
         if self._warm is not None and order.shape is not None:
-            warm = self._warm.take(order.shape)
+            warm = self._warm.take_into(order.plan.layers, order.shape)
             if warm is not None:
                 return warm.sandbox, warm.cgroup, lambda: warm.give(stdin)
         sandbox, cgroup = self._launch(request, order.owner, stdin)
@@ -387,20 +385,30 @@ class LocalRunner:
 
     def _refill_interpreters(self, order: _Order) -> None:
         if self._warm is not None and order.shape is not None:
+            self._warm.remove_left()
             request, owner = order.request, order.owner
             self._warm.refill(
                 order.shape,
                 lambda: order.likeness.shape(request, owner),
-                lambda stdin: self._launch_ahead(request, owner, stdin),
+                lambda stdin: self._launch_ahead(order, stdin),
                 recurs=order.likeness.recurs,
             )
 
     def _launch_ahead(
-        self, request: Request, owner: tuple[int, int], stdin: int
-    ) -> tuple[Sandbox, Cgroup]:
-        found = self._launch(request, owner, stdin)
+        self, order: _Order, stdin: int
+    ) -> tuple[Sandbox, Cgroup, LayersAhead | None]:
+        request, layers = order.request, None
+        if order.plan.layers:
+            layers = LayersAhead.beside(order.plan.layers)
+            request = in_layers(request, layers.rooms)
+        try:
+            sandbox, cgroup = self._launch(request, order.owner, stdin)
+        except BaseException:
+            if layers is not None:
+                layers.discard()
+            raise
         self._spawner.refill()  # the member it took, while there is time
-        return found
+        return sandbox, cgroup, layers
 
     def _launch(
         self, request: Request, owner: tuple[int, int], stdin: bytes | int

@@ -237,6 +237,15 @@ def _whole_git(path: str) -> str:
     return holder if os.path.basename(holder) == ".git" else path
 
 
+def in_layers(request: Request, rooms: Mapping[str, str]) -> Request:
+    """The same request, with its changes in other layers."""
+    grants: list[Grant] = [
+        {**grant, "layers": rooms[grant["path"]]} if grant["layers"] else grant
+        for grant in request["grants"]
+    ]
+    return {**request, "grants": grants}
+
+
 def with_secrets(request: Request, secrets: Given) -> Request:
     """In this copy alone, which goes to the sandbox and is forgotten: what others keep of a
     request (the shape of warm interpreters) never holds a value."""

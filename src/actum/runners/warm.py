@@ -9,6 +9,10 @@ answer that is being put on record. Whoever asks without a pause gets a new one.
 
 What it imports is not ours, and runs when nobody asked for it: an interpreter that is still busy
 after a while is ended by the same thread.
+
+Where changes are a transaction, it waits in layers of its own (`LayersAhead`). An overlay does not
+see that a name it has looked up means another file by now. So an interpreter waits only if it looks
+up nothing in these folders but the way to where it stands, and serves only if that way is the same.
 """
 
 from __future__ import annotations
@@ -20,12 +24,13 @@ import queue
 import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from actum.contract.call import PROVIDED, WAITING_DRIVER
 from actum.contract.levels import is_within
 from actum.errors import ActumError
+from actum.runners.layers import LayersAhead
 from actum.sandbox.cgroup import Cgroup
 from actum.sandbox.handle import Sandbox
 from actum.sandbox.root import SNIPPET
@@ -61,6 +66,7 @@ class Warm:
     cgroup: Cgroup
     order: int  #: the writing end of its stdin
     since: float
+    layers: LayersAhead | None = None  #: that take its changes, where these are a transaction
     cpu_ns: int = 0  #: taken when it was last looked at
 
     def waits(self, now: float) -> bool:
@@ -74,6 +80,15 @@ class Warm:
         busy = now - self.since > _IMPORTS_S and used - before > _IDLE_NS
         return not busy and self.sandbox.still_waiting()
 
+    def joins(self, layers: Mapping[str, str]) -> bool:
+        """Put its layers in the place of a request's. False: it does not serve that request."""
+        if self.layers is None:
+            return not layers
+        if not self.layers.serves(layers):
+            return False
+        self.layers.move_to(layers)
+        return True
+
     def give(self, order: bytes) -> None:
         """The one thing it waits for. The pipe holds all of it; a dead reader is found later."""
         try:  # noqa: SIM105 -- `suppress` is another call before the start
@@ -86,10 +101,12 @@ class Warm:
         os.close(self.order)
         self.sandbox.discard()
         self.cgroup.remove()
+        if self.layers is not None:
+            self.layers.discard()
 
 
-#: Starts a sandbox with this descriptor as stdin.
-Launch = Callable[[int], tuple[Sandbox, Cgroup]]
+#: Starts a sandbox with this descriptor as stdin, in layers made for it.
+Launch = Callable[[int], tuple[Sandbox, Cgroup, LayersAhead | None]]
 #: What has the shape that was asked for, as files are now; and how to start it.
 Recipe = tuple[Callable[[], Shape | None], Launch]
 
@@ -102,6 +119,9 @@ class Likeness:
         #: Programs come with arguments and a folder of their own.
         self.recurs = SNIPPET in plan.argv or _imports_ahead(plan)
         self._serves = (self.recurs or _awaits_program(plan)) and not plan.secrets
+        if plan.layers and SNIPPET in plan.argv[:-1]:
+            # Modules that it imports may be in these folders, and write to them.
+            self._serves = False
         self._judged = plan.policy.sha256, plan.proof.executable.sha256
         #: The request that was read last, and its text: one that is the same reads the same, for
         #: nobody changes a request that was made.
@@ -113,7 +133,7 @@ class Likeness:
             return None
         known, text = self._read
         if known is not request:
-            text = marshal.dumps([request, *self._judged], _PLAIN_MARSHAL)
+            text = marshal.dumps([_in_any_layers(request), *self._judged], _PLAIN_MARSHAL)
             self._read = request, text
         # What covers a path inside covers the file that was there: if another takes its place, as
         # an editor does when it saves, the kernel takes the cover away. The time too, because the
@@ -122,7 +142,39 @@ class Likeness:
         # It stands in a folder already. One that was made anew in its place has another number as
         # long as somebody stands in the first.
         here = _found(request["working_directory"])[:2]
-        return text + marshal.dumps((owner, covered, here), _PLAIN_MARSHAL)
+        ways = [_seen(path) for path in _looked_up(request)]
+        return text + marshal.dumps((owner, covered, here, ways), _PLAIN_MARSHAL)
+
+
+def _in_any_layers(request: Request) -> dict[str, object]:
+    """`request`, whatever the folders of its layers are: each has some of its own."""
+    grants = [{**grant, "layers": bool(grant["layers"])} for grant in request["grants"]]
+    return {**request, "grants": grants}
+
+
+def _looked_up(request: Request) -> list[str]:
+    """What the init looks up in overlays: each step to the working directory and to covers."""
+    found: dict[str, None] = {}
+    for grant in request["grants"]:
+        if not grant["layers"]:
+            continue
+        top = grant["path"]
+        found[top] = None
+        for path in (request["working_directory"], *request["protect"], *request["deny"]):
+            step = path
+            while step != top and is_within(step, top):
+                found[step] = None
+                step = os.path.dirname(step)
+    return [*found]
+
+
+def _seen(path: str) -> tuple[int, ...]:
+    """What an overlay keeps of a name that was looked up: which file it is, its mode and owner."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return ()
+    return found.st_dev, found.st_ino, found.st_mode, found.st_uid, found.st_gid
 
 
 def _found(path: str) -> tuple[int, ...]:
@@ -146,7 +198,8 @@ def _imports_ahead(plan: Plan) -> bool:
 def _awaits_program(plan: Plan) -> bool:
     """`python3 [-B] - …`, as the system has it: it reads its program to the end before it runs any
     of it, and until then nothing but files of its own, for the working directory is searched only
-    by the program. Not if it, or what it is told by its environment, is in reach of other tools.
+    by the program. Not if it, its modules, or what it is told by its environment, is in reach of
+    other tools.
     """
     executable = plan.proof.executable.path
     words = plan.argv[2:3] if plan.argv[1:2] == (_NO_BYTECODE,) else plan.argv[1:2]
@@ -155,7 +208,14 @@ def _awaits_program(plan: Plan) -> bool:
     if any(name.startswith("PYTHON") for name in plan.environment):
         return False
     reaches = (*plan.policy.read, *plan.policy.write)
-    return not any(is_within(executable, path) for path in reaches)
+    prefix = os.path.dirname(os.path.dirname(executable))
+    home = plan.environment.get("HOME", "")
+    searched = [f"{prefix}/lib", f"{prefix}/local/lib", *([f"{home}/.local"] if home else [])]
+    return not any(
+        is_within(executable, path)
+        or any(is_within(path, folder) or is_within(folder, path) for folder in searched)
+        for path in reaches
+    )
 
 
 class WarmInterpreters:
@@ -171,6 +231,7 @@ class WarmInterpreters:
         self._worker: threading.Thread | None = None
         self._closed = False
         self._asked = 0.0  #: when somebody came last
+        self._left: queue.SimpleQueue[LayersAhead] = queue.SimpleQueue()  #: moved away
 
     def take(self, shape: Shape) -> Warm | None:
         self._asked = time.monotonic()
@@ -185,6 +246,29 @@ class WarmInterpreters:
             if warm.sandbox.still_waiting():
                 return warm
             warm.discard()  # killed by someone, or its imports failed
+
+    def take_into(self, layers: Mapping[str, str], shape: Shape) -> Warm | None:
+        """One whose changes go to `layers` from now on, which were made for this request."""
+        while (warm := self.take(shape)) is not None:
+            try:
+                joined = warm.joins(layers)
+            except BaseException:
+                warm.discard()
+                raise
+            if joined:
+                if warm.layers is not None:
+                    self._left.put(warm.layers)
+                return warm
+            warm.discard()
+        return None
+
+    def remove_left(self) -> None:
+        """The folders out of which layers were moved: after the answer, when there is time."""
+        while True:
+            try:
+                self._left.get_nowait().discard()
+            except queue.Empty:
+                return
 
     def refill(
         self, shape: Shape, look: Callable[[], Shape | None], launch: Launch, *, recurs: bool
@@ -237,6 +321,9 @@ class WarmInterpreters:
                     warm = _start(launch)
                 except (ActumError, OSError):  # the second: no descriptor is left for its order
                     break  # whoever asks next is told why, by the ordinary way
+                if look() != shape:  # it may have looked up what was there for a moment
+                    warm.discard()
+                    break
                 with self._guard:
                     if not self._closed:
                         self._waiting.setdefault(shape, []).append(warm)
@@ -300,6 +387,7 @@ class WarmInterpreters:
             self._worker.join()
         for warm in left:
             warm.discard()
+        self.remove_left()
 
 
 def _start(launch: Launch) -> Warm:
@@ -307,13 +395,14 @@ def _start(launch: Launch) -> Warm:
     try:
         # An order is at most this long, so that giving it never waits for the reader.
         fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
-        sandbox, cgroup = launch(reading)
-        # Its program waits for an order on stdin, which is what the start is.
-        sandbox.go()
-        sandbox.still_waiting(_STARTING_MS)
+        sandbox, cgroup, layers = launch(reading)
     except BaseException:
         os.close(writing)
         raise
     finally:
         os.close(reading)
-    return Warm(sandbox, cgroup, writing, time.monotonic())
+    warm = Warm(sandbox, cgroup, writing, time.monotonic(), layers)
+    # Its program waits for an order on stdin, which is what the start is.
+    sandbox.go()
+    sandbox.still_waiting(_STARTING_MS)
+    return warm

@@ -32,7 +32,7 @@ from typing import Any
 from actum import kernel, removal
 from actum.contract.canonical import sha256_bytes, sha256_json
 from actum.errors import Refused
-from actum.evidence.owner import current_owner, is_alive
+from actum.runners.layers import LAYERS, claim, is_claimed, make_layers
 from actum.store.whole_file import write_whole
 from actum.value import value
 from actum.workspace import commit, files, namespace, upper
@@ -52,13 +52,11 @@ from actum.workspace.tree import (
 )
 from actum.workspace.upper import Found
 
-_OWNER, _INTENT, _RECORD, _BACKWARD = "owner", "intent.json", "record.json", "backward.json"
+_INTENT, _RECORD, _BACKWARD = "intent.json", "record.json", "backward.json"
 _NEXT_RECORD = "settled.json"  #: becomes the record once an intent is carried through
 _STAGE = ("new", "old", "after")
 _SIZE = "kept-"
 _SECRETS = "secrets"
-_BEGUN = "begun "
-_LAYERS = ("lower", "upper", "work")
 #: New content up to this size is copied for `actum diff`; of larger files the present one is read.
 _COPIED_BYTES = 262_144
 _MOST_SHOWN_BYTES = 4 << 20
@@ -132,31 +130,20 @@ class Transaction:
         """`secrets`: the tool is given some. What it wrote is not copied then."""
         tops = [(grant, _judged(grant)) for grant in grants]
         folder = _folder(home) / name
-        # Another process may look for what is left of killed ones at any moment: until the folder
-        # names its owner, its own name does.
-        begun = folder.with_name(f"{_BEGUN}{current_owner()} {name}")
-        removal.make(begun)
-        (begun / _OWNER).write_text(current_owner())
+        claim(folder)
         if secrets:
-            (begun / _SECRETS).touch(mode=0o600)
-        os.rename(begun, folder)
+            (folder / _SECRETS).touch(mode=0o600)
         layers = []
         for number, (grant, top) in enumerate(tops):
             room = folder / str(number)
-            removal.make(room)
-            for layer in _LAYERS:
-                (room / layer).mkdir(mode=0o700)
-            if os.geteuid() == 0:
-                os.chown(room / "upper", *namespace.seen_owner(own(top), top))
-            os.chmod(room / "upper", top.st_mode & 0o7777)
+            make_layers(room, top)
             layers.append(Layer(grant=grant, folder=str(room)))
         return cls(folder, tuple(layers), time.time_ns())
 
     def wait(self) -> None:
         """Return when the clock of file systems, which ticks every few milliseconds, has passed the
         beginning: what is changed from now on has a later time, and is found."""
-        while (left := self._since_ns - time.clock_gettime_ns(_COARSE)) >= 0:
-            time.sleep(left / 1e9 + 0.0005)
+        _await_clock(self._since_ns)
 
     def look(self) -> Changes:
         """What differs now. Only when no process of the tool is left."""
@@ -252,6 +239,16 @@ def _folder(home: Path) -> Path:
 
 
 _COARSE = 5  # CLOCK_REALTIME_COARSE
+
+
+def await_later_changes() -> None:
+    """Return when what is changed from now on has a later time than what was changed before."""
+    _await_clock(time.time_ns())
+
+
+def _await_clock(since_ns: int) -> None:
+    while (left := since_ns - time.clock_gettime_ns(_COARSE)) >= 0:
+        time.sleep(left / 1e9 + 0.0005)
 
 
 @contextlib.contextmanager
@@ -406,7 +403,7 @@ def _carry_through(folder: Path, *, again: bool) -> None:
             commit.apply(steps, base, room / "new", synced=False)
         removal.remove_part(room, "new")
     for each in body["rooms"]:
-        for layer in _LAYERS:
+        for layer in LAYERS:
             removal.remove_part(folder / each["room"], layer)
     with contextlib.suppress(FileNotFoundError):  # done by a process that was killed afterwards
         os.replace(folder / _NEXT_RECORD, folder / _RECORD)
@@ -414,7 +411,8 @@ def _carry_through(folder: Path, *, again: bool) -> None:
 
 
 def recover(home: Path, keep: Keep | None = None) -> int:
-    """Finish every commit that a killed process has begun, and drop what it had not yet decided.
+    """Finish every commit that a killed process has begun, and drop what it had not yet decided,
+    and the layers in which its interpreters waited.
 
     Of what is over only the newest is kept. Returns how many transactions were finished.
     """
@@ -429,7 +427,7 @@ def recover(home: Path, keep: Keep | None = None) -> int:
             folder = transactions / name
             try:
                 names = set(os.listdir(folder))
-            except (NotADirectoryError, FileNotFoundError):  # the lock; gone meanwhile
+            except (NotADirectoryError, FileNotFoundError):  # the second: dropped this moment
                 continue
             # Commits and undos hold the lock, so none of them is at work now.
             if _INTENT in names:
@@ -441,7 +439,7 @@ def recover(home: Path, keep: Keep | None = None) -> int:
                         removal.remove_part(folder / room, "new")
                 if not os.path.lexists(f"{folder}/0/upper"):
                     over.append((os.stat(folder / _RECORD).st_mtime_ns, name, _kept_bytes(names)))
-            elif not _in_use(folder):
+            elif not is_claimed(folder) and removal.is_removable(folder):
                 _remove(folder)
         if keep is not None:
             for name in keep.surplus(sorted(over, reverse=True)):
@@ -483,15 +481,6 @@ def _note_size(folder: Path, rooms: Iterable[Path]) -> None:
             with os.scandir(room / part) as entries:
                 size += sum(entry.stat(follow_symlinks=False).st_size for entry in entries)
     (folder / f"{_SIZE}{size}").touch(mode=0o600)
-
-
-def _in_use(folder: Path) -> bool:
-    try:
-        if folder.name.startswith(_BEGUN):
-            return is_alive(folder.name.removeprefix(_BEGUN).rpartition(" ")[0])
-        return is_alive((folder / _OWNER).read_text())
-    except (FileNotFoundError, ValueError):
-        return False
 
 
 # -- what is kept of it --------------------------------------------------------------------------
