@@ -286,13 +286,15 @@ class Runtime:
         idle_s: float = IDLE_S,
         timeout: str | None = None,
         lifetime: str = "600s",
+        changes: str = "commit",
         **words: Any,
     ) -> PythonSession:
         """One interpreter for many snippets: `with rt.python_session() as s: s.run("x = 1")`.
 
         `timeout` is for each call, `idle_s` between two, `lifetime` for all of it. Other words as
-        for `python`; they hold for the session and for each of its calls. Raises `Refused` if it
-        may not start; that has a receipt, too.
+        for `python`; they hold for the session and for each of its calls. What all calls change in
+        writable folders is committed when the session has ended, or ``hold`` or ``discard``, as
+        for `execute`. Raises `Refused` if it may not start; that has a receipt, too.
         """
         from actum.engine import session
         from actum.engine.server import open_server
@@ -314,7 +316,11 @@ class Runtime:
         self._look_after()
         opened = session.PythonSession(
             open_server(
-                contract_of(None, lifetime), self.rooms, build=session.build, idle_s=idle_s
+                contract_of(None, lifetime),
+                self.rooms,
+                build=session.build,
+                idle_s=idle_s,
+                changes=changes,
             ),
             self.rooms,
             contract_of,

@@ -42,6 +42,8 @@ class Ready:
     runner: Runner
     entry: Entry
     operation: str
+    #: Whether a tool that is kept running carries it out: that tool's transaction has its changes.
+    by_kept: bool = False
 
     @property
     def adapter(self) -> Adapter:

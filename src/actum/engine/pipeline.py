@@ -88,7 +88,7 @@ def execute(
             account.require_open(runner)
             return capture
 
-        if not ready.plan.policy.transaction:
+        if not ready.plan.policy.transaction or ready.by_kept:
             return carry_out(ready.plan)
         return transactions.run(
             ready.plan, rooms.settlement, carry_out, wanted=changes, ask=account.ask_to_commit
@@ -218,8 +218,9 @@ def prepare(
     runner = rooms.runner(policy.runner)
     account.know(foreseen=runner.foresee(policy))
     if entry.adapter.kind is AdapterKind.MCP and build is build_call:
-        runner = _through_server()(runner, contract, entry, rooms, account)
-    return Ready(plan, runner, entry, known.operation)
+        through = _through_server()(runner, contract, entry, rooms, account)
+        return Ready(plan, through, entry, known.operation, through.keeps)
+    return Ready(plan, runner, entry, known.operation, rooms.kept)
 
 
 def _approved(

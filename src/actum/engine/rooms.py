@@ -51,6 +51,8 @@ class Rooms:
     golden: GoldenOutputs
     results: ResultCache
     settlement: Settlement  #: what becomes of changes to writable folders
+    #: Whether all calls go to one tool that is kept running, whose transaction has their changes.
+    kept: bool = False
     pace: Pace = _PACE
     precedents: Precedents = field(default_factory=Precedents)
 

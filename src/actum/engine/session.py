@@ -2,7 +2,8 @@
 
 The session is an execution too: its contract is checked and recorded before it starts, its receipt
 is sealed when it is closed, with how often it was used, and every call's receipt names it. A call
-goes the whole way through the pipeline; only its last stage is another one.
+goes the whole way through the pipeline; only its last stage is another one. What the calls change
+is one transaction, the session's.
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ class PythonSession:
     ) -> None:
         self._server = server
         self._runner = SessionRunner(server.runner, server.plan, server.channel)
-        self._rooms = replace(rooms, runners={**rooms.runners, server.runner.kind: self._runner})
+        runners = {**rooms.runners, server.runner.kind: self._runner}
+        self._rooms = replace(rooms, runners=runners, kept=True)
         self._contract_of = contract_of
         self._finish = finish
         self._first: Mapping[str, Any] = first  #: params and files that no call has brought yet
@@ -136,7 +138,8 @@ class PythonSession:
                         "calls": self._runner.calls,
                         "failed": self._runner.failed,
                         "stray_bytes": self._runner.stray_bytes,
-                    }
+                    },
+                    broken_off=self._runner.broken_off,
                 )
                 self._on_close(self)
             return self._result

@@ -5,6 +5,8 @@ Actum ended it             discarded (deadline, limit, violation, cancel), unles
                            wants such changes too
 a path was overtaken       conflict: nothing is committed, a person decides
 a governing name changed   held: nothing is committed, a person decides
+
+A tool that is kept running is one transaction, from its start to its end (`engine.server`).
 """
 
 from __future__ import annotations
@@ -44,6 +46,52 @@ class Settlement:
     commit_when_stopped: bool = False
 
 
+class Begun:
+    """A transaction that takes the changes of one plan, until they are settled or abandoned."""
+
+    def __init__(self, plan: Plan, settlement: Settlement) -> None:
+        self._settlement = settlement
+        self._name = f"{plan.trace.execution_id}-{plan.trace.attempt}"
+        folders = writable_folders(plan.policy)
+        self._transaction = Transaction.begin(
+            Path(settlement.home), self._name, folders, secrets=bool(plan.secrets)
+        )
+        layers = {layer.grant: layer.folder for layer in self._transaction.layers}
+        self.plan = replace(plan, layers=layers)
+        #: To be called right before the tool starts.
+        self.wait = self._transaction.wait
+        #: Where something fails: drops the changes, unless a commit has begun or a person decides.
+        self.abandon = self._transaction.abandon
+
+    def settle(
+        self, capture: Capture, *, stopped: bool, wanted: str, ask: Callable[[str, str], str]
+    ) -> Capture:
+        """Decide, now that no process of the tool is left.
+
+        `stopped`: Actum ended the tool. `wanted` is ``commit``, ``hold`` (a person looks at the
+        changes first) or ``discard``. `ask` files that the named transaction with this diff waits
+        for an approval, and returns the request.
+        """
+        if wanted == "discard" or (stopped and not self._settlement.commit_when_stopped):
+            changes = self._transaction.look()
+            self._transaction.discard()
+            told = _told(changes, "discarded" if changes else "unchanged", ())
+            return replace(capture, workspace=told)
+        governs: list[str] = []
+
+        def judge(changes: Changes) -> tuple[str, ...]:
+            governs.extend(governing(changes, self._settlement))
+            if wanted == "hold" and not governs:
+                return tuple(path for path, _change in changes.paths())
+            return tuple(governs)
+
+        changes, state = self._transaction.commit(judge)
+        told = _told(changes, state, changes.overtaken if state == "conflict" else tuple(governs))
+        if state == "held" and governs:
+            told = replace(told, request_id=ask(self._name, told.diff_sha256))
+        return replace(capture, workspace=told)
+
+
 def run(
     plan: Plan,
     settlement: Settlement,
@@ -54,49 +102,19 @@ def run(
 ) -> Capture:
     """Carry out a plan whose changes are a transaction.
 
-    `carry_out` runs the plan it is given and calls back right before the tool starts. `wanted` is
-    ``commit``, ``hold`` (a person looks at the changes first) or ``discard``. `ask` files that the
-    named transaction with this diff waits for an approval, and returns the request.
+    `carry_out` runs the plan it is given and calls back right before the tool starts. The other
+    words as for `Begun.settle`.
     """
-    name = f"{plan.trace.execution_id}-{plan.trace.attempt}"
-    folders = writable_folders(plan.policy)
-    transaction = Transaction.begin(
-        Path(settlement.home), name, folders, secrets=bool(plan.secrets)
-    )
+    begun = Begun(plan, settlement)
     try:
-        layers = {layer.grant: layer.folder for layer in transaction.layers}
-        capture = carry_out(replace(plan, layers=layers), transaction.wait)
+        capture = carry_out(begun.plan, begun.wait)
         # No process of the tool writes any more once its control group is gone.
         capture = replace(capture, leftovers=capture.left(), clearing=None)
-        told, governs = _settle(transaction, capture, settlement, wanted)
+        stopped = not isinstance(capture.ending, _BY_ITSELF)
+        return begun.settle(capture, stopped=stopped, wanted=wanted, ask=ask)
     except BaseException:
-        transaction.abandon()
+        begun.abandon()
         raise
-    if told.state == "held" and governs:
-        told = replace(told, request_id=ask(name, told.diff_sha256))
-    return replace(capture, workspace=told)
-
-
-def _settle(
-    transaction: Transaction, capture: Capture, settlement: Settlement, wanted: str
-) -> tuple[Workspace, bool]:
-    """What became of the changes, and whether some of them decide what is executed later."""
-    stopped = not isinstance(capture.ending, _BY_ITSELF)
-    if wanted == "discard" or (stopped and not settlement.commit_when_stopped):
-        changes = transaction.look()
-        transaction.discard()
-        return _told(changes, "discarded" if changes else "unchanged", ()), False
-    governs: list[str] = []
-
-    def judge(changes: Changes) -> tuple[str, ...]:
-        governs.extend(governing(changes, settlement))
-        if wanted == "hold" and not governs:
-            return tuple(path for path, _change in changes.paths())
-        return tuple(governs)
-
-    changes, state = transaction.commit(judge)
-    why = changes.overtaken if state == "conflict" else tuple(governs)
-    return _told(changes, state, why), bool(governs)
 
 
 def governing(changes: Changes, settlement: Settlement) -> list[str]:

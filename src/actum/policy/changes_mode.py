@@ -11,7 +11,7 @@ from __future__ import annotations
 from actum.contract.model import ChangesMode
 from actum.errors import Violation
 from actum.policy.settings import PolicySettings
-from actum.registry.model import AdapterKind, Entry
+from actum.registry.model import Entry
 
 _FIELD = "sandbox.filesystem.changes"
 
@@ -20,11 +20,6 @@ def changes_mode(
     asked: ChangesMode | None, entry: Entry, settings: PolicySettings
 ) -> tuple[ChangesMode, tuple[Violation, ...]]:
     if settings.always_direct:
-        return ChangesMode.DIRECT, ()
-    if entry.adapter.kind is AdapterKind.MCP:
-        # What is kept running between calls writes directly.
-        if asked is ChangesMode.TRANSACTION:
-            return ChangesMode.DIRECT, (_refused(asked, "An MCP server writes directly."),)
         return ChangesMode.DIRECT, ()
     default = ChangesMode.TRANSACTION if settings.transactions else ChangesMode.DIRECT
     declared = entry.tool.workspace

@@ -19,6 +19,6 @@ class PolicySettings:
     own_authorities: bool = False  #: tools with network trust /run/ca.pem beside the system's
     #: Changes to writable folders are kept apart, and committed by the host when the tool is gone.
     transactions: bool = False
-    #: Whatever tool and request say: of a server that is kept, and in a work item's own view.
+    #: Whatever tool and request say: in a work item's own view.
     always_direct: bool = False
     time_left_ms: int | None = None  #: of whatever encloses this execution

@@ -65,6 +65,7 @@ class SessionRunner:
         self._plan = plan
         self._channel = channel
         self._ended = ""
+        self.broken_off = False  #: whether a call was stopped in the middle
         self.calls = 0
         self.failed = 0  #: calls that did not end well
         self.stray_bytes = 0  #: said while nobody had asked, or with no word that was given
@@ -121,6 +122,7 @@ class SessionRunner:
             ending = self._converse(plan, said, cancel)
             capture = self._captured(ending, said, foreseen, lifecycle.elapsed_ms())
         except BaseException:
+            self.broken_off = True
             self.end("a call was broken off")
             lifecycle.abort()
             raise
@@ -199,6 +201,7 @@ class SessionRunner:
         if isinstance(whole.ending, LimitKilled | PolicyBroken | CoverLost | GoverningChanged):
             self.end(f"a call was ended for its limits ({type(whole.ending).__name__})")
             return whole.ending
+        self.broken_off = _asked(cancel) or late or isinstance(whole.ending, DeadlinePassed)
         if _asked(cancel):
             self.end("a call was cancelled")
             return Cancelled(9)

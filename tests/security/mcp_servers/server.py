@@ -119,6 +119,14 @@ def misbehave(how: str, request: dict) -> None:
     elif how == "plant":
         os.makedirs("planted/.git")
         answer(request, text("planted"))
+    elif how.startswith("write "):
+        _write, name, content, *then = how.split(" ")
+        with open(name, "w") as file:
+            file.write(content)
+        if then:
+            misbehave(then[0], request)
+        else:
+            answer(request, text("written"))
     elif how == "fork":
         if os.fork() == 0:
             os.setsid()

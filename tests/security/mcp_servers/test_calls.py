@@ -198,10 +198,9 @@ def test_a_kept_server_remembers_and_receipts_say_so(tmp_path: Path) -> None:
         other = ask(rt, "count", set={"sandbox.memory_mb": 256})
         assert said(other) == "1", "another policy is another server"
         assert rt.rooms.receipts.get(next(iter(parents))) is None, "still open"
-        (rt.settings.root / "work" / "changed").touch()
-        ask(rt, "count")
+        ask(rt, "misbehave", "write changed x")
         assert ask(rt, "count").reason_codes == ("TOOL_CHANGED",)
-        (rt.settings.root / "work" / "changed").unlink()
+        assert not (rt.settings.root / "work" / "changed").exists(), "what it did is dropped"
         assert said(ask(rt, "count")) == "1", "the one that changed is not asked again"
         database = rt.settings.home / "actum.db"
         assert database.exists()

@@ -1,7 +1,8 @@
 """Servers that stay open between calls, because their tool says `stateful: true`.
 
 Each is used by one call at a time and only under the very policy it was opened with. One that has
-ended, idle or by itself, is sealed soon after by a thread that exists only while any are kept.
+ended, idle or by itself, is sealed soon after by a thread that exists only while any are kept. What
+it has changed is one transaction, settled then.
 """
 
 from __future__ import annotations
@@ -43,10 +44,10 @@ class KeptServer:
         finally:
             self.discard()
 
-    def discard(self) -> None:
+    def discard(self, *, broken_off: bool = False) -> None:
         talk, self.talk = self.talk, None
         if talk is not None:
-            talk.server.close()
+            talk.server.close(broken_off=broken_off)
 
 
 class KeptServers:
@@ -135,7 +136,7 @@ class KeptServers:
                     if place.talk is None:
                         with self._guard:
                             del self._kept[key]
-                except ActumError:
+                except (ActumError, OSError):  # the second: its changes could not be committed
                     continue  # it is on record as far as it could be; whoever asks next is told
                 finally:
                     place.turn.release()

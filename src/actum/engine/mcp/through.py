@@ -1,13 +1,15 @@
 """A call of an MCP tool: what stands where a runner stands, and runs nothing itself.
 
 The server runs in the sandbox of the real runner, as an execution of its own under the very policy
-of the call, and is this call's parent. By default it lives for one call. What the server says is
-data; that it did not answer, answered rubbish or died is an ending like any other.
+of the call, and is this call's parent. By default it lives for one call, and what it changes is in
+the transaction of that call. What the server says is data; that it did not answer, answered rubbish
+or died is an ending like any other.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 
 from actum.adapters import mcp as adapter
@@ -82,6 +84,11 @@ class ThroughServer:
     def kind(self) -> RunnerKind:
         return self._runner.kind
 
+    @property
+    def keeps(self) -> bool:
+        """Whether the server stays, so that what it changes belongs to no single call."""
+        return self._spec.stateful
+
     def capabilities(self) -> tuple[Capability, ...]:
         return self._runner.capabilities()
 
@@ -137,7 +144,7 @@ class ThroughServer:
             except BaseException:
                 lifecycle.abort()
                 if place is not None:
-                    place.discard()
+                    place.discard(broken_off=True)
                 raise
         if on_output is not None and capture.stdout.kept:
             on_output("stdout", capture.stdout.kept)
@@ -183,7 +190,7 @@ class ThroughServer:
         except NoAnswer as failure:
             call.failure = failure
         except BaseException:
-            place.discard()
+            place.discard(broken_off=True)
             raise
         server = talk.server
         asked = call.plan.trace
@@ -231,11 +238,13 @@ class ThroughServer:
             determinism=asked.determinism,
             session=asked.session,
         )
-        server = self._started(contract, spec.idle_s if spec.stateful else call.time_s)
+        server = self._started(
+            contract, spec.idle_s if spec.stateful else call.time_s, call.plan.layers
+        )
         enveloped = spec.transport != adapter.STDIO
         return Talk(server, self._rooms.servers.schemas, enveloped=enveloped)
 
-    def _started(self, contract: Contract, idle_s: float) -> Server:
+    def _started(self, contract: Contract, idle_s: float, layers: Mapping[str, str]) -> Server:
         while True:
             try:
                 return open_server(
@@ -245,6 +254,7 @@ class ThroughServer:
                     granted=self._account.granted,
                     trace_id=self._account.intent.trace_id,
                     idle_s=idle_s,
+                    layers=layers,
                 )
             except Refused as refusal:
                 # Those that wait for nobody in particular make room for one that is needed.
@@ -270,7 +280,7 @@ class ThroughServer:
         if place is None or call.talk is None:
             return call.capture(None, self._account.intent.foreseen)
         if not stays:
-            _result, of_server = call.talk.server.close()
+            _result, of_server = call.talk.server.close(broken_off=call.broken_off)
             place.talk = None
             mine = not self._spec.stateful
             return call.capture(of_server, _own_time(of_server.enforcement, call), whole=mine)
@@ -310,6 +320,12 @@ class _Call:
         except NoAnswer as failure:
             if self.answer is None:
                 self.failure = failure
+
+    @property
+    def broken_off(self) -> bool:
+        """Whether it was ended before the server had answered, and not by the server."""
+        late_or_flooded = (conversation.Late, conversation.Stopped, conversation.Flooded)
+        return isinstance(self.failure, late_or_flooded)
 
     @property
     def elapsed_ms(self) -> int:
