@@ -94,7 +94,7 @@ def test_direct_writing_is_refused_until_it_is_approved(project: Path) -> None:
     )
     assert "write to the project itself" in difference.because
     approve(project)
-    assert _write(project) == ("", ())
+    assert _write(project) == ("direct", ())
     assert (project / "new").read_text() == "x\n"
 
 
