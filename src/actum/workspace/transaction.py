@@ -439,7 +439,7 @@ def recover(home: Path, keep: Keep | None = None) -> int:
                         removal.remove_part(folder / room, "new")
                 if not os.path.lexists(f"{folder}/0/upper"):
                     over.append((os.stat(folder / _RECORD).st_mtime_ns, name, _kept_bytes(names)))
-            elif not is_claimed(folder) and removal.is_removable(folder):
+            elif not is_claimed(folder):
                 _remove(folder)
         if keep is not None:
             for name in keep.surplus(sorted(over, reverse=True)):
