@@ -31,7 +31,7 @@ from typing import Any
 
 from actum import kernel, removal
 from actum.contract.canonical import sha256_bytes, sha256_json
-from actum.errors import Refused
+from actum.errors import Fault, Refused
 from actum.runners.layers import LAYERS, claim, is_claimed, make_layers
 from actum.store.whole_file import write_whole
 from actum.value import value
@@ -149,7 +149,7 @@ class Transaction:
         """What differs now. Only when no process of the tool is left."""
         found = []
         for layer in self.layers:
-            with _open(layer.folder + "/upper") as above, _open(layer.grant) as base:
+            with _open(layer.folder + "/upper") as above, _open_base(layer) as base:
                 found.append((layer, upper.changes(above, base, self._since_ns)))
         return Changes(layers=tuple(found))
 
@@ -157,7 +157,7 @@ class Transaction:
         """Whether the upper layers hold nothing at all."""
         for layer in self.layers:
             above = f"{layer.folder}/upper"
-            top, below = os.stat(above), os.stat(layer.grant, follow_symlinks=False)
+            top, below = os.stat(above), _base_of(layer)
             if files.permissions(top) != files.permissions(below) or os.listdir(above):
                 return False
         return True
@@ -270,6 +270,34 @@ def _open(folder: str) -> Iterator[int]:
         os.close(descriptor)
 
 
+def _moved(layer: Layer, error: OSError) -> Fault:
+    return Fault(
+        f"{layer.grant} was moved or removed while the tool ran, so what the tool changed cannot be"
+        f" brought in: {error.strerror}.",
+        remedy="Run again once nothing moves the folder.",
+    )
+
+
+def _base_of(layer: Layer) -> os.stat_result:
+    try:
+        return os.stat(layer.grant, follow_symlinks=False)
+    except OSError as error:
+        raise _moved(layer, error) from error
+
+
+@contextlib.contextmanager
+def _open_base(layer: Layer) -> Iterator[int]:
+    """The folder that the layer was laid over. The tool has run, so this is no refusal."""
+    try:
+        descriptor = kernel.open_exact(layer.grant, files.FOLDER_FLAGS)
+    except OSError as error:
+        raise _moved(layer, error) from error
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
 # -- the intent ----------------------------------------------------------------------------------
 
 
@@ -289,7 +317,7 @@ def _stage(delta: Delta, layer: Layer, room: Path, *, copied: bool) -> None:
     copied_bytes = -1 if (room.parent / _SECRETS).exists() else _COPIED_BYTES
     new.mkdir(mode=0o700)
     after.mkdir(mode=0o700)
-    top = os.stat(layer.grant, follow_symlinks=False)
+    top = _base_of(layer)
     staged: dict[tuple[int, int], bytes] = {}
     with (
         _open(str(room / "upper")) as above,

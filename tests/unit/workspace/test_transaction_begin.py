@@ -1,4 +1,4 @@
-"""A transaction over a folder that is gone is refused before anything is made for it."""
+"""A transaction over a folder that is gone: refused before the tool, a named fault after it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from actum.errors import Refused
+from actum.errors import Fault, Refused
 from actum.workspace.transaction import Transaction
 
 
@@ -29,3 +29,17 @@ def test_a_folder_that_is_there_gets_its_layers(tmp_path: Path) -> None:
     begun = Transaction.begin(tmp_path, "e-1", [str(base)])
     assert [layer.grant for layer in begun.layers] == [str(base)]
     begun.discard()
+
+
+def test_a_folder_that_is_gone_after_the_tool_is_a_fault_that_names_it(tmp_path: Path) -> None:
+    base = tmp_path / "base"
+    base.mkdir()
+    begun = Transaction.begin(tmp_path, "e-1", [str(base)])
+    (layer,) = begun.layers
+    (Path(layer.folder) / "upper" / "made").write_text("by the tool")
+    base.rename(tmp_path / "moved")
+    with pytest.raises(Fault, match=f"{base} was moved or removed"):
+        begun.look()
+    assert (Path(layer.folder) / "upper" / "made").read_text() == "by the tool"
+    (tmp_path / "moved").rename(base)
+    assert [each.grant for each, _ in begun.look().layers] == [str(base)]
