@@ -261,6 +261,13 @@ def syncfs(descriptor: int) -> None:
     _checked(_libc.syncfs(descriptor), "syncfs")
 
 
+def file_system_type(descriptor: int) -> int:
+    """The magic number of the file system that a descriptor lies on (statfs(2))."""
+    found = ctypes.create_string_buffer(256)
+    _checked(_libc.fstatfs(descriptor, found), "fstatfs")
+    return int(struct.unpack_from("q", found)[0])
+
+
 def pivot_root(new_root: str, put_old: str) -> None:
     syscall(SYS_PIVOT_ROOT, "pivot_root", os.fsencode(new_root), os.fsencode(put_old))
 

@@ -50,6 +50,9 @@ class Settings:
     commit_when_stopped: bool  #: also those of a tool that Actum has ended
     keep_changes: int  #: transactions that are over and can still be shown and undone
     keep_changes_mb: int  #: and how much content of them
+    workspace_engine: str  #: how they are kept apart until then: auto, overlay or copy
+    copy_max_mb: int  #: a folder that takes no overlay is copied up to this size
+    copy_max_files: int  #: and up to so many names
     protected_names: tuple[str, ...]  #: held back at a commit, beside what governs and git's own
     secrets: Mapping[str, Source]  #: where each comes from; no value is ever in the settings
     file: SettingsFile = field(repr=False)  #: what all of it was read from
@@ -129,6 +132,9 @@ def load(home: Path, environment: Mapping[str, str]) -> Settings:
         commit_when_stopped=file.get("workspace", "on_stop") == "commit",
         keep_changes=file.get("workspace", "keep"),
         keep_changes_mb=file.get("workspace", "keep_mb"),
+        workspace_engine=file.get("workspace", "engine"),
+        copy_max_mb=file.get("workspace", "copy_max_mb"),
+        copy_max_files=file.get("workspace", "copy_max_files"),
         protected_names=tuple(file.get("protect", "names")),
         secrets={
             name: source_of(value, project=str(root), user_home=environment.get("HOME", "/root"))

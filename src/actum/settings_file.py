@@ -39,6 +39,7 @@ PROTECTED_NAMES = (
 _CHOICES: Mapping[str, tuple[str, ...]] = {
     "work.engine": ("auto", "overlay", "copy"),
     "workspace.changes": ("transaction", "direct"),
+    "workspace.engine": ("auto", "overlay", "copy"),
     "workspace.on_stop": ("discard", "commit"),
 }
 _CA_FILE_BYTES = 4 * 1_048_576
@@ -117,6 +118,13 @@ KEYS: Mapping[str, Mapping[str, Key]] = {
         "on_stop": Key(str, _EXACT, "commits what an ended tool has written", default="discard"),
         "keep": Key(int, _FREE, "bounds what can be undone", default=100, most=100_000),
         "keep_mb": Key(int, _FREE, "bounds what can be undone", default=1_000, most=1_000_000),
+        "engine": Key(str, _EXACT, "keeps what tools write from the host", default="auto"),
+        "copy_max_mb": Key(
+            int, _CEILING, "bounds what is copied on this host", default=2_048, most=1_048_576
+        ),
+        "copy_max_files": Key(
+            int, _CEILING, "bounds what is copied on this host", default=200_000, most=10_000_000
+        ),
     },
     "protect": {
         "names": Key(list, _EXACT, "holds back what others execute", default=list(PROTECTED_NAMES)),

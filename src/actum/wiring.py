@@ -49,6 +49,7 @@ from actum.store.inbox import Inbox
 from actum.store.keys import Keyring
 from actum.store.session import SessionStore
 from actum.store.session_memory import ProcessSessions
+from actum.workspace.copies import Bounds
 
 if TYPE_CHECKING:
     from actum.agents.workshop import Workshop
@@ -130,6 +131,8 @@ class Runtime:
                 root=str(settings.root),
                 protected_names=settings.protected_names,
                 commit_when_stopped=settings.commit_when_stopped,
+                engine=settings.workspace_engine,
+                copied=Bounds(mib=settings.copy_max_mb, names=settings.copy_max_files),
             ),
             runners=_runners(
                 settings,

@@ -1,4 +1,6 @@
-"""Killed before any system call of a commit or an undo, a transaction is wholly before or after."""
+"""Killed before any system call of a commit or an undo, a transaction is wholly before or after.
+
+Killed while a folder is copied, it leaves nothing."""
 
 from __future__ import annotations
 
@@ -13,12 +15,14 @@ from pathlib import Path
 import pytest
 
 from actum.workspace import transaction
+from actum.workspace.copies import Bounds
 from actum.workspace.transaction import Kept
 
 #: Ends itself before its n-th call that changes something. 0: never.
 _PROGRAM = """
 import os, signal, sys
 from pathlib import Path
+from actum.workspace.copies import Bounds
 from actum.workspace.transaction import Kept, Layer, Transaction
 
 home, base, what, last = Path(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4])
@@ -38,7 +42,11 @@ changing = Transaction(folder, (Layer(grant=base, folder=str(folder / "0")),), 2
 for name in ("rename", "replace", "link", "unlink", "mkdir", "rmdir", "chmod", "fchmod", "chown",
              "symlink", "ftruncate", "removexattr", "write"):
     setattr(os, name, before(getattr(os, name)))
-if what == "commit":
+if what == "copy":
+    begun = Transaction.begin(home, "e-2", [base])
+    begun.copy(begun.layers[0], (base + "/d",), Bounds())
+    state = "copied"
+elif what == "commit":
     state = changing.commit(lambda changes: ())[1]
 elif what == "hold":
     state = changing.commit(lambda changes: ("changed",))[1]
@@ -51,21 +59,31 @@ print(count, state)
 """
 
 
-def _prepared(folder: Path) -> tuple[Path, Path]:
-    """A home with a transaction that waits for its commit, as an overlay leaves it."""
+def _prepared(folder: Path, engine: str) -> tuple[Path, Path]:
+    """A home with a transaction that waits for its commit, as an engine leaves it."""
     home, base = folder / "home", folder / "base"
     home.mkdir()
     for name, text in (("changed", "before"), ("gone", "x"), ("d/inner", "y"), ("kept", "k")):
         (base / name).parent.mkdir(exist_ok=True, parents=True)
         (base / name).write_text(text)
     begun = transaction.Transaction.begin(home, "e-1", [str(base)])
-    upper = Path(begun.layers[0].folder) / "upper"
-    (upper / "changed").write_text("after")
-    (upper / "made" / "deep").mkdir(parents=True)
-    (upper / "made" / "deep" / "file").write_text("new")
-    (upper / "link").symlink_to("changed")
-    for name in ("gone", "d"):
-        os.mknod(upper / name, 0o600 | 0o020000, 0)  # a whiteout
+    if engine == "copy":
+        begun.copy(begun.layers[0], (), Bounds())
+        begun.wait()
+    written = Path(begun.layers[0].tree)
+    (written / "changed").write_text("after")
+    (written / "made" / "deep").mkdir(parents=True)
+    (written / "made" / "deep" / "file").write_text("new")
+    (written / "link").symlink_to("changed")
+    if engine == "copy":
+        (written / "gone").unlink()
+        (written / "d" / "inner").unlink()
+        (written / "d").rmdir()
+        # What the process that made the copy knows of it, for those that commit it here.
+        begun.hold(begun.look(), "held", ())
+    else:
+        for name in ("gone", "d"):
+            os.mknod(written / name, 0o600 | 0o020000, 0)  # a whiteout
     # Its process is gone when recovery looks.
     (begun.folder / "owner").unlink()
     return home, base
@@ -94,16 +112,21 @@ CASES: dict[str, tuple[str, str | None, str]] = {
     "decide": ("hold", "held", "committed"),
     "undo": ("commit", "committed", "undone"),
 }
+#: The list of what was copied is written with the first hold. So here a copy is always held.
+COPY_CASES = ("decide", "undo")
 
 
-@pytest.mark.parametrize("what", CASES)
-def test_killed_at_any_call_it_is_before_or_after(tmp_path: Path, what: str) -> None:
-    if os.geteuid() != 0:
+@pytest.mark.parametrize(
+    ("what", "engine"),
+    [*((what, "overlay") for what in CASES), *((what, "copy") for what in COPY_CASES)],
+)
+def test_killed_at_any_call_it_is_before_or_after(tmp_path: Path, what: str, engine: str) -> None:
+    if engine == "overlay" and os.geteuid() != 0:
         pytest.skip("only root can make the whiteouts that a kernel leaves")
     earlier, state_before, state_after = CASES[what]
     template = tmp_path / "template"
     template.mkdir()
-    home, base = _prepared(template)
+    home, base = _prepared(template, engine)
     if earlier:
         assert _run(home, base, earlier, 0).returncode == 0
     before = _tree(base)
@@ -127,7 +150,7 @@ def test_killed_at_any_call_it_is_before_or_after(tmp_path: Path, what: str) -> 
         else:
             ends["before"] += 1
             assert (found, state) == (before, state_before), number
-        _require_nothing_left(trial[0], state)
+        _require_nothing_left(trial[0], state, engine)
         transaction.recover(trial[0])
         assert _tree(trial[1]) == found
         if state == state_before and state is not None:
@@ -146,14 +169,35 @@ def _copied(template: Path, folder: Path) -> tuple[Path, Path]:
     return folder / "home", folder / "base"
 
 
-def _require_nothing_left(home: Path, state: str | None) -> None:
+def _require_nothing_left(home: Path, state: str | None, engine: str) -> None:
     """No stage, no intent; layers only of what waits; no folder at all of what was dropped."""
     folder = home / "transactions" / "e-1"
     assert folder.exists() == (state is not None)
     for name in ("intent.json", "0/new"):
         assert not (folder / name).exists(), name
-    for name in ("lower", "upper", "work"):
+    for name in ("lower", "upper", "work", *(["copy"] if engine == "copy" else [])):
         assert (folder / "0" / name).exists() == (state == "held"), name
+
+
+def test_killed_at_any_call_of_copying_it_leaves_nothing(tmp_path: Path) -> None:
+    home, base = tmp_path / "home", tmp_path / "base"
+    home.mkdir()
+    for name in ("a", "d/inner", "e/f/g"):
+        (base / name).parent.mkdir(exist_ok=True, parents=True)
+        (base / name).write_text(name)
+    (base / "link").symlink_to("a")
+    os.link(base / "a", base / "e" / "twin")
+    before = _tree(base)
+    ended = _run(home, base, "copy", 0)
+    assert ended.returncode == 0, ended.stderr
+    calls, killed_within = int(ended.stdout.split()[0]), 0
+    for number in range(1, calls + 1):
+        assert _run(home, base, "copy", number).returncode == -signal.SIGKILL
+        killed_within += any((home / "transactions").glob("e-2/0/copy/*"))
+        transaction.recover(home)
+        assert sorted(path.name for path in (home / "transactions").iterdir()) == ["lock"]
+        assert _tree(base) == before
+    assert killed_within
 
 
 def _at(folder: Path) -> None:

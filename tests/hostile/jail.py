@@ -40,14 +40,22 @@ class Jail:
     """One open project. Its working directory is `work`; `elsewhere` is no part of the project."""
 
     def __init__(
-        self, folder: Path, probe: Path, *, pool: bool = POOL, transactions: bool = True
+        self,
+        folder: Path,
+        probe: Path,
+        *,
+        pool: bool = POOL,
+        transactions: bool = True,
+        engine: str = "",
     ) -> None:
         """`transactions`: what tools change is committed when they have ended; else they write to
-        the project itself (`changes = "direct"`)."""
+        the project itself (`changes = "direct"`). `engine` keeps it apart until then."""
         self.root = folder / "project"
         create(self.root, RunnerKind.LOCAL, by="user:test", date="2026-11-15")
         if not transactions:
             add_settings(self.root, '\n[workspace]\nchanges = "direct"\n')
+        elif engine:
+            add_settings(self.root, f'\n[workspace]\nengine = "{engine}"\n')
         self.elsewhere = folder / "elsewhere"
         self.elsewhere.mkdir()
         self.runtime = Runtime.open(self.root, pool=pool)

@@ -206,6 +206,7 @@ class Workspace:
     compared: bool = (
         True  #: all such names were compared; direct changes of a large project may not
     )
+    engine: str = ""  #: overlay, or copy if at least one of the folders was copied
 
 
 #: Of a call to a tool that is kept running: what governs is compared when that ends.

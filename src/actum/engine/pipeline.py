@@ -91,7 +91,12 @@ def execute(
         if not ready.plan.policy.transaction or ready.by_kept:
             return carry_out(ready.plan)
         return transactions.run(
-            ready.plan, rooms.settlement, carry_out, wanted=changes, ask=account.ask_to_commit
+            ready.plan,
+            rooms.settlement,
+            carry_out,
+            takes_overlay=runner.takes_overlay,
+            wanted=changes,
+            ask=account.ask_to_commit,
         )
 
     clerk.arrive()

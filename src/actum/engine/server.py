@@ -136,6 +136,8 @@ def open_server(
             await_start()
 
         try:
+            if begun is not None:
+                begun.copy(ready.runner.takes_overlay)
             channel = ready.runner.open(plan, account.trace.emit, cancel, may_start, idle_s=idle_s)
             account.require_open(ready.runner)
         except BaseException:

@@ -28,6 +28,7 @@ from actum.policy.governing import held_back
 from actum.registry.looks import Looks
 from actum.runners.request import writable_folders
 from actum.value import replace, value
+from actum.workspace.copies import Bounds
 from actum.workspace.transaction import Changes, Kept, Transaction
 from actum.workspace.tree import Action
 
@@ -44,6 +45,8 @@ class Settlement:
     root: str
     protected_names: tuple[str, ...]
     commit_when_stopped: bool = False
+    engine: str = "auto"  #: auto, overlay or copy
+    copied: Bounds = Bounds()  #: how much the copy engine copies at most
 
 
 class Begun:
@@ -63,6 +66,17 @@ class Begun:
         #: Where something fails: drops the changes, unless a commit has begun or a person decides.
         self.abandon = self._transaction.abandon
 
+    def copy(self, takes_overlay: Callable[[Plan, str], bool]) -> None:
+        """Copy the folders that are to be copied, before the tool starts. `takes_overlay` finds out
+        whether a folder of a plan with layers can be under an overlay."""
+        engine = self._settlement.engine
+        for layer in self._transaction.layers:
+            if engine == "copy" or (
+                engine == "auto" and not takes_overlay(self.plan, layer.grant)
+            ):
+                deny = self.plan.policy.deny
+                self._transaction.copy(layer, deny, self._settlement.copied)
+
     def settle(
         self, capture: Capture, *, stopped: bool, wanted: str, ask: Callable[[str, str], str]
     ) -> Capture:
@@ -76,7 +90,7 @@ class Begun:
             changes = self._transaction.look()
             self._transaction.discard()
             told = _told(changes, "discarded" if changes else "unchanged", ())
-            return replace(capture, workspace=told)
+            return replace(capture, workspace=replace(told, engine=self._transaction.engine))
         governs: list[str] = []
 
         def judge(changes: Changes) -> tuple[str, ...]:
@@ -89,7 +103,7 @@ class Begun:
         told = _told(changes, state, changes.overtaken if state == "conflict" else tuple(governs))
         if state == "held" and governs:
             told = replace(told, request_id=ask(self._name, told.diff_sha256))
-        return replace(capture, workspace=told)
+        return replace(capture, workspace=replace(told, engine=self._transaction.engine))
 
 
 def run(
@@ -97,16 +111,18 @@ def run(
     settlement: Settlement,
     carry_out: Callable[[Plan, Callable[[], None]], Capture],
     *,
+    takes_overlay: Callable[[Plan, str], bool],
     wanted: str = "commit",
     ask: Callable[[str, str], str],
 ) -> Capture:
     """Carry out a plan whose changes are a transaction.
 
     `carry_out` runs the plan it is given and calls back right before the tool starts. The other
-    words as for `Begun.settle`.
+    words as for `Begun.copy` and `Begun.settle`.
     """
     begun = Begun(plan, settlement)
     try:
+        begun.copy(takes_overlay)
         capture = carry_out(begun.plan, begun.wait)
         # No process of the tool writes any more once its control group is gone.
         capture = replace(capture, leftovers=capture.left(), clearing=None)

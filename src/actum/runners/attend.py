@@ -38,9 +38,11 @@ _FIRST_WAIT_MS = 1
 _REFUSALS = {
     "PATH_CHANGED": "Run again once nothing moves the paths of the sandbox.",
     "IDMAP_UNSUPPORTED": "That file system has no idmapped mounts, so files would come out owned"
-    " by a stranger. Work on ext4, xfs or btrfs (tmpfs from Linux 6.3), or run actum as the owner.",
-    "OVERLAY_UNSUPPORTED": "Work on ext4, xfs, btrfs or tmpfs, or let tools write directly:"
-    ' `[workspace] changes = "direct"` in actum.toml.',
+    " by a stranger. Work on ext4, xfs or btrfs (tmpfs from Linux 6.3), run actum as the owner, or"
+    " let the folder be copied: `[workspace] engine` = auto or copy in actum.toml.",
+    "OVERLAY_UNSUPPORTED": "Let the folder be copied: `[workspace] engine` = auto or copy in"
+    " actum.toml. Or work on ext4, xfs, btrfs or tmpfs, or let tools write directly:"
+    ' `[workspace] changes = "direct"`.',
     "CGROUP_NOT_JOINABLE": "This process must live inside the cgroup subtree it uses:"
     " `sudo actum host delegate --user USER --pid $$`, in this shell.",
 }

@@ -163,6 +163,11 @@ class Runner(Protocol):
         """How each limit of `policy` would be enforced; raises `Refused` if one cannot be."""
         ...
 
+    def takes_overlay(self, plan: Plan, grant: str) -> bool:
+        """Whether the writable folder `grant` can be under an overlay whose upper layer is in the
+        layers of `plan`. Found by trying, once for each pair of file systems."""
+        ...
+
     def run(
         self,
         plan: Plan,

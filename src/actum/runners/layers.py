@@ -39,6 +39,9 @@ def place_of(plan: Plan, path: str) -> tuple[str, str] | None:
     if grant is None:
         return None
     inside = os.path.relpath(path, grant)
+    copy = f"{plan.layers[grant]}/copy"
+    if os.path.isdir(copy):
+        return copy, inside
     upper = f"{plan.layers[grant]}/upper"
     above = upper
     shows = True  # whether the granted folder shows where the upper layer holds nothing
@@ -54,6 +57,19 @@ def place_of(plan: Plan, path: str) -> tuple[str, str] | None:
         if not stat.S_ISDIR(look.st_mode):
             break
     return upper, inside
+
+
+def takes_marks(folder: str) -> bool:
+    """Whether the file system of a folder with layers keeps the marks of an overlay. Without marks
+    the kernel mounts one and cannot make a removed folder anew: as an ordinary user on a tmpfs
+    before Linux 6.6, and on a ramfs."""
+    prefix = "trusted" if os.geteuid() == 0 else "user"
+    try:
+        os.setxattr(f"{folder}/upper", f"{prefix}.actum.probe", b"")
+        os.removexattr(f"{folder}/upper", f"{prefix}.actum.probe")
+    except OSError:
+        return False
+    return True
 
 
 def is_opaque(folder: str | int) -> bool:

@@ -7,6 +7,7 @@ choice, no change of permissions. It keeps nothing of earlier plans.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -32,7 +33,7 @@ from actum.runners.attend import SO_FAR, Attendant
 from actum.runners.base import Cancel, Capability, Channel, OnOutput, Permit, require_proof
 from actum.runners.clearing import Clearing, remove
 from actum.runners.hangup import Hangups
-from actum.runners.layers import LayersAhead
+from actum.runners.layers import LayersAhead, takes_marks
 from actum.runners.lifecycle import Lifecycle, never_started
 from actum.runners.outside import Outside, planned
 from actum.runners.places import Places
@@ -109,6 +110,8 @@ class LocalRunner:
         self._warm = WarmInterpreters() if pool else None
         self._hangups = Hangups(self._spawner.refill, self._spawner.take_in) if pool else None
         self._host: probe.Host | None = None
+        #: Devices of a folder and its layers, and its owner -> whether they take an overlay.
+        self._overlays: dict[tuple[int, int, int, int], bool] = {}
         self._equipped = False
         #: Until the record is closed, by the thread that does so: nobody waits for another's tool.
         self._left: dict[int, tuple[_Order, Clearing | None, bool]] = {}
@@ -146,6 +149,18 @@ class LocalRunner:
                 remedy=f"Remedy: {remedy}. `actum doctor` lists everything.",
             )
         return manifest.foresee(policy, host)
+
+    def takes_overlay(self, plan: Plan, grant: str) -> bool:
+        below, above = os.stat(grant), plan.layers[grant]
+        # By the owner as well: as root an overlay takes an idmapped mount for any other.
+        pair = (below.st_dev, os.stat(above).st_dev, below.st_uid, below.st_gid)
+        known = self._overlays.get(pair)
+        if known is None:
+            found = Description(plan).as_found()
+            grants = [each for each in found.request["grants"] if each["path"] == grant]
+            known = takes_marks(above) and self._spawner.opens(found.owner, grants)
+            self._overlays[pair] = known
+        return known
 
     def run(
         self,

@@ -95,6 +95,9 @@ class SessionRunner:
     def foresee(self, policy: EffectivePolicy) -> tuple[Enforced, ...]:
         return self._inner.foresee(policy)
 
+    def takes_overlay(self, plan: Plan, grant: str) -> bool:
+        return self._inner.takes_overlay(plan, grant)
+
     def run(
         self,
         plan: Plan,

@@ -23,7 +23,7 @@ from actum.value import value
 
 if TYPE_CHECKING:
     from actum.sandbox.cgroup import Cgroup, Cgroups
-    from actum.sandbox.wire import Limits, Make, Request, Trees
+    from actum.sandbox.wire import Grant, Limits, Make, Request, Trees
 
 #: One that waits asks so often, if what comes is dead each time.
 _MOST_ASKED = 5
@@ -42,6 +42,8 @@ _GUESS: Limits = {
 }
 _FIRST: Make = {"allow_fork": True, "steady": False, "interpreter": False, **_GUESS}
 _READY = b"ready"
+#: How the opener refuses what a copy would serve for (opener.c).
+_NO_OVERLAY = (b"COVERLAY_UNSUPPORTED ", b"CIDMAP_UNSUPPORTED ")
 _DIGITS = 9  # of a number in the name of a group
 #: What a member cannot change any more: (allow_fork, steady, interpreter).
 Kind = tuple[bool, bool, bool]
@@ -205,6 +207,23 @@ class Spawner:
             raise
         os.close(member.trees)
         return member.sandbox, member.cgroup
+
+    def opens(self, owner: tuple[int, int], grants: list[Grant]) -> bool:
+        """Whether the opener can lay overlays over folders, tried on these. What it opens for that
+        is closed at once. A refusal for another reason is left for the execution to tell."""
+        trees: Trees = {"owner_uid": owner[0], "owner_gid": owner[1], "grants": grants}
+        with self._lock:
+            self._ensure_started()
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with ours:
+            with theirs:
+                self._have_opened(wire.pack_trees(trees), theirs.fileno())
+            answer, opened = receive(ours)
+        for descriptor in opened:
+            os.close(descriptor)
+        if not answer:
+            raise _died()
+        return not answer.startswith(_NO_OVERLAY)
 
     def _is_ours(self, request: Request) -> bool:
         """Whether what is asked for is the very program that the spawner runs from."""

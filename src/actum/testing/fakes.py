@@ -69,6 +69,10 @@ class FakeRunner:
             for limit, value in limits.items()
         )
 
+    def takes_overlay(self, plan: Plan, grant: str) -> bool:  # noqa: ARG002 -- part of the port
+        """Nothing runs, so nothing is mounted."""
+        return True
+
     def run(
         self,
         plan: Plan,

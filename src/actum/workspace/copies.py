@@ -2,16 +2,47 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Callable
 
+from actum.value import value
 from actum.workspace import files
-from actum.workspace.tree import joined
+from actum.workspace.tree import Entry, content_digest, joined, name_of
+
+#: A file up to this size is read as a whole, and its digest costs no second reading.
+_READ_WHOLE_BYTES = 262_144
+#: Attributes that belong to a file's content or to its permissions. Not those of an overlay.
+_ATTRIBUTES = ("user.", "system.posix_acl_")
+_OVERLAY_MARKS = "user.overlay."
+
+COPY = "copy"  #: the name of a copied folder among the layers of its grant (jail/opener.c)
+Stamp = tuple[int, int, int, int, int]  #: inode, mode, size, mtime and ctime
+
+
+@value
+class Bounds:
+    """How much of a folder is copied for an execution at most."""
+
+    mib: int = 2_048
+    names: int = 200_000
+
+
+@value(kw_only=False)
+class Known:
+    """One name of a copy as it was made."""
+
+    entry: Entry
+    stamp: Stamp | None  #: ``None`` for folders, and for what is only named
 
 
 def own(look: os.stat_result) -> tuple[int, int]:
     return look.st_uid, look.st_gid
+
+
+def stamp_of(look: os.stat_result) -> Stamp:
+    return look.st_ino, look.st_mode, look.st_size, look.st_mtime_ns, look.st_ctime_ns
 
 
 def copy_tree(
@@ -19,26 +50,33 @@ def copy_tree(
     target: int,
     left_out: frozenset[bytes] = frozenset(),
     owner: Callable[[os.stat_result], tuple[int, int]] = own,
+    *,
+    hollow: frozenset[bytes] = frozenset(),
+    noted: dict[bytes, Known] | None = None,
 ) -> int:
     """Files, links and folders of one open folder into another, with modes, times and owners.
 
-    Returns how many bytes they hold, holes included.
+    Names of one file stay names of one file. `left_out` are paths that are not copied; of those in
+    `hollow` only an empty thing of the same kind is made. Everything that is there, but for these,
+    is written to `noted`. Returns how many bytes the files hold, holes included.
     """
+    copying = _Copying(target, owner, noted)
     folders = [b""]
-    held = 0
     for path in folders:
         here, there = files.open_folder(path, source), files.open_folder(path, target)
         try:
             for name in map(os.fsencode, os.listdir(here)):
-                if not path and name in left_out:
+                where = joined(path, name)
+                look = None if where in left_out else files.look(name, here)
+                if look is None:
                     continue
-                look = os.stat(name, dir_fd=here, follow_symlinks=False)
-                if stat.S_ISDIR(look.st_mode):
+                if where in hollow:
+                    _make_hollow(name, look, there)
+                elif stat.S_ISDIR(look.st_mode):
                     os.mkdir(name, 0o700, dir_fd=there)
-                    folders.append(joined(path, name))
+                    folders.append(where)
                 else:
-                    copy_name(name, look, here, name, there, owner(look))
-                    held += look.st_size
+                    copying.take(where, look, here, there)
         finally:
             os.close(here)
             os.close(there)
@@ -47,11 +85,71 @@ def copy_tree(
         here, there = files.open_folder(path, source), files.open_folder(path, target)
         try:
             look = os.fstat(here)
-            dress(there, look, owner(look))
+            dress(there, look, owner(look), here)
+            if noted is not None:
+                noted[path] = Known(files.entry_of(look, b""), None)
         finally:
             os.close(here)
             os.close(there)
-    return held
+    return copying.held
+
+
+class _Copying:
+    """What was copied so far of one tree."""
+
+    def __init__(
+        self,
+        target: int,
+        owner: Callable[[os.stat_result], tuple[int, int]],
+        noted: dict[bytes, Known] | None,
+    ) -> None:
+        self.held = 0
+        self._target, self._owner, self._noted = target, owner, noted
+        #: Of a file with several names: device and inode -> paths in the copy.
+        self._names: dict[tuple[int, int], list[bytes]] = {}
+
+    def take(self, path: bytes, look: os.stat_result, here: int, there: int) -> None:
+        """One name that is no folder, from the folder `here` to the same one in the copy."""
+        name, digest = name_of(path), b""
+        shared = look.st_nlink > 1 and stat.S_ISREG(look.st_mode)
+        names = self._names.setdefault((look.st_dev, look.st_ino), []) if shared else []
+        self.held += look.st_size
+        try:
+            if names and _linked(names[0], self._target, name, there):
+                digest = self._noted[names[0]].entry.digest if self._noted is not None else b""
+            else:
+                names.clear()  # the file system has no links, or no more of them
+                wanted = self._noted is not None
+                digest = copy_name(
+                    name, look, here, name, there, self._owner(look), digested=wanted
+                )
+        except PermissionError as error:
+            raise files.closed(path) from error
+        names.append(path)
+        if self._noted is not None:
+            made = files.look(name, there)
+            stamp = None if made is None else stamp_of(made)
+            entry = files.entry_of(look, digest)
+            for each in names:  # a new name changes the time of its file
+                self._noted[each] = Known(entry, stamp)
+
+
+def _linked(first: bytes, top: int, name: bytes, there: int) -> bool:
+    try:
+        os.link(first, name, src_dir_fd=top, dst_dir_fd=there, follow_symlinks=False)
+    except OSError as error:
+        if error.errno in (errno.EMLINK, errno.EPERM, errno.EOPNOTSUPP):
+            return False
+        raise
+    return True
+
+
+def _make_hollow(name: bytes, look: os.stat_result, there: int) -> None:
+    """What is covered inside of the sandbox needs something to be mounted on."""
+    if stat.S_ISDIR(look.st_mode):
+        os.mkdir(name, 0o700, dir_fd=there)
+    else:
+        os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=there))
 
 
 def copy_name(
@@ -61,32 +159,81 @@ def copy_name(
     new_name: bytes,
     there: int,
     owner: tuple[int, int] | None = None,
-) -> None:
-    """One file or link; of anything else nothing can be copied, and nothing is."""
+    *,
+    digested: bool = False,
+) -> bytes:
+    """One file or link; of anything else nothing can be copied, and nothing is.
+
+    Returns the digest of what was copied, if it is asked for.
+    """
     owner = owner or own(look)
     if stat.S_ISLNK(look.st_mode):
-        os.symlink(os.readlink(name, dir_fd=here), new_name, dir_fd=there)
+        aim = os.fsencode(os.readlink(name, dir_fd=here))
+        os.symlink(aim, new_name, dir_fd=there)
         if os.geteuid() == 0:
             os.chown(new_name, *owner, dir_fd=there, follow_symlinks=False)
-        return
+        return content_digest(aim) if digested else b""
     if not stat.S_ISREG(look.st_mode):
-        return
+        return content_digest(b"") if digested else b""
     source = os.open(name, files.FILE_FLAGS, dir_fd=here)
     try:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         target = os.open(new_name, flags, 0o600, dir_fd=there)
         try:
-            files.copy_file(source, target)
-            dress(target, look, owner)
+            digest = _copy_content(source, target, look, digested=digested)
+            dress(target, look, owner, source)
         finally:
             os.close(target)
     finally:
         os.close(source)
+    return digest
 
 
-def dress(target: int, look: os.stat_result, owner: tuple[int, int]) -> None:
-    """Owner, permissions (never set-user-id or set-group-id) and time of change."""
+def _copy_content(source: int, target: int, look: os.stat_result, *, digested: bool) -> bytes:
+    has_holes = look.st_blocks * 512 < look.st_size
+    if look.st_size <= _READ_WHOLE_BYTES and not has_holes:
+        content = _read(source)
+        written = 0
+        while written < len(content):
+            written += os.write(target, content[written:])
+        return content_digest(content) if digested else b""
+    files.copy_file(source, target)
+    if not digested:
+        return b""
+    # Of the copy: it is what a tool will see, also of a file that is being written meanwhile.
+    os.lseek(target, 0, os.SEEK_SET)
+    return files.digest_of(target)
+
+
+def _read(source: int) -> bytes:
+    content = os.read(source, _READ_WHOLE_BYTES)
+    while len(content) < _READ_WHOLE_BYTES and (more := os.read(source, _READ_WHOLE_BYTES)):
+        content += more  # some file systems answer in parts
+    return content
+
+
+def dress(target: int, look: os.stat_result, owner: tuple[int, int], source: int = -1) -> None:
+    """Owner, permissions (never set-user-id or set-group-id) and time of change; and what the open
+    `source` has of attributes, where the file system can keep them."""
     if os.geteuid() == 0:
         os.fchown(target, *owner)
     os.fchmod(target, look.st_mode & 0o777)
+    if source >= 0:
+        _copy_attributes(source, target)
     os.utime(target, ns=(look.st_atime_ns, look.st_mtime_ns))
+
+
+def _copy_attributes(source: int, target: int) -> None:
+    try:
+        names = os.listxattr(source)
+    except OSError as error:
+        if error.errno != errno.EOPNOTSUPP:
+            raise
+        return
+    for name in names:
+        if name.startswith(_ATTRIBUTES) and not name.startswith(_OVERLAY_MARKS):
+            try:
+                os.setxattr(target, name, os.getxattr(source, name))
+            except OSError as error:
+                if error.errno not in (errno.EOPNOTSUPP, errno.EPERM, errno.ENODATA):
+                    raise

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from actum.workspace import files, namespace
-from actum.workspace.copies import copy_tree
+from actum.workspace.copies import Known, copy_tree, stamp_of
 from actum.workspace.engine import (
     Census,
     Ground,
@@ -82,12 +82,7 @@ class CopyEngine:
         # Holes that were there are still holes; what is new fits the room.
         scale = Scale(self._ground.cap_bytes + self._copied_bytes)
         found = listing(self.shown, self._ground.left_out, scale)
-        # A pipe or socket could not be copied; that it is not there was not the agent's doing.
-        changes = tuple(
-            change
-            for change in difference(index.below(b""), found)
-            if change.after or not change.before or change.before.kind is not Kind.OTHER
-        )
+        changes = copied_changes(difference(index.below(b""), found))
         if known is not None and known.mode != files.permissions(top):
             changed_top = Change(b"", known, known._replace(mode=files.permissions(top)))
             return (changed_top, *changes)
@@ -102,26 +97,52 @@ class CopyEngine:
         self._undo.close()
 
 
-def listing(top: int, skip: frozenset[bytes], scale: Scale | None = None) -> dict[bytes, Entry]:
-    """Everything below an open folder, all of it read. Folders have no digest of their own."""
+def copied_changes(delta: Delta) -> Delta:
+    """A delta without what only the copying has changed: a pipe or socket could not be copied, and
+    nobody removed it."""
+    return tuple(
+        change
+        for change in delta
+        if change.after or not change.before or change.before.kind is not Kind.OTHER
+    )
+
+
+def listing(
+    top: int,
+    skip: frozenset[bytes],
+    scale: Scale | None = None,
+    known: Mapping[bytes, Known] | None = None,
+) -> dict[bytes, Entry]:
+    """Everything below an open folder but for the paths in `skip`. Folders have no digest.
+
+    All of it is read, but for what has the stamp that `known` has of it.
+    """
     found: dict[bytes, Entry] = {}
     waiting = [b""]
-    while waiting:
-        path = waiting.pop()
-        folder = files.open_folder(path, top)
-        try:
-            for name in map(os.fsencode, os.listdir(folder)):
-                if not path and name in skip:
-                    continue
-                look = os.stat(name, dir_fd=folder, follow_symlinks=False)
-                where = joined(path, name)
-                if files.kind_of(look.st_mode) is Kind.FOLDER:
-                    found[where] = files.entry_of(look, b"")
-                    waiting.append(where)
-                else:
+    with contextlib.ExitStack() as opened_up:
+        while waiting:
+            path = waiting.pop()
+            folder = files.open_folder(path, top)
+            try:
+                for name in map(os.fsencode, os.listdir(folder)):
+                    where = joined(path, name)
+                    if where in skip:
+                        continue
+                    look = os.stat(name, dir_fd=folder, follow_symlinks=False)
+                    if files.kind_of(look.st_mode) is Kind.FOLDER:
+                        found[where] = files.entry_of(look, b"")
+                        opened_up.enter_context(files.opened_up(name, folder, look))
+                        waiting.append(where)
+                        continue
                     if scale is not None:
                         scale.add(where, look)
-                    found[where] = files.entry_of(look, files.read_digest(name, folder, look))
-        finally:
-            os.close(folder)
+                    before = known.get(where) if known is not None else None
+                    if before is not None and before.stamp == stamp_of(look):
+                        found[where] = before.entry
+                        continue
+                    with files.opened_up(name, folder, look):
+                        digest = files.read_digest(name, folder, look)
+                    found[where] = files.entry_of(look, digest)
+            finally:
+                os.close(folder)
     return found

@@ -6,19 +6,31 @@ that opening could wait (a pipe in the place of a file).
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
+from collections.abc import Iterator
 
 from blake3 import blake3
 
 from actum import kernel
 from actum.errors import Refused
-from actum.workspace.tree import PERMISSIONS, Entry, Kind, content_digest, shown
+from actum.workspace.tree import (
+    PERMISSIONS,
+    Entry,
+    Kind,
+    content_digest,
+    name_of,
+    parent_of,
+    shown,
+)
 
 #: Links have no permissions of their own; Linux shows all of them.
 _LINK_MODE = 0o777
 _CHUNK = 1 << 20
+#: `copy_file_range` refuses with one of these what `sendfile` can do.
+_CANNOT_COPY = (errno.EXDEV, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.EPERM)
 LONGEST_PATH = 4_095
 FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -141,8 +153,46 @@ def look(name: bytes, folder: int) -> os.stat_result | None:
         raise
 
 
+def entry_at(path: bytes, base: int) -> Entry | None:
+    """What is at a path below the open folder `base`, read now; ``None`` if nothing is."""
+    if not path:
+        return entry_of(os.fstat(base), b"")
+    try:
+        folder = open_folder(parent_of(path), base)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    try:
+        found = look(name_of(path), folder)
+        if found is None:
+            return None
+        if kind_of(found.st_mode) is Kind.FOLDER:
+            return entry_of(found, b"")
+        return entry_of(found, read_digest(name_of(path), folder, found))
+    finally:
+        os.close(folder)
+
+
+@contextlib.contextmanager
+def opened_up(name: bytes, folder: int, found: os.stat_result) -> Iterator[None]:
+    """A tool may have closed its file or folder to an owner who is an ordinary user and has to read
+    it here. Its mode is the tool's wish, so it is given back."""
+    if not is_closed(found.st_mode):
+        yield
+        return
+    needed = 0o500 if stat.S_ISDIR(found.st_mode) else 0o400
+    handle = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+    path, mode = f"/proc/self/fd/{handle}", stat.S_IMODE(found.st_mode)
+    try:
+        os.chmod(path, mode | needed)
+        yield
+        os.chmod(path, mode)
+    finally:
+        os.close(handle)
+
+
 def copy_file(source: int, target: int) -> None:
-    """All bytes, leaving holes where the source has them."""
+    """All bytes, leaving holes where the source has them. File systems that can share blocks
+    between two files do so."""
     size = os.fstat(source).st_size
     os.ftruncate(target, size)
     at = 0
@@ -158,7 +208,16 @@ def copy_file(source: int, target: int) -> None:
         os.lseek(target, start, os.SEEK_SET)
         left = at - start
         while left:
-            sent = os.sendfile(target, source, None, min(left, 1 << 30))
+            sent = _copy_some(source, target, min(left, 1 << 30))
             if sent == 0:
-                return  # it shrank meanwhile; whoever compares the digest will see it
+                return  # it shrank meanwhile; a comparison of digests finds it
             left -= sent
+
+
+def _copy_some(source: int, target: int, count: int) -> int:
+    try:
+        return os.copy_file_range(source, target, count)
+    except OSError as error:
+        if error.errno not in _CANNOT_COPY:
+            raise
+        return os.sendfile(target, source, None, count)

@@ -25,6 +25,7 @@ _WORDS = (1, 3, 4, 6, 11, 12, 13, 14)
 _DEVICE_WORD = 0
 _TIMES = struct.Struct("32xqQqQ")
 #: Halves of words in a stamp.
+_SIZE_WORD = 3
 _HALVES, _MODE_HALF, _USER_HALF, _GROUP_HALF = 16, 2, 3, 4
 
 
@@ -45,6 +46,15 @@ class Stamped:
         if not any(map(stat.S_ISDIR, set(modes))):
             return []  # as in most folders, whose files have a mode or two
         return [name for name, mode in zip(self.names, modes, strict=True) if stat.S_ISDIR(mode)]
+
+    @property
+    def file_bytes(self) -> int:
+        """How much the files hold, holes included."""
+        if not self.names:
+            return 0
+        modes = memoryview(self.stamps).cast("I")[_MODE_HALF::_HALVES]
+        sizes = memoryview(self.stamps).cast("Q")[_SIZE_WORD :: len(_WORDS)]
+        return sum(size for size, mode in zip(sizes, modes, strict=True) if stat.S_ISREG(mode))
 
     def kind(self, number: int) -> Kind:
         return files.kind_of(memoryview(self.stamps).cast("I")[number * _HALVES + _MODE_HALF])

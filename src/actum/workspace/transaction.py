@@ -1,8 +1,9 @@
 """One execution's changes to the folders it may write: kept apart, then committed, held or dropped.
 
 Each writable folder is the read-only lower layer of an overlay (jail/opener.c); every change goes
-to an upper layer in the home, on the same file system where that is possible. When the last
-process of the tool is gone, the host compares the two and decides.
+to an upper layer in the home, on the same file system where that is possible. Where a file system
+takes no overlay, the tool works on a copy of the folder. When the last process of the tool is gone,
+the host compares the two and decides.
 
     begin    folders for the layers; the moment after which a change below is another program's
     look     what differs
@@ -27,17 +28,18 @@ import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from actum import kernel, removal
 from actum.contract.canonical import sha256_bytes, sha256_json
 from actum.errors import Fault, Refused
 from actum.runners.layers import LAYERS, claim, is_claimed, make_layers
+from actum.sandbox.identity import TOOL_ID
 from actum.store.whole_file import write_whole
 from actum.value import value
 from actum.workspace import commit, files, namespace, upper
 from actum.workspace.commit import Step
-from actum.workspace.copies import copy_name, own
+from actum.workspace.copies import COPY, Bounds, copy_name, own
 from actum.workspace.tree import (
     Action,
     Change,
@@ -52,11 +54,15 @@ from actum.workspace.tree import (
 )
 from actum.workspace.upper import Found
 
+if TYPE_CHECKING:
+    from actum.workspace.copied import Start
+
 _INTENT, _RECORD, _BACKWARD = "intent.json", "record.json", "backward.json"
 _NEXT_RECORD = "settled.json"  #: becomes the record once an intent is carried through
 _STAGE = ("new", "old", "after")
 _SIZE = "kept-"
 _SECRETS = "secrets"
+_TREES = (*LAYERS, COPY)  #: what goes when a transaction is decided
 #: New content up to this size is copied for `actum diff`; of larger files the present one is read.
 _COPIED_BYTES = 262_144
 _MOST_SHOWN_BYTES = 4 << 20
@@ -69,6 +75,20 @@ class Layer:
 
     grant: str
     folder: str
+
+    @property
+    def copy(self) -> str:
+        return f"{self.folder}/{COPY}"
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether the tool works on a copy of the folder, and not on an overlay."""
+        return os.path.isdir(self.copy)
+
+    @property
+    def tree(self) -> str:
+        """The folder that holds what the tool has written."""
+        return self.copy if self.is_copy else f"{self.folder}/upper"
 
 
 @value
@@ -118,10 +138,15 @@ class Changes:
 class Transaction:
     """The layers of one attempt, and what becomes of them."""
 
-    def __init__(self, folder: Path, layers: tuple[Layer, ...], since_ns: int) -> None:
+    def __init__(
+        self, folder: Path, layers: tuple[Layer, ...], since_ns: int, *, over: bool = False
+    ) -> None:
+        """`over`: what another program has changed since is no obstacle."""
         self.folder = folder
         self.layers = layers
-        self._since_ns = since_ns
+        self._since_ns = time.time_ns() if over else since_ns
+        self._over = over
+        self._starts: dict[str, Start] = {}
 
     @classmethod
     def begin(
@@ -140,6 +165,28 @@ class Transaction:
             layers.append(Layer(grant=grant, folder=str(room)))
         return cls(folder, tuple(layers), time.time_ns())
 
+    def copy(self, layer: Layer, covered: tuple[str, ...], bounds: Bounds) -> None:
+        """Let the tool work on a copy of a folder. Before it starts, and before `wait`.
+
+        `covered` are paths that it can neither read nor write.
+        """
+        from actum.workspace import copied  # for few file systems
+
+        room = Path(layer.folder)
+        self._starts[layer.folder] = copied.make(layer.grant, room, covered, bounds)
+        self._since_ns = time.time_ns()
+
+    @property
+    def engine(self) -> str:
+        """``copy`` if the tool works on a copy of at least one folder, else ``overlay``."""
+        return "copy" if self._starts else "overlay"
+
+    def _start_of(self, layer: Layer) -> Start:
+        from actum.workspace.copied import Start
+
+        found = self._starts.get(layer.folder)
+        return Start.read(Path(layer.folder)) if found is None else found
+
     def wait(self) -> None:
         """Return when the clock of file systems, which ticks every few milliseconds, has passed the
         beginning: what is changed from now on has a later time, and is found."""
@@ -147,15 +194,21 @@ class Transaction:
 
     def look(self) -> Changes:
         """What differs now. Only when no process of the tool is left."""
-        found = []
-        for layer in self.layers:
-            with _open(layer.folder + "/upper") as above, _open_base(layer) as base:
-                found.append((layer, upper.changes(above, base, self._since_ns)))
-        return Changes(layers=tuple(found))
+        return Changes(layers=tuple((layer, self._look_at(layer)) for layer in self.layers))
+
+    def _look_at(self, layer: Layer) -> Found:
+        with _open(layer.tree) as above, _open_base(layer) as base:
+            if not layer.is_copy:
+                return upper.changes(above, base, self._since_ns)
+            from actum.workspace import copied
+
+            return copied.changes(above, base, self._start_of(layer), over=self._over)
 
     def _is_untouched(self) -> bool:
-        """Whether the upper layers hold nothing at all."""
+        """Whether the upper layers hold nothing at all. A copy has to be compared."""
         for layer in self.layers:
+            if layer.is_copy:
+                return False
             above = f"{layer.folder}/upper"
             top, below = os.stat(above), _base_of(layer)
             if files.permissions(top) != files.permissions(below) or os.listdir(above):
@@ -187,6 +240,8 @@ class Transaction:
         return changes, "committed"
 
     def hold(self, changes: Changes, state: str, why: tuple[str, ...]) -> None:
+        for folder, start in self._starts.items():
+            start.write(Path(folder))
         _write(self.folder / _RECORD, _record(changes, state, why, self._since_ns))
 
     def discard(self) -> None:
@@ -320,7 +375,7 @@ def _stage(delta: Delta, layer: Layer, room: Path, *, copied: bool) -> None:
     top = _base_of(layer)
     staged: dict[tuple[int, int], bytes] = {}
     with (
-        _open(str(room / "upper")) as above,
+        _open(layer.tree) as above,
         _open(str(new)) as target,
         _open(str(after)) as copies,
     ):
@@ -340,15 +395,14 @@ def _stage(delta: Delta, layer: Layer, room: Path, *, copied: bool) -> None:
                     )
                     continue
                 if copied:
-                    with upper.opened_up(name_of(change.path), folder, look):
+                    with files.opened_up(name_of(change.path), folder, look):
                         copy_name(name_of(change.path), look, folder, name, target)
                 else:
                     os.rename(name_of(change.path), name, src_dir_fd=folder, dst_dir_fd=target)
             finally:
                 os.close(folder)
             if os.geteuid() == 0:
-                owner = namespace.seen_owner(own(look), top)
-                os.chown(name, *owner, dir_fd=target, follow_symlinks=False)
+                os.chown(name, *_outside(look, top), dir_fd=target, follow_symlinks=False)
             if entry.kind is Kind.FILE:
                 os.chmod(name, entry.mode | 0o600, dir_fd=target)
                 _strip(name, target)
@@ -359,9 +413,16 @@ def _stage(delta: Delta, layer: Layer, room: Path, *, copied: bool) -> None:
                 os.chmod(name, entry.mode, dir_fd=target)
 
 
+def _outside(look: os.stat_result, top: os.stat_result) -> tuple[int, int]:
+    """Whose a file of a layer is in the project. Asked again for a second name of the same file,
+    the answer stays the same."""
+    uid, gid = own(look)
+    return top.st_uid if uid == TOOL_ID else uid, top.st_gid if gid == TOOL_ID else gid
+
+
 def _open_to_take(path: bytes, above: int) -> int:
-    """A folder of the upper layer out of which names are moved. An ordinary user needs rights for
-    that on it and on every folder above; nobody needs this layer afterwards."""
+    """A folder of the layer out of which names are moved. An ordinary user needs rights for that
+    on it and on every folder above; nobody needs this layer afterwards."""
     if os.geteuid() == 0:
         return files.open_folder(path, above)
     folder = os.open(b".", files.FOLDER_FLAGS, dir_fd=above)
@@ -431,8 +492,8 @@ def _carry_through(folder: Path, *, again: bool) -> None:
             commit.apply(steps, base, room / "new", synced=False)
         removal.remove_part(room, "new")
     for each in body["rooms"]:
-        for layer in LAYERS:
-            removal.remove_part(folder / each["room"], layer)
+        for tree in _TREES:
+            removal.remove_part(folder / each["room"], tree)
     with contextlib.suppress(FileNotFoundError):  # done by a process that was killed afterwards
         os.replace(folder / _NEXT_RECORD, folder / _RECORD)
     os.unlink(folder / _INTENT)
@@ -575,7 +636,8 @@ class Kept:
             tuple(
                 Layer(grant=grant, folder=str(self.folder / room)) for grant, room in self._layers
             ),
-            time.time_ns() if over else self._since_ns,
+            self._since_ns,
+            over=over,
         )
         if self.state not in ("held", "conflict"):
             raise Refused(
@@ -625,17 +687,15 @@ class Kept:
         """What a file held before and after; ``None`` for what is not there or was not kept."""
         room = self.folder / dict(self._layers)[grant]
         change = next(each for each in self.changes if each["grant"] == grant)["changes"][number]
+        name = os.fsdecode(unshown(change["path"]))
         after = _content(room / "after" / str(number))
         if after is None and change["after"]:
-            path = (
-                room / "upper" / change["path"]
-                if self.state in ("held", "conflict")
-                else (Path(grant) / change["path"])
-            )
-            after = _content(path, change["after"][2])
+            waits = self.state in ("held", "conflict")
+            top = Layer(grant=grant, folder=str(room)).tree if waits else grant
+            after = _content(Path(top) / name, change["after"][2])
         before = _content(room / "old" / str(number))
         if before is None and change["before"]:
-            before = _content(Path(grant) / change["path"], change["before"][2])
+            before = _content(Path(grant) / name, change["before"][2])
         return before, after
 
     @classmethod
@@ -683,30 +743,12 @@ def _require_unchanged(grant: str, changes: Iterable[Mapping[str, Any]]) -> None
     with _open(grant) as base:
         for change in changes:
             path = unshown(change["path"])
-            if _entry_document(_entry_now(path, base)) != change["after"]:
+            if _entry_document(files.entry_at(path, base)) != change["after"]:
                 raise Refused(
                     "UNDO_CHANGED",
                     f"{joined_path(grant, path)} was changed after this execution.",
                     remedy="Nothing was changed. `actum diff ID` shows what to put back by hand.",
                 )
-
-
-def _entry_now(path: bytes, base: int) -> Entry | None:
-    if not path:
-        return files.entry_of(os.fstat(base), b"")
-    try:
-        folder = files.open_folder(parent_of(path), base)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    try:
-        look = files.look(name_of(path), folder)
-        if look is None:
-            return None
-        if files.kind_of(look.st_mode) is Kind.FOLDER:
-            return files.entry_of(look, b"")
-        return files.entry_of(look, files.read_digest(name_of(path), folder, look))
-    finally:
-        os.close(folder)
 
 
 def _forward(changes: Iterable[Mapping[str, Any]]) -> Iterator[Step]:

@@ -99,12 +99,12 @@ class _Walk:
             self.left_out.add(path)
             return
         if after.kind is Kind.FOLDER:
-            self._folders.enter_context(opened_up(name, upper, above))
+            self._folders.enter_context(files.opened_up(name, upper, above))
             self._waiting.append((path, was_folder))
         else:
             if was_folder:
                 self._gone(path)
-            with opened_up(name, upper, above):
+            with files.opened_up(name, upper, above):
                 after = after._replace(digest=files.read_digest(name, upper, above))
         if before != after:
             self.found.append(Change(path, before, after))
@@ -144,21 +144,3 @@ def _opened(path: bytes, anchor: int) -> Iterator[int]:
         yield folder
     finally:
         os.close(folder)
-
-
-@contextlib.contextmanager
-def opened_up(name: bytes, upper: int, look: os.stat_result) -> Iterator[None]:
-    """A tool may have closed its file or folder to an owner who is an ordinary user and has to read
-    it here. Its mode is the tool's wish, so it is given back."""
-    needed = {Kind.FOLDER: 0o500, Kind.FILE: 0o400}.get(files.kind_of(look.st_mode), 0)
-    if os.geteuid() == 0 or look.st_mode & needed == needed:
-        yield
-        return
-    handle = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=upper)
-    path, mode = f"/proc/self/fd/{handle}", stat.S_IMODE(look.st_mode)
-    try:
-        os.chmod(path, mode | needed)
-        yield
-        os.chmod(path, mode)
-    finally:
-        os.close(handle)

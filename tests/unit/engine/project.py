@@ -46,6 +46,9 @@ class ScriptedRunner:
             raise Fault("The host went away.")
         return ()
 
+    def takes_overlay(self, plan: Plan, grant: str) -> bool:
+        return True
+
     def run(
         self,
         plan: Plan,

@@ -95,6 +95,9 @@ class ThroughServer:
     def foresee(self, policy: EffectivePolicy) -> tuple[Enforced, ...]:
         return self._runner.foresee(policy)
 
+    def takes_overlay(self, plan: Plan, grant: str) -> bool:
+        return self._runner.takes_overlay(plan, grant)
+
     def rest(self) -> None:
         self._runner.rest()
 

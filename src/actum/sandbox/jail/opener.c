@@ -10,7 +10,8 @@
  *
  * A grant with layers becomes an overlay: the judged folder is its lower layer, read-only, and every
  * change goes to `upper` in the folder that the host has made for this execution. The host decides
- * afterwards what becomes of it (workspace/transaction.py).
+ * afterwards what becomes of it (workspace/transaction.py). Where the host has put a `copy` of the judged
+ * folder there, the tool gets the copy instead, in which files have their owners already.
  */
 #include "jail.h"
 #include "kernel.h"
@@ -241,9 +242,20 @@ static int overlay_at(int layers, int tree)
     return result;
 }
 
+static int tree_of_copy(int copy)
+{
+    int tree = (int)syscall(SYS_open_tree, copy, "", TREE_CLONE | O_CLOEXEC | AT_EMPTY_PATH);
+    if (tree >= 0 && set_attributes(tree, NO_SUID | NO_DEVICES, -1) == 0)
+        return tree;
+    refuse_errno("copy");
+    if (tree >= 0)
+        close(tree);
+    return -1;
+}
+
 static int open_layered(const struct grant *grant, int idmap)
 {
-    int result = -1, layers = -1, tree = -1, descriptor = open_judged(grant);
+    int result = -1, layers = -1, tree = -1, copy = -1, descriptor = open_judged(grant);
     if (descriptor < 0)
         return -1;
     /* Without what is mounted below it: a layer is one file system. */
@@ -251,6 +263,10 @@ static int open_layered(const struct grant *grant, int idmap)
     layers = open_layer(AT_FDCWD, grant->layers);
     if (tree < 0 || layers < 0 || set_attributes(tree, READ_ONLY | NO_SUID | NO_DEVICES, -1) < 0)
         refuse_errno("layers");
+    else if ((copy = open_layer(layers, "copy")) >= 0)
+        result = tree_of_copy(copy);
+    else if (errno != ENOENT)
+        refuse_errno("copy");
     else if (idmap >= 0 && set_attributes(tree, IDMAPPED, idmap) < 0)
         refuse("IDMAP_UNSUPPORTED", "%s: mount_setattr: %s", grant->path, error_text(errno));
     else if ((result = overlay_at(layers, tree)) < 0)
@@ -260,6 +276,8 @@ static int open_layered(const struct grant *grant, int idmap)
         close(tree);
     if (layers >= 0)
         close(layers);
+    if (copy >= 0)
+        close(copy);
     return result;
 }
 
