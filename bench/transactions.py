@@ -83,10 +83,12 @@ def _fill(root: Path, size: int) -> list[str]:
     return names
 
 
-def _opened(root: Path, mode: str) -> Runtime:
+def _opened(root: Path, mode: str, engine: str = "") -> Runtime:
     date = datetime.now(UTC).date().isoformat()
     create(root, RunnerKind.LOCAL, by=_BY, date=date)
     with (root / "actum.toml").open("a") as settings:
         settings.write(f'\n[workspace]\nchanges = "{mode}"\n')
+        if engine:
+            settings.write(f'engine = "{engine}"\n')
     approve_settings(root, root / ".actum", by=_BY, user=os_user(), date=date, why="bench")
     return Runtime.open(root)

@@ -39,8 +39,7 @@ def place_of(plan: Plan, path: str) -> tuple[str, str] | None:
     if grant is None:
         return None
     inside = os.path.relpath(path, grant)
-    copy = f"{plan.layers[grant]}/copy"
-    if os.path.isdir(copy):
+    if copy := copy_in(plan.layers[grant]):
         return copy, inside
     upper = f"{plan.layers[grant]}/upper"
     above = upper
@@ -57,6 +56,12 @@ def place_of(plan: Plan, path: str) -> tuple[str, str] | None:
         if not stat.S_ISDIR(look.st_mode):
             break
     return upper, inside
+
+
+def copy_in(layers: str) -> str:
+    """The copy that a folder with layers holds instead of an overlay; empty if it holds none."""
+    copy = f"{layers}/copy"
+    return copy if os.path.isdir(copy) else ""
 
 
 def takes_marks(folder: str) -> bool:

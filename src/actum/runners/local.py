@@ -33,7 +33,7 @@ from actum.runners.attend import SO_FAR, Attendant
 from actum.runners.base import Cancel, Capability, Channel, OnOutput, Permit, require_proof
 from actum.runners.clearing import Clearing, remove
 from actum.runners.hangup import Hangups
-from actum.runners.layers import LayersAhead, takes_marks
+from actum.runners.layers import LayersAhead, copy_in, takes_marks
 from actum.runners.lifecycle import Lifecycle, never_started
 from actum.runners.outside import Outside, planned
 from actum.runners.places import Places
@@ -225,7 +225,10 @@ class LocalRunner:
             likeness=likeness,
             request=request,
             owner=found.owner,
-            shape=None if self._warm is None else likeness.shape(request, found.owner),
+            # A copy is of this moment: no interpreter can wait in one.
+            shape=None
+            if self._warm is None or any(map(copy_in, plan.layers.values()))
+            else likeness.shape(request, found.owner),
             modes=found.modes,
             outside=outside,
             secrets=secrets,

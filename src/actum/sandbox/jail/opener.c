@@ -11,7 +11,9 @@
  * A grant with layers becomes an overlay: the judged folder is its lower layer, read-only, and every
  * change goes to `upper` in the folder that the host has made for this execution. The host decides
  * afterwards what becomes of it (workspace/transaction.py). Where the host has put a `copy` of the judged
- * folder there, the tool gets the copy instead, in which files have their owners already.
+ * folder there, the tool gets the copy instead, in which files have their owners already. Layers of a
+ * grant without the right to write are tried: the overlay is mounted read-only, so that its end does not
+ * sync the file system of the upper layer.
  */
 #include "jail.h"
 #include "kernel.h"
@@ -183,9 +185,11 @@ static int layer(int context, const char *name, int folder)
 
 /* No redirects: a folder of the lower layer cannot be renamed (EXDEV), and programs copy it, as they do
  * between two file systems. So every change has its own name in the upper layer. */
-static int configure(int context, int lower, int upper, int work)
+static int configure(int context, int lower, int upper, int work, int write)
 {
     int rootless = geteuid() != 0;
+    if (!write && option(context, "ro", NULL) < 0)
+        return -1;
     if (layer(context, "lowerdir", lower) < 0 || layer(context, "upperdir", upper) < 0 ||
         layer(context, "workdir", work) < 0)
         return -1;
@@ -196,12 +200,12 @@ static int configure(int context, int lower, int upper, int work)
                : option(context, "index", "off");
 }
 
-static int overlay_of(int lower, int upper, int work)
+static int overlay_of(int lower, int upper, int work, int write)
 {
     int mounted = -1, context = (int)syscall(SYS_fsopen, "overlay", CONTEXT_CLOEXEC);
     if (context < 0)
         return -1;
-    if (configure(context, lower, upper, work) == 0 &&
+    if (configure(context, lower, upper, work, write) == 0 &&
         syscall(SYS_fsconfig, context, CREATE, NULL, NULL, 0) == 0)
         mounted = (int)syscall(SYS_fsmount, context, MOUNT_CLOEXEC, NO_SUID | NO_DEVICES);
     int error = errno;
@@ -219,14 +223,14 @@ static int open_layer(int layers, const char *name)
 /* The kernel takes no layer from a detached mount before Linux 6.15, so the lower one is attached for a
  * moment: in our own mount namespace, and read-only before it has a name. `tree` stays its descriptor, by
  * which it is used and detached: to open it by its name could fail, and leave it there. */
-static int overlay_at(int layers, int tree)
+static int overlay_at(int layers, int tree, int write)
 {
     char path[32];
     int result = -1, upper = open_layer(layers, "upper"), work = open_layer(layers, "work");
     int point = open_layer(layers, "lower");
     if (upper >= 0 && work >= 0 && point >= 0 &&
         syscall(SYS_move_mount, tree, "", point, "", FROM_DESCRIPTOR | ONTO_DESCRIPTOR) == 0) {
-        result = overlay_of(tree, upper, work);
+        result = overlay_of(tree, upper, work, write);
         int error = errno;
         snprintf(path, sizeof path, "/proc/self/fd/%d", tree);
         if (umount2(path, MNT_DETACH) < 0)
@@ -269,7 +273,7 @@ static int open_layered(const struct grant *grant, int idmap)
         refuse_errno("copy");
     else if (idmap >= 0 && set_attributes(tree, IDMAPPED, idmap) < 0)
         refuse("IDMAP_UNSUPPORTED", "%s: mount_setattr: %s", grant->path, error_text(errno));
-    else if ((result = overlay_at(layers, tree)) < 0)
+    else if ((result = overlay_at(layers, tree, grant->write)) < 0)
         refuse("OVERLAY_UNSUPPORTED", "%s: no overlay can be laid over it: %s", grant->path, error_text(errno));
     close(descriptor);
     if (tree >= 0)
