@@ -2,8 +2,8 @@
 
     .venv/bin/python bench/copied_folders.py [FILES...]
 
-Each request is a new script that writes to ten files of the project. Milliseconds, medians. Not part
-of `make bench`: the largest project takes minutes.
+Each request is a new script that writes to ten files of the project. Milliseconds, medians. Not
+part of `make bench`: the largest project takes minutes.
 """
 
 from __future__ import annotations
