@@ -9,9 +9,14 @@ from actum.registry.pinned_settings import approve_settings
 
 
 def add_settings(root: Path, toml: str) -> None:
-    """Append to actum.toml, and approve the whole."""
-    with (root / "actum.toml").open("a") as file:
-        file.write(toml)
+    """Append to actum.toml, or to the section there that `toml` begins with; approve the whole."""
+    file = root / "actum.toml"
+    section, _, keys = toml.strip().partition("\n")
+    text = file.read_text()
+    if section in text.splitlines():
+        file.write_text(text.replace(f"{section}\n", f"{section}\n{keys}\n", 1))
+    else:
+        file.write_text(text + toml)
     approve(root)
 
 

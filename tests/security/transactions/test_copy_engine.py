@@ -120,7 +120,7 @@ def test_a_declared_output_is_read_from_the_copy(own_jail: Jail) -> None:
 @pytest.mark.parametrize("setting", ["copy_max_files = 5", "copy_max_mb = 1"])
 def test_beyond_the_bounds_nothing_runs(own_jail: Jail, setting: str) -> None:
     own_jail.close()
-    add_settings(own_jail.root, f"{setting}\n")
+    add_settings(own_jail.root, f"[workspace]\n{setting}\n")
     for number in range(6):
         (own_jail.work / f"{number}").write_bytes(bytes(200_000))
     before = sorted(os.listdir(own_jail.work))
