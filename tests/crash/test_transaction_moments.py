@@ -175,7 +175,7 @@ def _require_nothing_left(home: Path, state: str | None, engine: str) -> None:
     assert folder.exists() == (state is not None)
     for name in ("intent.json", "0/new"):
         assert not (folder / name).exists(), name
-    for name in ("lower", "upper", "work", *(["copy"] if engine == "copy" else [])):
+    for name in ("lower", "upper", "work", *(["copy", "copied.json"] if engine == "copy" else [])):
         assert (folder / "0" / name).exists() == (state == "held"), name
 
 

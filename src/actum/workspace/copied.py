@@ -25,7 +25,7 @@ from actum.errors import Refused
 from actum.store.whole_file import write_whole
 from actum.value import value
 from actum.workspace import files, namespace
-from actum.workspace.copies import COPY, Bounds, Known, copy_tree
+from actum.workspace.copies import COPY, COPY_LIST, Bounds, Known, copy_tree
 from actum.workspace.copying import copied_changes, listing
 from actum.workspace.engine import MIB
 from actum.workspace.index import difference
@@ -33,7 +33,6 @@ from actum.workspace.stamps import Looker
 from actum.workspace.tree import Change, Entry, Kind, joined, parent_of
 from actum.workspace.upper import Found
 
-_LIST = "copied.json"
 #: File systems whose ctime changes with every write: ext4, xfs, btrfs.
 _KEEPS_TIMES = frozenset({0xEF53, 0x58465342, 0x9123683E})
 _MILLISECOND_NS = 1_000_000
@@ -65,11 +64,11 @@ class Start:
             "hollow": [_text(path) for path in sorted(self.hollow)],
             "stamped": self.stamped,
         }
-        write_whole(room / _LIST, json.dumps(document).encode(), synced=False)
+        write_whole(room / COPY_LIST, json.dumps(document).encode(), synced=False)
 
     @classmethod
     def read(cls, room: Path) -> Start:
-        document = json.loads((room / _LIST).read_bytes())
+        document = json.loads((room / COPY_LIST).read_bytes())
         return cls(
             names=dict(map(_known, document["names"])),
             hollow=frozenset(map(base64.b64decode, document["hollow"])),

@@ -18,6 +18,7 @@ _ATTRIBUTES = ("user.", "system.posix_acl_")
 _OVERLAY_MARKS = "user.overlay."
 
 COPY = "copy"  #: the name of a copied folder among the layers of its grant (jail/opener.c)
+COPY_LIST = "copied.json"  #: and of the list of what was copied
 Stamp = tuple[int, int, int, int, int]  #: inode, mode, size, mtime and ctime
 
 

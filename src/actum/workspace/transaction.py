@@ -39,7 +39,7 @@ from actum.store.whole_file import write_whole
 from actum.value import value
 from actum.workspace import commit, files, namespace, upper
 from actum.workspace.commit import Step
-from actum.workspace.copies import COPY, Bounds, copy_name, own
+from actum.workspace.copies import COPY, COPY_LIST, Bounds, copy_name, own
 from actum.workspace.tree import (
     Action,
     Change,
@@ -62,7 +62,7 @@ _NEXT_RECORD = "settled.json"  #: becomes the record once an intent is carried t
 _STAGE = ("new", "old", "after")
 _SIZE = "kept-"
 _SECRETS = "secrets"
-_TREES = (*LAYERS, COPY)  #: what goes when a transaction is decided
+_TREES = (*LAYERS, COPY, COPY_LIST)  #: what goes when a transaction is decided
 #: New content up to this size is copied for `actum diff`; of larger files the present one is read.
 _COPIED_BYTES = 262_144
 _MOST_SHOWN_BYTES = 4 << 20
