@@ -71,9 +71,7 @@ class Begun:
         whether a folder of a plan with layers can be under an overlay."""
         engine = self._settlement.engine
         for layer in self._transaction.layers:
-            if engine == "copy" or (
-                engine == "auto" and not takes_overlay(self.plan, layer.grant)
-            ):
+            if engine == "copy" or (engine == "auto" and not takes_overlay(self.plan, layer.grant)):
                 deny = self.plan.policy.deny
                 self._transaction.copy(layer, deny, self._settlement.copied)
 

@@ -37,7 +37,7 @@ from actum.runners.layers import LAYERS, claim, is_claimed, make_layers
 from actum.sandbox.identity import TOOL_ID
 from actum.store.whole_file import write_whole
 from actum.value import value
-from actum.workspace import commit, files, namespace, upper
+from actum.workspace import commit, files, upper
 from actum.workspace.commit import Step
 from actum.workspace.copies import COPY, COPY_LIST, Bounds, copy_name, own
 from actum.workspace.tree import (
