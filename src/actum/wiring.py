@@ -565,6 +565,10 @@ class Runtime:
                 count=self.settings.keep_changes, size_bytes=self.settings.keep_changes_mb << 20
             )
             transaction.recover(self.settings.home, keep)
+        if (self.settings.home / "inputs").is_dir():
+            from actum.workspace import sealed
+
+            sealed.recover(self.settings.home)
         sweep.sweep_homes()
         if RunnerKind.LOCAL in self.rooms.runners:
             sweep.sweep_groups()

@@ -514,6 +514,7 @@ static void put_grants(const struct grant *grants, uint32_t count, const unsigne
         put_long(grants[at].device);
         put_long(grants[at].inode);
         put_line(grants[at].layers);
+        put_line(grants[at].source);
     }
 }
 

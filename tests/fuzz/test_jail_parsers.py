@@ -75,6 +75,7 @@ def _grants(chance: random.Random, count: int) -> list[Grant]:
             "device": _DEVICE,
             "inode": _INODE if chance.random() < 0.9 else chance.getrandbits(64),
             "layers": chance.choice(("", f"/{_text(chance)}")),
+            "source": chance.choice(("", f"/{_text(chance)}")),
         }
         for _ in range(count)
     ]
@@ -185,7 +186,14 @@ def _seeds() -> list[bytes]:
             made.append(_input(b"V", words, *orders, (b"L", 0), **fails))
         for layers in ("", "/layers"):
             grants: list[Grant] = [
-                {"path": "/a", "write": True, "device": 7, "inode": 8, "layers": layers}
+                {
+                    "path": "/a",
+                    "write": True,
+                    "device": 7,
+                    "inode": 8,
+                    "layers": layers,
+                    "source": layers,
+                }
             ] * 3
             message = (b"J" + _trees(grants, 1000), 1)
             made.append(_input(b"O", message, (b"J" + _trees(grants, 7), 1), message, **fails))

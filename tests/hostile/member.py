@@ -53,6 +53,7 @@ def granted(path: Path, *, write: bool = False) -> Grant:
         "device": found.st_dev,
         "inode": found.st_ino,
         "layers": "",
+        "source": "",
     }
 
 

@@ -8,6 +8,7 @@ import time
 import pytest
 
 from actum import Outcome, Refused, Result, Runtime
+from actum.engine.pipeline import prepare
 from actum.evidence.garbage import collect
 
 WHO = {"by": "ada", "why": "looked at it"}
@@ -110,3 +111,28 @@ def test_a_failed_run_is_not_kept(runtime: Runtime) -> None:
     result, golden = runtime.record_golden(contract(runtime, "echo no; exit 3"), **WHO)
     assert golden is None
     assert not result.ok
+
+
+@pytest.mark.sandbox
+def test_an_input_file_that_changes_meanwhile_is_not_recorded(
+    runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The key of a golden output is the digest of what its run has read."""
+    file = runtime.settings.root / "declared"
+    file.write_text("one\n")
+    asked = contract(runtime, "cat declared")
+    asked["inputs"] = {**asked["inputs"], "input_files": [str(file)]}  # type: ignore[dict-item]
+    _, golden = runtime.record_golden(asked, **WHO)
+    assert golden is not None
+
+    def changed_after_the_look(*words: object, **named: object) -> object:
+        ready = prepare(*words, **named)  # type: ignore[arg-type]
+        file.write_text("three\n")
+        return ready
+
+    file.write_text("two\n")
+    monkeypatch.setattr("actum.engine.golden_record.prepare", changed_after_the_look)
+    with pytest.raises(Refused) as refused:
+        runtime.record_golden(asked, **WHO)
+    assert refused.value.code == "GOLDEN_UNFIT"
+    assert "changed while the output was recorded" in str(refused.value)

@@ -26,6 +26,7 @@ from actum.capture.model import (
     LimitKilled,
     NotCollected,
     PolicyBroken,
+    SealLost,
     Signalled,
 )
 from actum.contract.model import NOTHING_EXPECTED, ExpectedOutputs
@@ -99,6 +100,11 @@ def interpret(ending: Ending) -> Verdict:
             return replace(_verdict(Outcome.SUCCEEDED, 0, CONTINUE), signal=number or None)
         case Failed(reason):
             return _verdict(Outcome.TOOL_ERROR, 1, LOG_AND_HANDLE, reason)
+        case SealLost(path):
+            verdict = _verdict(
+                Outcome.EXCEPTION, None, LOG_AND_HANDLE, f"input replaced on the host: {path}"
+            )
+            return replace(verdict, reason_codes=(*verdict.reason_codes, "INPUT_SEAL_LOST"))
         case _:
             assert_never(ending)
 

@@ -87,6 +87,14 @@ class Failed:
     untouched: bool = False  #: or known after all: it was gone before anything was asked of it
 
 
+@value(kw_only=False)
+class SealLost:
+    """The host replaced an input file on which its sealed copy was mounted. The tool may have read
+    other bytes than those that were digested."""
+
+    path: str
+
+
 Ending: TypeAlias = (
     Exited
     | Signalled
@@ -98,6 +106,7 @@ Ending: TypeAlias = (
     | Cancelled
     | Closed
     | Failed
+    | SealLost
 )
 
 

@@ -229,6 +229,15 @@ class TraceContext:
 
 
 @value
+class SealedInput:
+    """An input file as it was read once. Its copy is what the tool reads at `path`."""
+
+    path: str  #: absolute, resolved
+    sha256: str
+    copy: str = field(compare=False)  #: a private file with exactly these bytes
+
+
+@value
 class Plan:
     """All a runner may know about one attempt."""
 
@@ -248,6 +257,9 @@ class Plan:
     steady: bool = False  #: addresses are not randomised
     #: writable folder -> folder of the layers that take its changes, where they are a transaction
     layers: Mapping[str, str] = field(default_factory=dict)
+    sealed: tuple[SealedInput, ...] = ()  #: the input files
+    #: read-only folder with sealed inputs -> folder of the layers that keep them from being lost
+    views: Mapping[str, str] = field(default_factory=dict, compare=False)
     label: str = field(default="", compare=False)
 
     @property
@@ -263,6 +275,7 @@ class Plan:
             provided=self.provided,
             secrets=self.secrets,
             steady=self.steady,
+            sealed=self.sealed,
         )
 
 
@@ -277,6 +290,7 @@ def call_sha256(
     provided: Mapping[str, bytes],
     secrets: tuple[SecretUse, ...] = (),
     steady: bool = False,
+    sealed: tuple[SealedInput, ...] = (),
 ) -> str:
     asked = [
         [use.name, use.variable, use.by_descriptor, *(["token"] if use.token else [])]
@@ -293,5 +307,6 @@ def call_sha256(
             "provided": {name: sha256_bytes(content) for name, content in provided.items()},
             **({"secrets": asked} if asked else {}),
             **({"steady": True} if steady else {}),
+            **({"inputs": {each.path: each.sha256 for each in sealed}} if sealed else {}),
         }
     )

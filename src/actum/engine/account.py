@@ -38,6 +38,7 @@ from actum.registry.model import Adapter
 from actum.runners.base import OnOutput, Runner
 from actum.store.golden import Golden
 from actum.value import plain, value
+from actum.workspace.sealed import SealedInputs
 
 
 @value(kw_only=False)
@@ -106,6 +107,7 @@ class Account:
             "evidence_id": new_id(),
         }
         self._export = _Export(rooms.receipts)
+        self.sealed = SealedInputs(rooms.settlement.home)
 
     @property
     def trace_context(self) -> TraceContext:

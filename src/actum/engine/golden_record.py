@@ -6,6 +6,8 @@ was the same in its second run is kept: anything else would fail for no reason n
 
 from __future__ import annotations
 
+import base64
+import json
 from collections.abc import Callable
 
 from actum.contract.model import Contract, Determinism, StreamMode
@@ -34,7 +36,10 @@ def record(
     captured = changed(contract.outputs, stdout=StreamMode.CAPTURED, stderr=StreamMode.CAPTURED)
     contract = changed(contract, outputs=captured, determinism=Determinism.D2)
     account = Account(contract, rooms)
-    prepare(contract, rooms, account)
+    try:
+        prepare(contract, rooms, account)
+    finally:
+        account.sealed.close()
     tool, adapter = account.intent.tool, account.intent.adapter
     assert tool is not None and adapter is not None  # noqa: S101 -- prepared
     key = key_of(tool, adapter, account.intent.input_digest)
@@ -51,6 +56,12 @@ def record(
     kept = rooms.sessions.get(result.session, result.execution_id)
     _require_fit(result, kept is not None)
     assert kept is not None  # noqa: S101 -- just required
+    if _signed_inputs(rooms, result) != account.intent.input_digest:
+        raise Refused(
+            "GOLDEN_UNFIT",
+            "An input file changed while the output was recorded. Nothing was recorded.",
+            remedy="Record it again once nothing writes the input files.",
+        )
     golden = Golden(
         key=key,
         tool=f"{tool.tool_id} {tool.version}",
@@ -67,6 +78,13 @@ def record(
     )
     rooms.golden.put(golden)
     return result, golden
+
+
+def _signed_inputs(rooms: Rooms, result: Result) -> str:
+    """The digest of the inputs that the run has read."""
+    envelope = rooms.receipts.find(result.receipt_id).envelope
+    digest: str = json.loads(base64.b64decode(envelope["payload"]))["predicate"]["input_digest"]
+    return digest
 
 
 def _require_fit(result: Result, is_kept: bool) -> None:

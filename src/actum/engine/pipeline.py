@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from actum.adapters.kinds import build_call
 from actum.capture.model import Capture, Enforced
-from actum.contract.call import Call, Check, EffectivePolicy, Plan
+from actum.contract.call import Call, Check, EffectivePolicy, Plan, SealedInput
 from actum.contract.model import Contract, Determinism
 from actum.engine import plan as planning
 from actum.engine import transactions
@@ -41,7 +41,7 @@ from actum.registry.selection import Task
 from actum.runners.base import Cancel, OnOutput
 from actum.runners.lifecycle import never_started
 from actum.runners.places import Got, Queueing, Sharing, Turn
-from actum.value import value
+from actum.value import replace, value
 
 if TYPE_CHECKING:
     from actum.engine.mcp.through import ThroughServer
@@ -138,6 +138,7 @@ def execute(
         return account.seal(ready.plan, ready.adapter, capture)
     finally:
         clerk.leave()
+        account.sealed.close()
         account.rest()
 
 
@@ -149,6 +150,8 @@ def forecast(contract: Contract, rooms: Rooms) -> Forecast:
         prepare(contract, rooms, account, None)
     except Refused as error:
         refusal = error
+    finally:
+        account.sealed.close()
     return Forecast(
         contract=contract,
         violations=refusal.violations if refusal else (),
@@ -166,10 +169,12 @@ def prepare(
     *,
     build: Callable[[Contract, Entry], Call] = build_call,
     granted: tuple[Granted, ...] = (),
+    inherited: tuple[SealedInput, ...] = (),
 ) -> Ready:
     """From the contract to a plan that may run and a runner that can hold it.
 
-    `granted` is what people have decided about a call that this one serves.
+    `granted` is what people have decided about a call that this one serves, `inherited` are the
+    sealed inputs of that call.
     """
     account.stage = Stage.REGISTRY
     rooms.settings.require()
@@ -190,7 +195,9 @@ def prepare(
         judged = planning.judge(contract, entry, call, rooms.policy, granted, looks)
         account.know(policy=judged.policy, checks=judged.checks)
         judged.require_permissible()
-        files = planning.file_digests(judged.checked.call)
+        # From here on the copies are the inputs: for the digest, an approval and the tool.
+        sealed = (*inherited, *account.sealed.seal(judged.checked.call.input_files))
+        files = planning.file_digests(judged.checked.call, sealed)
         input_digest = planning.input_digest(contract, files)
         account.know(input_digest=input_digest)
     else:
@@ -205,7 +212,14 @@ def prepare(
             judged = _approved(judged, contract, entry, call, files, rooms, account, looks)
             key = None  # a decision is asked for each time
         plan = planning.make_plan(
-            contract, entry, judged, rooms.registry, rooms.policy, account.trace_context, looks
+            contract,
+            entry,
+            judged,
+            rooms.registry,
+            rooms.policy,
+            account.trace_context,
+            looks,
+            sealed,
         )
         known = Precedent(
             entry=entry,
@@ -220,6 +234,8 @@ def prepare(
     if plan.secrets:
         rooms.secrets.require(plan.secrets)
     policy = plan.policy
+    if plan.sealed:
+        plan = replace(plan, views=account.sealed.views(plan))
     runner = rooms.runner(policy.runner)
     account.know(foreseen=runner.foresee(policy))
     if entry.adapter.kind is AdapterKind.MCP and build is build_call:

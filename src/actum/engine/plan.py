@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import stat
-
-from actum import kernel
 from actum.contract.call import (
     Call,
     Check,
     EffectivePolicy,
     Plan,
+    SealedInput,
     TraceContext,
     ValidationProof,
     call_sha256,
 )
-from actum.contract.canonical import sha256_file, sha256_json
+from actum.contract.canonical import sha256_json
 from actum.contract.model import Contract, Determinism
 from actum.contract.wire import asked_document
 from actum.engine.approval_call import BoundCall, FileDigests, bind
@@ -111,6 +108,7 @@ def make_plan(
     settings: PolicySettings,
     trace: TraceContext,
     looks: Looks,
+    sealed: tuple[SealedInput, ...],
 ) -> Plan:
     """Bind what was judged to what will run; the runner compares the two."""
     call = judged.checked.call
@@ -140,6 +138,7 @@ def make_plan(
             provided=provided,
             secrets=call.secrets,
             steady=is_steady,
+            sealed=sealed,
         ),
         policy_sha256=judged.policy.sha256,
         checks=judged.checks,
@@ -160,6 +159,7 @@ def make_plan(
         provided=provided,
         secrets=call.secrets,
         steady=is_steady,
+        sealed=sealed,
         label=contract.metadata.purpose,
     )
 
@@ -206,9 +206,10 @@ def bound_call(contract: Contract, entry: Entry, judged: Judged, files: FileDige
     )
 
 
-def file_digests(call: Call) -> FileDigests:
-    """The input files and the digests of their content, once they may be read."""
-    return tuple((path, _file(path)) for path in call.input_files)
+def file_digests(call: Call, sealed: tuple[SealedInput, ...]) -> FileDigests:
+    """The input files in the order of the call, and the digests of their sealed copies."""
+    digests = {each.path: each.sha256 for each in sealed}
+    return tuple((path, digests[path]) for path in call.input_files)
 
 
 def input_digest(contract: Contract, files: FileDigests) -> str:
@@ -219,24 +220,3 @@ def input_digest(contract: Contract, files: FileDigests) -> str:
 
 def _digest(contract: Contract, files: list[str]) -> str:
     return sha256_json({**asked_document(contract), "files": files})
-
-
-def _file(path: str) -> str:
-    """Digest of an input file that was judged a moment ago; a tool that runs meanwhile may have put
-    a pipe, a link or a device in its place, which would be waited for or read for ever."""
-    try:
-        descriptor = kernel.open_exact(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
-    except OSError as error:
-        raise _input_changed(path) from error
-    with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise _input_changed(path)
-        return sha256_file(file)
-
-
-def _input_changed(path: str) -> Refused:
-    return Refused(
-        "PATH_CHANGED",
-        f"inputs.input_files: {path} is no longer the file that was checked.",
-        remedy="Run again once nothing moves the input files.",
-    )

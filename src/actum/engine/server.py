@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from actum.adapters.kinds import build_call
 from actum.capture.model import Cancelled, Capture, LimitKilled, PolicyBroken
-from actum.contract.call import Call
+from actum.contract.call import Call, SealedInput
 from actum.contract.limits import IDLE_S
 from actum.contract.model import Contract, Json
 from actum.engine.account import Account
@@ -82,6 +82,7 @@ class Server:
                 adapter = replace(self._ready.adapter, kind=AdapterKind.CLI, output_transforms=())
                 result = self._account.seal(self._ready.plan, adapter, capture)
                 self._closed = result, capture
+                self._account.sealed.close()
         return self._closed
 
     def _settled(self, broken_off: bool) -> Capture:
@@ -107,6 +108,7 @@ def open_server(
     *,
     build: Callable[[Contract, Entry], Call] = build_call,
     granted: tuple[Granted, ...] = (),
+    inherited: tuple[SealedInput, ...] = (),
     cancel: Cancel | None = None,
     trace_id: str | None = None,
     parent_receipt: str | None = None,
@@ -122,7 +124,14 @@ def open_server(
     account = Account(contract, rooms, trace_id, parent_receipt)
 
     def start() -> Server:
-        ready = prepare(contract, rooms, account, build=build, granted=granted)
+        if contract.inputs.input_files:
+            raise Refused(
+                "INPUT_NOT_SEALED",
+                "inputs.input_files: a tool that is kept for several calls cannot be given sealed"
+                " files: the seal is checked when it has ended.",
+                remedy="Name the files in the calls, or run each call by itself.",
+            )
+        ready = prepare(contract, rooms, account, build=build, granted=granted, inherited=inherited)
         account.stage = Stage.WRITE_AHEAD
         plan, begun, await_start = ready.plan, None, _at_once
         if plan.policy.transaction and layers:
@@ -153,9 +162,11 @@ def _or_sealed(account: Account, do: Callable[[], T]) -> T:
     try:
         return do()
     except Refused as refusal:
+        account.sealed.close()
         told, _result = account.seal_refusal(refusal)
         raise told from refusal.__cause__
     except BaseException as error:
+        account.sealed.close()
         account.seal_error(error)
         raise
 

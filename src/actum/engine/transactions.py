@@ -57,7 +57,11 @@ class Begun:
         self._name = f"{plan.trace.execution_id}-{plan.trace.attempt}"
         folders = writable_folders(plan.policy)
         self._transaction = Transaction.begin(
-            Path(settlement.home), self._name, folders, secrets=bool(plan.secrets)
+            Path(settlement.home),
+            self._name,
+            folders,
+            plan.sealed,
+            secrets=bool(plan.secrets),
         )
         layers = {layer.grant: layer.folder for layer in self._transaction.layers}
         self.plan = replace(plan, layers=layers)

@@ -24,6 +24,7 @@ from actum.capture.model import (
     LimitKilled,
     NotCollected,
     PolicyBroken,
+    SealLost,
     Signalled,
     Workspace,
 )
@@ -53,11 +54,13 @@ _STOPPED: dict[Stop | None, Callable[[int], Ending]] = {
 }
 
 
-def ending_of(attended: Attended, usage: Usage) -> Ending:
+def ending_of(plan: Plan, attended: Attended, usage: Usage) -> Ending:
     exited = os.WIFEXITED(attended.wait_status)
     signal = 0 if exited else os.WTERMSIG(attended.wait_status)
     if attended.violation:
         return PolicyBroken(attended.violation)
+    if attended.seal_lost and plan.sealed:
+        return SealLost(attended.seal_lost)
     if usage.oom_kills:
         return LimitKilled("memory_mb", usage.oom_proof)
     if attended.stop is Stop.MESSAGE:

@@ -68,6 +68,7 @@ class Attended:
     stdout: Stream
     stderr: Stream
     violation: str
+    seal_lost: str  #: a sealed input, or a folder of one, that was replaced on the host
     denials: tuple[Denial, ...]
     denials_total: int
     scratch_bytes: int | None  #: None: the init was killed and could not say
@@ -86,6 +87,7 @@ SO_FAR = Attended(
     stdout=SILENCE,
     stderr=SILENCE,
     violation="",
+    seal_lost="",
     denials=(),
     denials_total=0,
     scratch_bytes=None,
@@ -305,6 +307,7 @@ def _conclude(attendant: Attendant) -> Attended:
         stdout=streams["stdout"],
         stderr=streams["stderr"],
         violation=ended.get("violation", ""),
+        seal_lost=ended.get("seal_lost", ""),
         denials=_denials(ended, attendant.began) if ended.get("denials") else (),
         denials_total=ended.get("denials_total", 0),
         scratch_bytes=ended.get("scratch_bytes"),

@@ -225,9 +225,9 @@ class LocalRunner:
             likeness=likeness,
             request=request,
             owner=found.owner,
-            # A copy is of this moment: no interpreter can wait in one.
+            # No interpreter can wait with a copy or with sealed inputs: they are of this moment.
             shape=None
-            if self._warm is None or any(map(copy_in, plan.layers.values()))
+            if self._warm is None or plan.sealed or any(map(copy_in, plan.layers.values()))
             else likeness.shape(request, found.owner),
             modes=found.modes,
             outside=outside,
@@ -365,7 +365,7 @@ class LocalRunner:
             )
             if duplex is not None:
                 enforcement += duplex.rows(attended.stop)
-            ending, workspace = ending_of(attended, usage), None
+            ending, workspace = ending_of(plan, attended, usage), None
             if compared is not None:
                 ending, workspace = judged(compared.end(), attended, order.request, ending)
             capture = Capture(

@@ -18,7 +18,7 @@ from actum.runners import manifest, passable
 from actum.value import value
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from actum.sandbox.wire import Grant, Request
     from actum.secrets.given import Given
@@ -54,6 +54,10 @@ class Description:
         for path, _write in self._granted:
             _require_grantable(path)
         self._layered = frozenset(plan.layers)
+        #: What is in a transaction's layers already needs no mount.
+        self._sealed = {
+            each.path: each.copy for each in plan.sealed if not self._is_layered(each.path)
+        }
         self._provided = _provided(plan, [path for path, _write in self._granted])
         self._closed = [
             (path, _steps(os.path.dirname(path)))
@@ -63,7 +67,7 @@ class Description:
         names = [path for path, _write in self._granted]
         for path, steps in self._closed:
             names += [*steps, path]
-        looked_at = dict.fromkeys([*names, *policy.deny, *self._passable])
+        looked_at = dict.fromkeys([*names, *policy.deny, *self._passable, *self._sealed.values()])
         self._looked_at = tuple(looked_at)
 
     def as_found(self) -> Found:
@@ -80,10 +84,7 @@ class Description:
             "executable_device": 0 if self._is_layered(executable.path) else executable.device,
             "executable_inode": 0 if self._is_layered(executable.path) else executable.inode,
             "working_directory": plan.working_directory,
-            "grants": [
-                _grant(path, write, found[path], plan.layers.get(path, "") if write else "")
-                for path, write in self._granted
-            ],
+            "grants": [*self._grants(found)],
             "protect": self._protected(found),
             "deny": [path for path in plan.policy.deny if _mode(found[path])],
             "memory_bytes": limits.memory_bytes,
@@ -116,6 +117,21 @@ class Description:
             if is_within(folder, grant):
                 return os.path.normpath(f"{layers}/upper/{os.path.relpath(folder, grant)}")
         return folder
+
+    def _grants(self, found: Mapping[str, _Look]) -> Iterator[Grant]:
+        """The granted paths, and behind them the sealed inputs that are mounted over names in
+        them."""
+        plan, sealed = self._plan, dict(self._sealed)
+        for path, write in self._granted:
+            if not write and path in sealed:
+                # The path itself is granted: its mount point is in the sandbox's own root.
+                source = sealed.pop(path)
+                yield _grant(path, write, found[source], source=source)
+            else:
+                layers = (plan.layers if write else plan.views).get(path, "")
+                yield _grant(path, write, found[path], layers=layers)
+        for path, source in sealed.items():
+            yield _grant(path, False, found[source], source=source)
 
     def _is_layered(self, path: str) -> bool:
         return any(is_within(path, folder) for folder in self._layered)
@@ -170,6 +186,11 @@ def writable_folders(policy: EffectivePolicy) -> tuple[str, ...]:
     return tuple(path for path, write in _anchors(policy) if write)
 
 
+def readable_folders(policy: EffectivePolicy) -> tuple[str, ...]:
+    """Paths that a tool may only read, and that lie below no other."""
+    return tuple(path for path, write in _anchors(policy) if not write)
+
+
 def _anchors(policy: EffectivePolicy) -> tuple[tuple[str, bool], ...]:
     """Granted paths that lie below no other, and whether they can be written; those first."""
     writable = [path for path in policy.write if not _covered(path, policy.write)]
@@ -194,7 +215,7 @@ def _require_grantable(path: str) -> None:
         )
 
 
-def _grant(path: str, write: bool, look: _Look, layers: str) -> Grant:
+def _grant(path: str, write: bool, look: _Look, *, layers: str = "", source: str = "") -> Grant:
     if isinstance(look, int):
         field = "write" if write else "read"
         raise Refused(
@@ -203,7 +224,14 @@ def _grant(path: str, write: bool, look: _Look, layers: str) -> Grant:
             remedy="Create it, or leave it out of the list.",
         )
     _mode, inode, device, *_rest = look
-    return {"path": path, "write": write, "device": device, "inode": inode, "layers": layers}
+    return {
+        "path": path,
+        "write": write,
+        "device": device,
+        "inode": inode,
+        "layers": layers,
+        "source": source,
+    }
 
 
 def _provided(plan: Plan, granted: list[str]) -> dict[str, bytes]:

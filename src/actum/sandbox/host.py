@@ -211,7 +211,7 @@ class Spawner:
     def opens(self, owner: tuple[int, int], grants: list[Grant]) -> bool:
         """Whether the opener can lay overlays over folders, tried on these. What it opens for that
         is closed at once. A refusal for another reason is left for the execution to tell."""
-        tried: list[Grant] = [{**grant, "write": False} for grant in grants]
+        tried: list[Grant] = [{**grant, "tried": True} for grant in grants]
         trees: Trees = {"owner_uid": owner[0], "owner_gid": owner[1], "grants": tried}
         with self._lock:
             self._ensure_started()

@@ -19,7 +19,7 @@ import sys
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import TypedDict
+    from typing import NotRequired, TypedDict
 
     class Grant(TypedDict):
         path: str
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
         device: int
         inode: int
         layers: str  #: "", or the folder of the layers that take every change (opener.c)
+        source: str  #: "", or the sealed copy of an input that is shown at `path`
+        tried: NotRequired[bool]  #: only to find out whether the layers take an overlay
 
     class Limits(TypedDict):
         """What a member can be prepared for; one that finds other figures in its request sets them
@@ -116,6 +118,8 @@ if TYPE_CHECKING:
         violation: str
         #: Covers that the host has taken away: numbers in `protect` followed by `deny`.
         lost_covers: list[int]
+        #: "", or the path of a sealed input, or of a folder with layers, that shows something else
+        seal_lost: str
         #: Kind, target, first moment by the monotonic clock, and how often.
         denials: list[tuple[str, str, float, int]]
         denials_total: int
@@ -163,6 +167,7 @@ MAX_PACKET = 65_536
 # integers of 64 bits, a text as its length, its bytes and a NUL, a list as its length and its
 # items; fields in one fixed order, those that the tool's process needs before the others.
 _LENGTH, _NUMBER = struct.Struct("<I"), struct.Struct("<Q")
+_TRIED = 2  #: in the place of the right to write
 _FILE, _SIZES, _GRANT = struct.Struct("<QQ"), struct.Struct("<QQQ"), struct.Struct("<QQQ")
 _MAKE = struct.Struct("<QQQQ")
 
@@ -231,11 +236,18 @@ def _grants(grants: list[Grant]) -> bytes:
     return _list(
         [
             _text(grant["path"])
-            + _GRANT.pack(grant["write"], grant["device"], grant["inode"])
+            + _GRANT.pack(
+                _TRIED if grant.get("tried") else grant["write"], grant["device"], grant["inode"]
+            )
             + _text(grant["layers"])
+            + _text(grant["source"])
             for grant in grants
         ]
     )
+
+
+def _right(grant: Grant) -> int:
+    return _TRIED if grant.get("tried") else grant["write"]
 
 
 def _texts(texts: list[str]) -> bytes:

@@ -16,19 +16,20 @@ import base64
 import errno
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from actum import kernel
 from actum.errors import Refused
 from actum.store.whole_file import write_whole
-from actum.value import value
+from actum.value import replace, value
 from actum.workspace import files, namespace
 from actum.workspace.copies import COPY, COPY_LIST, Bounds, Known, copy_tree
 from actum.workspace.copying import copied_changes, listing
 from actum.workspace.engine import MIB
 from actum.workspace.index import difference
+from actum.workspace.placed import Placed
 from actum.workspace.stamps import Looker
 from actum.workspace.tree import Change, Entry, Kind, joined, parent_of
 from actum.workspace.upper import Found
@@ -119,6 +120,36 @@ def make(grant: str, room: Path, covered: tuple[str, ...], bounds: Bounds) -> St
         raise
     finally:
         os.close(base)
+
+
+def with_inputs(start: Start, placed: Iterable[Placed], room: Path) -> Start:
+    """Move sealed inputs from the upper layer, which the copy replaces, into the copy.
+
+    They count as copied from the folder. So an input that the tool leaves as it is was not changed,
+    whatever the folder holds by then.
+    """
+    names = dict(start.names)
+    for each in sorted(placed, key=lambda name: name.path):  # a folder before what is in it
+        above = os.path.join(os.fsencode(room / "upper"), each.path)
+        copy = os.path.join(os.fsencode(room / COPY), each.path)
+        try:
+            if each.entry.kind is not Kind.FOLDER:
+                os.replace(above, copy)
+            elif each.path in names:
+                continue
+            else:
+                look = os.lstat(above)
+                os.mkdir(copy)
+                os.chown(copy, look.st_uid, look.st_gid)
+                os.chmod(copy, each.entry.mode)
+        except (IsADirectoryError, NotADirectoryError) as error:
+            raise Refused(
+                "PATH_CHANGED",
+                f"{os.fsdecode(each.path)} is no longer what was checked.",
+                remedy="Run again once nothing moves the input files.",
+            ) from error
+        names[each.path] = Known(each.entry, None)
+    return replace(start, names=names)
 
 
 def _owner(top: os.stat_result) -> Callable[[os.stat_result], tuple[int, int]]:

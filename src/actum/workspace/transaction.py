@@ -31,7 +31,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from actum import kernel, removal
+from actum.contract.call import SealedInput
 from actum.contract.canonical import sha256_bytes, sha256_json
+from actum.contract.levels import is_within
 from actum.errors import Fault, Refused
 from actum.runners.layers import LAYERS, claim, is_claimed, make_layers
 from actum.sandbox.identity import TOOL_ID
@@ -40,6 +42,7 @@ from actum.value import value
 from actum.workspace import commit, files, upper
 from actum.workspace.commit import Step
 from actum.workspace.copies import COPY, COPY_LIST, Bounds, copy_name, own
+from actum.workspace.placed import Placed, place
 from actum.workspace.tree import (
     Action,
     Change,
@@ -75,6 +78,8 @@ class Layer:
 
     grant: str
     folder: str
+    #: What is in the upper layer before the tool starts: sealed inputs and the way to them.
+    placed: tuple[Placed, ...] = ()
 
     @property
     def copy(self) -> str:
@@ -150,19 +155,34 @@ class Transaction:
 
     @classmethod
     def begin(
-        cls, home: Path, name: str, grants: Iterable[str], *, secrets: bool = False
+        cls,
+        home: Path,
+        name: str,
+        grants: Iterable[str],
+        sealed: Iterable[SealedInput] = (),
+        *,
+        secrets: bool = False,
     ) -> Transaction:
-        """`secrets`: the tool is given some. What it wrote is not copied then."""
+        """Make the layers, and put the sealed inputs among `grants` into them.
+
+        `secrets`: the tool is given some. What it wrote is not copied then.
+        """
         tops = [(grant, _judged(grant)) for grant in grants]
         folder = _folder(home) / name
         claim(folder)
         if secrets:
             (folder / _SECRETS).touch(mode=0o600)
         layers = []
-        for number, (grant, top) in enumerate(tops):
-            room = folder / str(number)
-            make_layers(room, top)
-            layers.append(Layer(grant=grant, folder=str(room)))
+        try:
+            for number, (grant, top) in enumerate(tops):
+                room = folder / str(number)
+                make_layers(room, top)
+                inputs = [each for each in sealed if is_within(each.path, grant)]
+                placed = place(inputs, grant, room / "upper") if inputs else ()
+                layers.append(Layer(grant=grant, folder=str(room), placed=placed))
+        except BaseException:
+            removal.remove(folder)
+            raise
         return cls(folder, tuple(layers), time.time_ns())
 
     def copy(self, layer: Layer, covered: tuple[str, ...], bounds: Bounds) -> None:
@@ -173,7 +193,8 @@ class Transaction:
         from actum.workspace import copied  # for few file systems
 
         room = Path(layer.folder)
-        self._starts[layer.folder] = copied.make(layer.grant, room, covered, bounds)
+        start = copied.make(layer.grant, room, covered, bounds)
+        self._starts[layer.folder] = copied.with_inputs(start, layer.placed, room)
         self._since_ns = time.time_ns()
 
     @property
@@ -199,7 +220,7 @@ class Transaction:
     def _look_at(self, layer: Layer) -> Found:
         with _open(layer.tree) as above, _open_base(layer) as base:
             if not layer.is_copy:
-                return upper.changes(above, base, self._since_ns)
+                return upper.changes(above, base, self._since_ns, layer.placed, over=self._over)
             from actum.workspace import copied
 
             return copied.changes(above, base, self._start_of(layer), over=self._over)
@@ -603,6 +624,10 @@ def _record(changes: Changes, state: str, why: tuple[str, ...], since_ns: int) -
         "why": list(why),
         "since_ns": since_ns,
         "layers": [[layer.grant, os.path.basename(layer.folder)] for layer, _ in changes.layers],
+        "placed": [
+            [[shown(each.path), *each.entry_document()] for each in layer.placed]
+            for layer, _ in changes.layers
+        ],
         "changes": changes.document(),
     }
 
@@ -617,6 +642,10 @@ class Kept:
         self.why: tuple[str, ...] = tuple(record["why"])
         self.changes: list[Mapping[str, Any]] = record["changes"]
         self._layers: list[tuple[str, str]] = [(grant, room) for grant, room in record["layers"]]
+        self._placed = [
+            tuple(Placed.read(unshown(path), rest) for path, *rest in placed)
+            for placed in record.get("placed", [[]] * len(self._layers))
+        ]
         self._since_ns: int = record["since_ns"]
         execution, _, attempt = folder.name.rpartition("-")
         self.execution_id = execution
@@ -634,7 +663,8 @@ class Kept:
         transaction = Transaction(
             self.folder,
             tuple(
-                Layer(grant=grant, folder=str(self.folder / room)) for grant, room in self._layers
+                Layer(grant=grant, folder=str(self.folder / room), placed=placed)
+                for (grant, room), placed in zip(self._layers, self._placed, strict=True)
             ),
             self._since_ns,
             over=over,

@@ -13,11 +13,12 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from actum.runners.layers import is_opaque
 from actum.value import value
 from actum.workspace import files
+from actum.workspace.placed import Placed
 from actum.workspace.tree import Change, Delta, Entry, Kind, joined
 
 
@@ -30,17 +31,22 @@ class Found:
     left_out: tuple[bytes, ...]  #: pipes, sockets and devices, which are never taken over
 
 
-def changes(upper: int, base: int, since_ns: int) -> Found:
+def changes(
+    upper: int, base: int, since_ns: int, placed: Iterable[Placed] = (), *, over: bool = False
+) -> Found:
     """Compare an open upper layer with the open folder `base`, when no process writes any more.
 
-    What has a time of change after `since_ns` in `base` was changed by another program.
+    What has a time of change after `since_ns` in `base` was changed by another program. So was a
+    name of `placed` that differs in `base` from what was placed, unless a person wants the changes
+    `over` it. As long as the tool left such a name as it was placed, it is no change.
     """
-    walk = _Walk(upper, base, since_ns)
+    walk = _Walk(upper, base, since_ns, {each.path: each for each in placed}, over=over)
     top, below = os.fstat(upper), os.fstat(base)
     if files.permissions(top) != files.permissions(below):
         before = files.entry_of(below, b"")
         walk.found.append(Change(b"", before, files.entry_of(top, b"")))
     walk.run()
+    walk.settle_ways()
     return Found(
         delta=tuple(sorted(walk.found, key=lambda change: change.path)),
         # What both made the same is no conflict.
@@ -52,11 +58,21 @@ def changes(upper: int, base: int, since_ns: int) -> Found:
 class _Walk:
     """Never recursive: a tool can nest folders deeper than Python can call functions."""
 
-    def __init__(self, upper: int, base: int, since_ns: int) -> None:
+    def __init__(
+        self,
+        upper: int,
+        base: int,
+        since_ns: int,
+        placed: Mapping[bytes, Placed],
+        *,
+        over: bool,
+    ) -> None:
         self.found: list[Change] = []
         self.overtaken: set[bytes] = set()
         self.left_out: set[bytes] = set()
         self._upper, self._base, self._since_ns = upper, base, since_ns
+        self._placed, self._over = placed, over
+        self._ways: list[Change] = []  #: placed folders that the tool left as they were
         self._waiting: list[tuple[bytes, bool]] = []
         self._folders = contextlib.ExitStack()  #: closed ones stay open until all is looked at
 
@@ -80,13 +96,25 @@ class _Walk:
         for name in names:
             where = joined(path, name)
             below = None if base is None else files.look(name, base)
+            above, placed = files.look(name, upper), self._placed.get(where)
+            if placed is not None and above is not None and placed.is_untouched(above):
+                continue
             before = None
             if below is not None and base is not None:
                 before = self._entry(where, name, base, below)
-            self._name(where, name, upper, before)
+            if before is None or before.kind is Kind.FOLDER:
+                self._compare_placed(where, before)
+            self._name(where, name, upper, before, above)
 
-    def _name(self, path: bytes, name: bytes, upper: int, before: Entry | None) -> None:
-        above = files.look(name, upper)
+    def _name(
+        self,
+        path: bytes,
+        name: bytes,
+        upper: int,
+        before: Entry | None,
+        above: os.stat_result | None,
+    ) -> None:
+        placed = self._placed.get(path)
         was_folder = before is not None and before.kind is Kind.FOLDER
         if above is None or _is_whiteout(above):
             if was_folder:
@@ -102,12 +130,24 @@ class _Walk:
             self._folders.enter_context(files.opened_up(name, upper, above))
             self._waiting.append((path, was_folder))
         else:
-            if was_folder:
-                self._gone(path)
             with files.opened_up(name, upper, above):
                 after = after._replace(digest=files.read_digest(name, upper, above))
+        if placed is not None and after == placed.entry:
+            if after.kind is Kind.FOLDER and not was_folder:
+                self._ways.append(Change(path, before, after))
+            return
+        if was_folder and after.kind is not Kind.FOLDER:
+            self._gone(path)
         if before != after:
             self.found.append(Change(path, before, after))
+
+    def settle_ways(self) -> None:
+        """A folder to a sealed input that the host has removed meanwhile is made again only if the
+        tool left something in it."""
+        changed = [change.path for change in self.found]
+        self.found += [
+            way for way in self._ways if any(path.startswith(way.path + b"/") for path in changed)
+        ]
 
     def _gone(self, path: bytes) -> None:
         """Everything in a folder of the base that is there no more."""
@@ -130,7 +170,15 @@ class _Walk:
         # A folder's own time changes with every name in it; what is in it is looked at by itself.
         if below.st_ctime_ns > self._since_ns:
             self.overtaken.add(path)
-        return files.entry_of(below, files.read_digest(name, base, below))
+        found = files.entry_of(below, files.read_digest(name, base, below))
+        self._compare_placed(path, found)
+        return found
+
+    def _compare_placed(self, path: bytes, before: Entry | None) -> None:
+        """The host may have changed an input after it was sealed and before the start."""
+        placed = self._placed.get(path)
+        if placed is not None and before != placed.entry and not self._over:
+            self.overtaken.add(path)
 
 
 def _is_whiteout(look: os.stat_result) -> bool:

@@ -50,6 +50,7 @@ static void grants(const struct grant *grants, uint32_t count)
         printf("%d %llu %llu\n", grants[at].write, (unsigned long long)grants[at].device,
                (unsigned long long)grants[at].inode);
         words("layers", grants[at].layers);
+        words("source", grants[at].source);
     }
 }
 

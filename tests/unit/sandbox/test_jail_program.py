@@ -77,7 +77,14 @@ def _request(**changed: object) -> Request:
         "executable_inode": 77,
         "working_directory": "/work",
         "grants": [
-            {"path": "/work", "write": True, "device": 1, "inode": 2**64 - 1, "layers": "/l"}
+            {
+                "path": "/work",
+                "write": True,
+                "device": 1,
+                "inode": 2**64 - 1,
+                "layers": "/l",
+                "source": "/s",
+            }
         ],
         "protect": ["/work/.git"],
         "deny": [],
@@ -105,6 +112,7 @@ def _grant_lines(grants: list[Grant]) -> list[str]:
             f"grants {os.fsencode(grant['path']).hex()}",
             f"{int(grant['write'])} {grant['device']} {grant['inode']}",
             f"layers {os.fsencode(grant['layers']).hex()}",
+            f"source {os.fsencode(grant['source']).hex()}",
         )
     ]
 
@@ -200,6 +208,7 @@ def test_the_opener_reads_what_was_packed_in_a_packet_and_in_a_file(reader: Path
             "device": 1,
             "inode": 2**64 - 1,
             "layers": "" if number % 2 else f"/layers/{number}",
+            "source": f"/sealed/{number}" if number % 2 else "",
         }
         for number in range(5)
     ]

@@ -9,7 +9,6 @@ or died is an ending like any other.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from contextlib import AbstractContextManager
 
 from actum.adapters import mcp as adapter
@@ -26,6 +25,7 @@ from actum.capture.model import (
     GoverningChanged,
     LimitKilled,
     PolicyBroken,
+    SealLost,
     Workspace,
 )
 from actum.capture.streams import SILENCE
@@ -78,6 +78,14 @@ class ThroughServer:
                 "interface.mcp.transport: websocket is no transport of the MCP standard, and is "
                 "off here.",
                 remedy="Set `websocket = true` under [mcp] in actum.toml, or use http.",
+            )
+        if self._spec.stateful and contract.inputs.input_files:
+            raise Refused(
+                "INPUT_NOT_SEALED",
+                f"inputs.input_files: the server {self._spec.name} is kept for several calls, so"
+                " the input files of one call cannot be sealed for it.",
+                remedy="Leave input_files out and name the files in the parameters, or set"
+                " `stateful: false` in adapter.yaml.",
             )
 
     @property
@@ -241,13 +249,12 @@ class ThroughServer:
             determinism=asked.determinism,
             session=asked.session,
         )
-        server = self._started(
-            contract, spec.idle_s if spec.stateful else call.time_s, call.plan.layers
-        )
+        idle_s = spec.idle_s if spec.stateful else call.time_s
+        server = self._started(contract, idle_s, call.plan)
         enveloped = spec.transport != adapter.STDIO
         return Talk(server, self._rooms.servers.schemas, enveloped=enveloped)
 
-    def _started(self, contract: Contract, idle_s: float, layers: Mapping[str, str]) -> Server:
+    def _started(self, contract: Contract, idle_s: float, served: Plan) -> Server:
         while True:
             try:
                 return open_server(
@@ -255,9 +262,10 @@ class ThroughServer:
                     self._rooms,
                     build=adapter.server_call,
                     granted=self._account.granted,
+                    inherited=served.sealed,
                     trace_id=self._account.intent.trace_id,
                     idle_s=idle_s,
-                    layers=layers,
+                    layers=served.layers,
                 )
             except Refused as refusal:
                 # Those that wait for nobody in particular make room for one that is needed.
@@ -363,7 +371,7 @@ class _Call:
 
     def _ending(self, server: Capture | None) -> Ending:
         own = None if server is None else server.ending
-        if isinstance(own, CoverLost | GoverningChanged):
+        if isinstance(own, CoverLost | GoverningChanged | SealLost):
             return own  # whatever it answered
         if self.answer is not None:
             return Failed(self.answer.error) if self.answer.error else _DONE

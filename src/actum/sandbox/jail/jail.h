@@ -31,8 +31,10 @@ enum {
 /* -- what was asked for (wire.c), in the order of the packet, which stays where it is ---------------- */
 
 /* `layers` is "" where the tool works on the host's own files; else the folder whose `upper` takes every
- * change (opener.c). */
-struct grant { const char *path; int write; uint64_t device, inode; const char *layers; };
+ * change (opener.c). `source` is "" where the file at `path` itself is shown; else it is the sealed copy of
+ * an input, which is shown at `path` instead. */
+/* `tried`: whether its layers take an overlay; it is for no tool. */
+struct grant { const char *path; int write, tried; uint64_t device, inode; const char *layers, *source; };
 struct file  { const char *name; const unsigned char *content; uint32_t size; };
 struct pair  { const char *name, *text; };
 struct door  { const char *address; uint16_t port; };
@@ -192,6 +194,9 @@ extern int processes; /* a folder as /proc is, in which nobody of this sandbox i
 int root_furnish(const struct request *, const int *trees);
 /* A descriptor (O_PATH) of a path as the tool will see it, through no link; -1 with errno. */
 int find_inside(const char *path);
+/* The path of a sealed input, or of a folder with layers, at which something else is shown by now; NULL
+ * if there is none. */
+const char *root_lost_seal(const struct request *);
 /* Or `fail_errno`. Without a kind nothing new is mounted, but what is there gets these flags. */
 void mount_at(const char *kind, const char *target, unsigned long flags, const char *options);
 

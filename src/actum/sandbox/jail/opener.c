@@ -11,9 +11,12 @@
  * A grant with layers becomes an overlay: the judged folder is its lower layer, read-only, and every
  * change goes to `upper` in the folder that the host has made for this execution. The host decides
  * afterwards what becomes of it (workspace/transaction.py). Where the host has put a `copy` of the judged
- * folder there, the tool gets the copy instead, in which files have their owners already. Layers of a
- * grant without the right to write are tried: the overlay is mounted read-only, so that its end does not
- * sync the file system of the upper layer.
+ * folder there, the tool gets the copy instead, in which files have their owners already. Layers that are
+ * only tried are mounted read-only, so that the end of the overlay does not sync the file system of the
+ * upper layer.
+ *
+ * A read-only grant with layers is an overlay too, mounted read-only: sealed inputs are mounted over names
+ * in it, and the names of an overlay are its own, so that a rename on the host does not detach them.
  */
 #include "jail.h"
 #include "kernel.h"
@@ -143,7 +146,8 @@ static int open_judged(const struct grant *grant)
 {
     uint64_t how[3] = {O_PATH | O_CLOEXEC, 0, THROUGH_NO_LINK | THROUGH_NO_MAGIC_LINK};
     struct stat found;
-    int descriptor = (int)syscall(SYS_openat2, AT_FDCWD, grant->path, how, sizeof how);
+    const char *path = grant->source[0] ? grant->source : grant->path;
+    int descriptor = (int)syscall(SYS_openat2, AT_FDCWD, path, how, sizeof how);
     /* What the policy judged was there, and no link led to it. */
     int is_gone = descriptor < 0 && (errno == ENOENT || errno == ENOTDIR || errno == ELOOP);
     if (descriptor < 0 && !is_gone)
@@ -207,7 +211,8 @@ static int overlay_of(int lower, int upper, int work, int write)
         return -1;
     if (configure(context, lower, upper, work, write) == 0 &&
         syscall(SYS_fsconfig, context, CREATE, NULL, NULL, 0) == 0)
-        mounted = (int)syscall(SYS_fsmount, context, MOUNT_CLOEXEC, NO_SUID | NO_DEVICES);
+        mounted = (int)syscall(SYS_fsmount, context, MOUNT_CLOEXEC,
+                               NO_SUID | NO_DEVICES | (write ? 0 : READ_ONLY));
     int error = errno;
     close(context);
     errno = error;
@@ -287,8 +292,13 @@ static int open_layered(const struct grant *grant, int idmap)
 
 static int open_tree_of(const struct grant *grant, int idmap)
 {
-    if (grant->layers[0])
-        return open_layered(grant, idmap);
+    if (grant->layers[0]) {
+        int layered = open_layered(grant, idmap);
+        /* Where the file system takes no overlay, a read-only grant is mounted as it is. A sealed input
+         * that is lost in it is found at the end (root_lost_seal). */
+        if (layered >= 0 || grant->write || grant->tried)
+            return layered;
+    }
     int descriptor = open_judged(grant);
     if (descriptor < 0)
         return -1;

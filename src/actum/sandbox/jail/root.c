@@ -471,10 +471,25 @@ static int is_below_attached(const struct request *request, size_t attached, con
     return 0;
 }
 
+/* Mount a sealed input over its path, on which a granted folder is mounted already. */
+static void attach_seal(int tree, const char *path)
+{
+    int target = find_inside(path);
+    if (target < 0 || syscall(SYS_move_mount, tree, "", target, "",
+                              MOVE_FROM_DESCRIPTOR | MOVE_ONTO_DESCRIPTOR) < 0)
+        fail("PATH_CHANGED", "%s is no longer the file that was checked: %s", path, error_text(errno));
+    close(target);
+    close(tree);
+}
+
 static void attach_grants(const struct request *request, const int *trees)
 {
     for (size_t each = 0; each < request->grants_count; each++) {
         const char *path = request->grants[each].path;
+        if (request->grants[each].source[0] && is_below_attached(request, each, path)) {
+            attach_seal(trees[each], path);
+            continue;
+        }
         /* Below a granted directory nothing is made: the path exists there, it was resolved on the
          * host. If it is gone by now, a tool that runs beside us may have put a link in its way. */
         if (!is_below_attached(request, each, path))
@@ -535,6 +550,9 @@ static size_t ways_to_covered(const struct request *request, struct way *ways)
         count += ways_to(request, request->protect[each], ways ? ways + count : NULL);
     for (size_t each = 0; each < request->deny_count; each++)
         count += ways_to(request, request->deny[each], ways ? ways + count : NULL);
+    for (size_t each = 0; each < request->grants_count; each++)
+        if (request->grants[each].source[0])
+            count += ways_to(request, request->grants[each].path, ways ? ways + count : NULL);
     return count;
 }
 
@@ -590,6 +608,60 @@ static void hide(const char *path)
     attach_onto(tree, target);
 }
 
+/* ---- Sealed inputs. ---- */
+
+static uint64_t *seal_mounts; /* of the grants that `holds_seals`, in their order */
+
+/* A sealed input, or a folder whose layers hold one. */
+static int holds_seals(const struct grant *grant)
+{
+    return grant->source[0] || grant->layers[0];
+}
+
+/* The id of the mount at a path inside; 0 if there is none. Only a mount of ours has the id: nothing is
+ * mounted in this namespace after the root is complete. */
+static uint64_t mount_at_path(const char *path)
+{
+    enum { WANTS_MOUNT_ID = 0x1000, MOUNT_ID_WORD = 18 };
+    uint64_t found[32] = {0}; /* struct statx; older headers lack the field */
+    int place = find_inside(path);
+    if (place < 0)
+        return 0;
+    long failed = syscall(SYS_statx, place, "", AT_EMPTY_PATH, WANTS_MOUNT_ID, found);
+    close(place);
+    return failed || !((uint32_t)found[0] & WANTS_MOUNT_ID) ? 0 : found[MOUNT_ID_WORD];
+}
+
+/* Note what is mounted where sealed inputs are to be read. A host that renames a file over such a name in
+ * a bind-mounted folder detaches the mount, in every namespace and for good; one that renames a folder on
+ * the way puts the mount elsewhere. */
+static void note_seals(const struct request *request)
+{
+    struct stat found;
+    seal_mounts = calloc(request->grants_count + 1, sizeof *seal_mounts);
+    if (!seal_mounts)
+        fail_errno(NULL);
+    for (size_t each = 0; each < request->grants_count; each++) {
+        const struct grant *grant = &request->grants[each];
+        if (!holds_seals(grant))
+            continue;
+        seal_mounts[each] = mount_at_path(grant->path);
+        if (!seal_mounts[each] || (grant->source[0] && (lstat(grant->path, &found) < 0 ||
+                                                        found.st_dev != grant->device ||
+                                                        found.st_ino != grant->inode)))
+            fail("PATH_CHANGED", "%s is no longer the file that was checked", grant->path);
+    }
+}
+
+const char *root_lost_seal(const struct request *request)
+{
+    for (size_t each = 0; each < request->grants_count; each++)
+        if (holds_seals(&request->grants[each]) &&
+            mount_at_path(request->grants[each].path) != seal_mounts[each])
+            return request->grants[each].path;
+    return NULL;
+}
+
 static void resize_scratch(const struct request *request)
 {
     if (request->scratch_bytes == scratch_size && request->artifacts_bytes == artifacts_size)
@@ -622,5 +694,6 @@ int root_furnish(const struct request *request, const int *trees)
     for (size_t each = 0; each < request->deny_count; each++)
         hide(request->deny[each]);
     make_read_only("/");
+    note_seals(request);
     return another_etc;
 }

@@ -439,9 +439,10 @@ static void put_field(struct text *text, const char *name, int64_t value)
     put_number(text, value);
 }
 
-static void report_end(void)
+static void report_end(const struct request *request)
 {
     struct text *text = say("{\"kind\": \"ended\"");
+    const char *lost = root_lost_seal(request);
     measure();
     covers_lost(); /* once more: the last event and the end can cross */
     put_field(text, "wait_status", wait_status);
@@ -449,6 +450,8 @@ static void report_end(void)
     put_words(text, violation);
     put(text, ", \"lost_covers\": ");
     put_lost_covers(text);
+    put(text, ", \"seal_lost\": ");
+    put_words(text, lost ? lost : "");
     put(text, ", \"denials\": ");
     put_denials(text);
     put_field(text, "denials_total", denials_total);
@@ -510,12 +513,12 @@ static int are_alone(void)
 /* The tool runs no more. If it is gone, so is everything before anything is collected; if it is
  * leaving, so is everything that it started, and the host is answered when they are gone: mostly at the
  * first death, for mostly there was one process. */
-static _Noreturn void end(void)
+static _Noreturn void end(const struct request *request)
 {
     int first_went = 0;
     if (leaving) {
         siginfo_t dead;
-        report_end();
+        report_end(request);
         waitid(P_ALL, 0, &dead, WEXITED | WNOWAIT);
         first_went = first_group_goes();
     }
@@ -525,7 +528,7 @@ static _Noreturn void end(void)
             waitpid(-1, NULL, 0);
         }
         if (!leaving)
-            report_end();
+            report_end(request);
         first_went = first_group_goes();
     }
     clear_away(first_went);
@@ -563,5 +566,5 @@ _Noreturn void supervise(const struct request *request)
             attend(&watched[0], &watched[1], &watched[2]);
         reap();
     }
-    end();
+    end(request);
 }

@@ -179,10 +179,13 @@ static const struct grant *grants(struct reader *reader, uint32_t *count)
     struct grant *items = list(reader, *count, sizeof *items);
     for (uint32_t at = 0; at < *count; at++) {
         items[at].path = string(reader);
-        items[at].write = number(reader) != 0;
+        uint64_t rights = number(reader);
+        items[at].write = rights == 1;
+        items[at].tried = rights == 2;
         items[at].device = number(reader);
         items[at].inode = number(reader);
         items[at].layers = string(reader);
+        items[at].source = string(reader);
     }
     return items;
 }
