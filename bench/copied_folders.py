@@ -16,7 +16,7 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
-from transactions import _fill, _opened
+from transactions import _fill, opened
 
 from actum import Runtime
 
@@ -43,7 +43,7 @@ def _one_size(size: int) -> dict[str, float]:
         for engine in ENGINES:
             root = folder / engine
             names = _fill(root, size)
-            runtimes[engine] = stack.enter_context(_opened(root, "transaction", engine))
+            runtimes[engine] = stack.enter_context(opened(root, "transaction", engine))
         lines = "".join(f"echo $NEW > {name}\n" for name in names[:: size // _CHANGED][:_CHANGED])
         for _round, engine in itertools.product(range(_ROUNDS + 1), ENGINES):
             begun = time.perf_counter()

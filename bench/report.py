@@ -35,6 +35,8 @@ def table(results: Mapping[str, Any]) -> str:
     lines += [f"| {' | '.join(str(cell) for cell in row)} |" for row in _bars(results)]
     if "100" in results.get("transactions", {}):
         lines += ["", *_transactions(results["transactions"])]
+    if "direct" in results.get("sealed_inputs", {}):
+        lines += ["", *_sealed_inputs(results["sealed_inputs"])]
     lines += ["", *_caches(results), "", *_peers(results["execution"]), ""]
     lines += ["| per second, open loop | p50 ms | p95 ms | done per second |", "|---|---|---|---|"]
     for name, rates in results["execution"]["load"].items():
@@ -204,6 +206,14 @@ def _transactions(sizes: Mapping[str, Mapping[str, Mapping[str, float]]]) -> Ite
         for count, ways in counts.items():
             cells = (f"{ways[way]:.1f} ms" for way in ("bare", "direct", "transaction"))
             yield f"| {int(size):,} | {count} | {' | '.join(cells)} |"
+
+
+def _sealed_inputs(folders: Mapping[str, Mapping[str, Mapping[str, float]]]) -> Iterator[str]:
+    yield "| one input file | folder | live | sealed |"
+    yield "|---|---|---|---|"
+    for folder, sizes in folders.items():
+        for size, ways in sizes.items():
+            yield f"| {size} | {folder} | {ways['live']:.1f} ms | {ways['sealed']:.1f} ms |"
 
 
 def write(results: Mapping[str, Any]) -> None:

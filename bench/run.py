@@ -25,6 +25,7 @@ PARTS = (
     "mcp_calls",
     "workspace",
     "transactions",
+    "sealed_inputs",
 )
 #: Without these there is no page to write; the others fill a row or leave it out.
 _PUBLISHED = PARTS[:3]

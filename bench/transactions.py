@@ -51,7 +51,7 @@ def _one_size(size: int) -> dict[str, dict[str, float]]:
         for mode in MODES:
             root = Path(folder, mode)
             _fill(root, size)
-            runtime = stack.enter_context(_opened(root, mode))
+            runtime = stack.enter_context(opened(root, mode))
             ways[mode] = lambda script, runtime=runtime: runtime.exec("shell", stdin=script).check()
         return {
             str(count): _one_count(names[:: size // max(count, 1)][:count], ways)
@@ -83,7 +83,7 @@ def _fill(root: Path, size: int) -> list[str]:
     return names
 
 
-def _opened(root: Path, mode: str, engine: str = "") -> Runtime:
+def opened(root: Path, mode: str, engine: str = "") -> Runtime:
     date = datetime.now(UTC).date().isoformat()
     create(root, RunnerKind.LOCAL, by=_BY, date=date)
     with (root / "actum.toml").open("a") as settings:
