@@ -319,11 +319,11 @@ class WarmInterpreters:
                 self._await_quiet()  # somebody may have come while the last one was made
                 try:
                     warm = _start(launch)
+                    if look() != shape:  # it may have looked up what was there for a moment
+                        warm.discard()
+                        break
                 except (ActumError, OSError):  # the second: no descriptor is left for its order
                     break  # whoever asks next is told why, by the ordinary way
-                if look() != shape:  # it may have looked up what was there for a moment
-                    warm.discard()
-                    break
                 with self._guard:
                     if not self._closed:
                         self._waiting.setdefault(shape, []).append(warm)
