@@ -93,7 +93,10 @@ def test_an_equal_request_gets_the_same_judgement_and_everything_else_anew(
     assert two.trace.execution_id == second.execution_id
     assert first.receipt_id != second.receipt_id
     assert two.environment is not one.environment
-    assert replace(two, trace=one.trace, label=one.label) == one
+    # Each attempt has layers of its own, for the same folders.
+    assert one.layers.keys() == two.layers.keys() != set()
+    assert set(one.layers.values()).isdisjoint(two.layers.values())
+    assert replace(two, trace=one.trace, label=one.label, layers=one.layers) == one
 
 
 @pytest.mark.parametrize(
