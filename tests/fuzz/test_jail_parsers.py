@@ -306,19 +306,20 @@ def test_no_input_breaks_a_parser(program: Path, record_property: Record) -> Non
     assert executed >= _RUNS
 
 
-#: Where each bug is planted, and what reports it.
+#: Where each bug is planted, and what reports it (a pattern).
 _PLANTED = {
     "a length that is off by one": (
         "wire.c",
         "if (size > (size_t)(reader->end - reader->at))",
         "if (size > (size_t)(reader->end - reader->at) + 1)",
-        "AddressSanitizer: ",
+        r"AddressSanitizer: |violated: it was read as something else",
     ),
     "a list without its bound": (
         "words.c",
         "if (count < 0 || count > most)",
         "if (count < 0)",
-        "runtime error: index",
+        # Which of them comes first depends on the list, and that on where the fuzzer gets first.
+        r"runtime error: index|AddressSanitizer: |violated: more of something",
     ),
     "a descriptor that an error leaves open": (
         "opener.c",
@@ -345,4 +346,4 @@ def test_a_planted_bug_is_found(tmp_path: Path, planted: str) -> None:
     (sources / name).write_text(text.replace(sound, broken))
     code, said = _fuzz(_build(tmp_path, sources), _CONTROL_RUNS)
     assert code != 0
-    assert report in said
+    assert re.search(report, said), said[-8_000:]
