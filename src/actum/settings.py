@@ -48,6 +48,7 @@ class Settings:
     work_engine: str  #: how their changes are kept apart: auto, overlay or copy
     transactions: bool  #: whether an execution's changes are committed when its tool is gone
     commit_when_stopped: bool  #: also those of a tool that Actum has ended
+    last_wins: tuple[str, ...]  #: patterns of paths on which there is no conflict
     keep_changes: int  #: transactions that are over and can still be shown and undone
     keep_changes_mb: int  #: and how much content of them
     workspace_engine: str  #: how they are kept apart until then: auto, overlay or copy
@@ -130,6 +131,7 @@ def load(home: Path, environment: Mapping[str, str]) -> Settings:
         work_engine=file.get("work", "engine"),
         transactions=file.get("workspace", "changes") == "transaction",
         commit_when_stopped=file.get("workspace", "on_stop") == "commit",
+        last_wins=tuple(file.get("workspace", "last_wins")),
         keep_changes=file.get("workspace", "keep"),
         keep_changes_mb=file.get("workspace", "keep_mb"),
         workspace_engine=file.get("workspace", "engine"),

@@ -15,6 +15,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from actum.contract import path_patterns
 from actum.contract.canonical import sha256_bytes
 from actum.contract.egress import split_address
 from actum.contract.levels import split_port
@@ -35,6 +36,13 @@ PROTECTED_NAMES = (
     ".cursor",
     ".mcp.json",
     ".github/workflows",
+)
+#: The default of `[workspace] last_wins`: what every tool can make again, by names that nothing
+#: else has. `build`, `dist` and `out` are missing: in many projects they hold sources.
+LAST_WINS = (
+    *("__pycache__/", "*.pyc", ".pytest_cache/", ".mypy_cache/", ".ruff_cache/", ".hypothesis/"),
+    *("**/node_modules/.cache/", ".parcel-cache/", ".turbo/", "*.tsbuildinfo"),
+    *("**/target/debug/", "**/target/release/", ".gradle/", "*.log", ".coverage"),
 )
 _CHOICES: Mapping[str, tuple[str, ...]] = {
     "work.engine": ("auto", "overlay", "copy"),
@@ -116,6 +124,9 @@ KEYS: Mapping[str, Mapping[str, Key]] = {
             str, _EXACT, "`direct` lets tools write to the project itself", default="transaction"
         ),
         "on_stop": Key(str, _EXACT, "commits what an ended tool has written", default="discard"),
+        "last_wins": Key(
+            list, _EXACT, "overwrites what other programs have written", default=list(LAST_WINS)
+        ),
         "keep": Key(int, _FREE, "bounds what can be undone", default=100, most=100_000),
         "keep_mb": Key(int, _FREE, "bounds what can be undone", default=1_000, most=1_000_000),
         "engine": Key(str, _EXACT, "keeps what tools write from the host", default="auto"),
@@ -249,6 +260,10 @@ def _problems(values: Mapping[str, Any], file: str) -> list[Problem]:
                         if not _is_place(host, place):
                             wrong = f"{host!r} = {place!r} cannot be read"
                             report(setting, wrong, '"host:port" = "address:port"')
+                elif setting == "workspace.last_wins":
+                    for pattern in given:
+                        if problem := path_patterns.problem_with(pattern):
+                            report(setting, f"{pattern!r} {problem}", path_patterns.PERMITTED)
     return found
 
 

@@ -50,6 +50,7 @@ from actum.store.keys import Keyring
 from actum.store.session import SessionStore
 from actum.store.session_memory import ProcessSessions
 from actum.workspace.copies import Bounds
+from actum.workspace.transaction import Keep
 
 if TYPE_CHECKING:
     from actum.agents.workshop import Workshop
@@ -133,6 +134,8 @@ class Runtime:
                 commit_when_stopped=settings.commit_when_stopped,
                 engine=settings.workspace_engine,
                 copied=Bounds(mib=settings.copy_max_mb, names=settings.copy_max_files),
+                last_wins=settings.last_wins,
+                keep=Keep(count=settings.keep_changes, size_bytes=settings.keep_changes_mb << 20),
             ),
             runners=_runners(
                 settings,
@@ -514,7 +517,11 @@ class Runtime:
     def transactions(self) -> Transactions:
         """Changes of executions that are over: `actum diff`, `actum undo`."""
         return Transactions(
-            self.rooms.settlement, self.approvals, self.rooms.ledger.log, self.rooms.clock
+            self.rooms.settlement,
+            self.approvals,
+            self.rooms.executions,
+            self.rooms.ledger.log,
+            self.rooms.clock,
         )
 
     def work(self, item: WorkItem | Mapping[str, Any] | str | bytes | Path) -> RunResult:
@@ -559,12 +566,7 @@ class Runtime:
         if (self.settings.home / "work").is_dir():
             self.workshop.recover()
         if (self.settings.home / "transactions").is_dir():
-            from actum.workspace import transaction
-
-            keep = transaction.Keep(
-                count=self.settings.keep_changes, size_bytes=self.settings.keep_changes_mb << 20
-            )
-            transaction.recover(self.settings.home, keep)
+            self.transactions.recover()
         if (self.settings.home / "inputs").is_dir():
             from actum.workspace import sealed
 

@@ -1,6 +1,7 @@
-"""Killed before any system call of a commit or an undo, a transaction is wholly before or after.
+"""Killed before any system call, a transaction is wholly before or after, and so is its record.
 
-Killed while a folder is copied, it leaves nothing."""
+Killed while a folder is copied, it leaves nothing.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ _PROGRAM = """
 import os, signal, sys
 from pathlib import Path
 from actum.workspace.copies import Bounds
-from actum.workspace.transaction import Kept, Layer, Transaction
+from actum.workspace.transaction import Keep, Kept, Layer, Transaction, recover
 
 home, base, what, last = Path(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4])
 count = 0
@@ -42,20 +43,27 @@ changing = Transaction(folder, (Layer(grant=base, folder=str(folder / "0")),), 2
 for name in ("rename", "replace", "link", "unlink", "mkdir", "rmdir", "chmod", "fchmod", "chown",
              "symlink", "ftruncate", "removexattr", "write"):
     setattr(os, name, before(getattr(os, name)))
+
+def tell(kept):
+    line = f"{kept.state} {kept.is_retired} {kept.record_sha256}\\n".encode()
+    log = os.open(home / "log", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.write(log, line)
+    os.close(log)
+
 if what == "copy":
     begun = Transaction.begin(home, "e-2", [base])
     begun.copy(begun.layers[0], (base + "/d",), Bounds())
-    state = "copied"
 elif what == "commit":
-    state = changing.commit(lambda changes: ())[1]
+    changing.commit(lambda changes: ())
 elif what == "hold":
-    state = changing.commit(lambda changes: ("changed",))[1]
-elif what == "decide":
-    state = Kept.find(home, "e-1").decide(commit_it=True, over=True)
+    changing.commit(lambda changes: ("a name",))
+elif what == "undo":
+    Kept.find(home, "e-1").undo(tell)
+elif what == "prune":
+    recover(home, Keep(count=0, size_bytes=0), tell)
 else:
-    Kept.find(home, "e-1").undo()
-    state = "undone"
-print(count, state)
+    Kept.find(home, "e-1").decide(commit_it=what == "decide", over=True, tell=tell)
+print(count)
 """
 
 
@@ -80,7 +88,7 @@ def _prepared(folder: Path, engine: str) -> tuple[Path, Path]:
         (written / "d" / "inner").unlink()
         (written / "d").rmdir()
         # What the process that made the copy knows of it, for those that commit it here.
-        begun.hold(begun.look(), "held", ())
+        begun.commit(lambda changes: ("a name",))
     else:
         for name in ("gone", "d"):
             os.mknod(written / name, 0o600 | 0o020000, 0)  # a whiteout
@@ -105,78 +113,118 @@ def _run(home: Path, base: Path, what: str, last: int) -> subprocess.CompletedPr
     return subprocess.run(words, capture_output=True, text=True, check=False)
 
 
-#: What has to happen before, and the states of the transaction before and after.
-CASES: dict[str, tuple[str, str | None, str]] = {
-    "commit": ("", None, "committed"),
-    "hold": ("", None, "held"),
-    "decide": ("hold", "held", "committed"),
-    "undo": ("commit", "committed", "undone"),
+#: What is done to a transaction before, and the state in which it is found when it was not.
+FIRST = {
+    "commit": (None, None),
+    "hold": (None, None),
+    "undo": ("commit", "committed"),
+    "decide": ("hold", "held"),
+    "discard": ("hold", "held"),
+    "prune": ("commit", "committed"),
+}
+#: What is recorded of it when it was done: the state, and whether it is kept no longer.
+RECORDED = {
+    "undo": "undone False",
+    "decide": "committed False",
+    "discard": "held True",
+    "prune": "committed True",
 }
 #: The list of what was copied is written with the first hold. So here a copy is always held.
-COPY_CASES = ("decide", "undo")
+COPY_CASES = ("decide", "discard", "undo")
 
 
 @pytest.mark.parametrize(
     ("what", "engine"),
-    [*((what, "overlay") for what in CASES), *((what, "copy") for what in COPY_CASES)],
+    [*((what, "overlay") for what in FIRST), *((what, "copy") for what in COPY_CASES)],
 )
 def test_killed_at_any_call_it_is_before_or_after(tmp_path: Path, what: str, engine: str) -> None:
     if engine == "overlay" and os.geteuid() != 0:
         pytest.skip("only root can make the whiteouts that a kernel leaves")
-    earlier, state_before, state_after = CASES[what]
     template = tmp_path / "template"
     template.mkdir()
     home, base = _prepared(template, engine)
-    if earlier:
-        assert _run(home, base, earlier, 0).returncode == 0
+    first, waiting = FIRST[what]
+    if first:
+        assert _run(home, base, first, 0).returncode == 0
     before = _tree(base)
-    trial = _copied(template, tmp_path / "unharmed")
-    ended = _run(*trial, what, 0)
-    assert ended.returncode == 0, ended.stderr
-    calls, after = int(ended.stdout.split()[0]), _tree(trial[1])
-    assert (after == before) == (what == "hold")
+    folder = tmp_path / "trial"
+    calls, after = 0, {}
     ends = {"before": 0, "after": 0}
-    for number in range(1, calls + 1):
-        folder = tmp_path / "trial"
-        trial = _copied(template, folder)
-        ended = _run(*trial, what, number)
-        assert ended.returncode == -signal.SIGKILL, ended.stderr
-        transaction.recover(trial[0])
-        found, kept = _tree(trial[1]), Kept.find(trial[0], "e-1")
-        assert found in (before, after), (number, found)
-        state = None if kept is None else kept.state
-        if found == after and state == state_after:
-            ends["after"] += 1
+    number = 0
+    while number <= calls:
+        subprocess.run(["cp", "-a", template, folder], check=True)  # whiteouts too
+        _at(folder)
+        ended = _run(folder / "home", folder / "base", what, number)
+        if number == 0:
+            assert ended.returncode == 0, ended.stderr
+            calls, after = int(ended.stdout), _tree(folder / "base")
+            assert (after == before) == (what in ("discard", "prune", "hold"))
         else:
-            ends["before"] += 1
-            assert (found, state) == (before, state_before), number
-        _require_nothing_left(trial[0], state, engine)
-        transaction.recover(trial[0])
-        assert _tree(trial[1]) == found
-        if state == state_before and state is not None:
-            # It is as if nobody had tried: the next one succeeds.
-            again = _run(*trial, what, 0)
-            assert again.returncode == 0, (number, again.stderr)
-            assert _tree(trial[1]) == after
+            assert ended.returncode == -signal.SIGKILL, ended.stderr
+            told: list[str] = []
+            _recover(folder / "home", told)
+            found = _tree(folder / "base")
+            assert found in (before, after), (number, found)
+            kept = Kept.find(folder / "home", "e-1")
+            done = found == after if after != before else (kept is None) == (what != "hold")
+            ends["after" if done else "before"] += 1
+            _require_nothing_left(folder / "home", kept, engine)
+            if done:
+                _require_recorded(folder / "home", what, kept, told)
+            elif waiting is None:
+                assert kept is None
+            else:
+                assert kept is not None
+                assert kept.state == waiting
+                _require_usable(folder, kept, what, before)
+            _recover(folder / "home", told)  # once more: there is nothing left to do
         shutil.rmtree(folder)
+        number += 1
+    assert ends["before"]
     # A record is all that a hold writes: its last call is the one that names it.
-    assert ends["before"] and (ends["after"] or what == "hold")
+    assert ends["after"] or what == "hold"
 
 
-def _copied(template: Path, folder: Path) -> tuple[Path, Path]:
-    subprocess.run(["cp", "-a", template, folder], check=True)  # whiteouts too
-    _at(folder)
-    return folder / "home", folder / "base"
+def _recover(home: Path, told: list[str]) -> None:
+    transaction.recover(
+        home, tell=lambda kept: told.append(f"{kept.state} {kept.is_retired} {kept.record_sha256}")
+    )
 
 
-def _require_nothing_left(home: Path, state: str | None, engine: str) -> None:
-    """No stage, no intent; layers only of what waits; no folder at all of what was dropped."""
+def _require_recorded(home: Path, what: str, kept: Kept | None, told: list[str]) -> None:
+    log = home / "log"
+    lines = [*(log.read_text().splitlines() if log.exists() else ()), *told]
+    if what in ("commit", "hold"):
+        assert kept is not None
+        assert kept.state == {"commit": "committed", "hold": "held"}[what]
+        return  # its receipt records it
+    assert lines
+    assert lines[-1].startswith(RECORDED[what])
+    if kept is not None:
+        assert lines[-1].endswith(kept.record_sha256)
+
+
+def _require_usable(folder: Path, kept: Kept, what: str, before: dict[str, str]) -> None:
+    """Changes that still wait can be committed, and those that are committed can be undone."""
+    if kept.waits:
+        assert kept.decide(commit_it=True, over=True) == "committed"
+        kept = Kept.find(folder / "home", "e-1") or kept
+        assert (folder / "base" / "changed").read_text() == "after"
+    kept.undo()
+    assert (folder / "base" / "changed").read_text() == "before"
+    if what == "decide":
+        assert _tree(folder / "base") == before
+
+
+def _require_nothing_left(home: Path, kept: Kept | None, engine: str) -> None:
+    """No intent; layers only of what waits; no folder at all of what was dropped."""
     folder = home / "transactions" / "e-1"
-    assert folder.exists() == (state is not None)
-    for name in ("intent.json", "0/new"):
-        assert not (folder / name).exists(), name
+    assert folder.exists() == (kept is not None)
+    assert not (folder / "intent.json").exists()
+    waits = kept is not None and kept.waits
+    assert waits or not (folder / "0" / "new").exists()
     for name in ("lower", "upper", "work", *(["copy", "copied.json"] if engine == "copy" else [])):
-        assert (folder / "0" / name).exists() == (state == "held"), name
+        assert (folder / "0" / name).exists() == waits, name
 
 
 def test_killed_at_any_call_of_copying_it_leaves_nothing(tmp_path: Path) -> None:
@@ -206,6 +254,7 @@ def _at(folder: Path) -> None:
         file = folder / "home" / "transactions" / "e-1" / name
         if file.exists():
             record = json.loads(file.read_text())
+            record["home"] = str(folder / "home")
             record["layers"] = [[str(folder / "base"), room] for _grant, room in record["layers"]]
             for each in record["changes"]:
                 each["grant"] = str(folder / "base")

@@ -33,6 +33,7 @@ EDITS = {
     "work.engine": ("", '"copy"'),
     "workspace.changes": ("", '"direct"'),
     "workspace.on_stop": ("", '"commit"'),
+    "workspace.last_wins": ("", '["*"]'),
     "workspace.keep": ("", "0"),
     "workspace.keep_mb": ("", "1000000"),
     "workspace.engine": ("", '"copy"'),

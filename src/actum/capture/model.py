@@ -204,8 +204,8 @@ class Workspace:
     modified: int = 0
     deleted: int = 0
     diff_sha256: str = ""  #: of the list of changes, with the digests before and after
-    #: Paths that a person has to decide about; of direct changes, those that the tool could write
-    #: and that decide what is executed later.
+    #: Paths that a person has to decide about, or why changes could not be compared; of direct
+    #: changes, those that the tool could write and that decide what is executed later.
     why: tuple[str, ...] = ()
     request_id: str = ""  #: of the approval that the commit waits for
     left_out: tuple[str, ...] = ()  #: pipes, sockets and devices, which are never taken over
@@ -216,6 +216,8 @@ class Workspace:
         True  #: all such names were compared; direct changes of a large project may not
     )
     engine: str = ""  #: overlay, or copy if at least one of the folders was copied
+    #: SHA-256 of what is kept of each attempt's changes (`record.json`); empty where nothing is.
+    records: tuple[str, ...] = ()
 
 
 #: Of a call to a tool that is kept running: what governs is compared when that ends.

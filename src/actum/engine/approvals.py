@@ -232,6 +232,15 @@ class Approvals:
         need = ApprovalNeeded(gate=GOVERNING_CHANGES, target=name, operation="commit")
         return self._insert("request", need, diff_sha256, contract, session, at, State.PENDING)
 
+    def about_commit_of(self, name: str) -> Request | None:
+        """The newest request of `ask_to_commit` for the transaction `name`, in whatever state."""
+        found = self._select(
+            "WHERE gate = ? AND kind = 'request'"
+            " AND json_extract(document, '$.action.target') = ? ORDER BY rowid DESC LIMIT 1",
+            (GOVERNING_CHANGES, name),
+        )
+        return found[0] if found else None
+
     def decide(self, request_id: str, decision: Decision, *, by: str, why: str) -> Request:
         """Record a person's decision, in the store and in the signed log, at once."""
         if not _WHO.fullmatch(by):

@@ -5,32 +5,38 @@ Actum ended it             discarded (deadline, limit, violation, cancel), unles
                            wants such changes too
 a path was overtaken       conflict: nothing is committed, a person decides
 a governing name changed   held: nothing is committed, a person decides
+it cannot be compared      discarded; the tool has run, and the result says why
 
 A tool that is kept running is one transaction, from its start to its end (`engine.server`).
 """
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Iterator
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 from actum.capture.model import Capture, Closed, Exited, Failed, Signalled, Workspace
+from actum.contract import path_patterns
 from actum.contract.call import Plan
 from actum.contract.governing_names import GOVERNING
 from actum.engine.approvals import Approvals, Request, State
 from actum.errors import Refused
 from actum.evidence import audit
+from actum.evidence.executions import Executions
 from actum.evidence.log import Log
-from actum.policy.gates import GOVERNING_CHANGES
-from actum.policy.governing import held_back
+from actum.policy.governing import Touched, held_back, is_git_directory
 from actum.registry.looks import Looks
 from actum.runners.request import writable_folders
 from actum.value import replace, value
 from actum.workspace.copies import Bounds
-from actum.workspace.transaction import Changes, Kept, Transaction
+from actum.workspace.git_names import NamedByGit
+from actum.workspace.transaction import Changes, Keep, Kept, Transaction, joined_path, recover
 from actum.workspace.tree import Action
+from actum.workspace.tree import Kind as EntryKind
 
 #: Endings that are the tool's own.
 _BY_ITSELF = (Exited, Signalled, Closed, Failed)
@@ -47,6 +53,8 @@ class Settlement:
     commit_when_stopped: bool = False
     engine: str = "auto"  #: auto, overlay or copy
     copied: Bounds = Bounds()  #: how much the copy engine copies at most
+    last_wins: tuple[str, ...] = ()  #: patterns of paths on which there is no conflict
+    keep: Keep = Keep(count=100, size_bytes=1_000 << 20)
 
 
 class Begun:
@@ -82,17 +90,27 @@ class Begun:
     def settle(
         self, capture: Capture, *, stopped: bool, wanted: str, ask: Callable[[str, str], str]
     ) -> Capture:
-        """Decide, now that no process of the tool is left.
+        """Decide, now that no process of the tool is left. What cannot be compared is dropped: the
+        tool has run, so this is no refusal any more.
 
         `stopped`: Actum ended the tool. `wanted` is ``commit``, ``hold`` (a person looks at the
         changes first) or ``discard``. `ask` files that the named transaction with this diff waits
         for an approval, and returns the request.
         """
+        try:
+            told = self._settled(stopped=stopped, wanted=wanted, ask=ask)
+        except Refused as refusal:
+            if self._transaction.is_decided:
+                raise
+            self._transaction.discard()
+            told = Workspace(state="discarded", why=(refusal.message,))
+        return replace(capture, workspace=replace(told, engine=self._transaction.engine))
+
+    def _settled(self, *, stopped: bool, wanted: str, ask: Callable[[str, str], str]) -> Workspace:
         if wanted == "discard" or (stopped and not self._settlement.commit_when_stopped):
             changes = self._transaction.look()
             self._transaction.discard()
-            told = _told(changes, "discarded" if changes else "unchanged", ())
-            return replace(capture, workspace=replace(told, engine=self._transaction.engine))
+            return _told(changes, "discarded" if changes else "unchanged", ())
         governs: list[str] = []
 
         def judge(changes: Changes) -> tuple[str, ...]:
@@ -101,11 +119,15 @@ class Begun:
                 return tuple(path for path, _change in changes.paths())
             return tuple(governs)
 
-        changes, state = self._transaction.commit(judge)
-        told = _told(changes, state, changes.overtaken if state == "conflict" else tuple(governs))
+        def conflicts(changes: Changes) -> tuple[str, ...]:
+            return conflicting(changes, self._settlement)
+
+        changes, state = self._transaction.commit(judge, conflicts=conflicts)
+        told = _told(changes, state, conflicts(changes) if state == "conflict" else tuple(governs))
+        told = replace(told, records=_records(self._transaction))
         if state == "held" and governs:
             told = replace(told, request_id=ask(self._name, told.diff_sha256))
-        return replace(capture, workspace=replace(told, engine=self._transaction.engine))
+        return told
 
 
 def run(
@@ -135,17 +157,36 @@ def run(
         raise
 
 
+def _records(transaction: Transaction) -> tuple[str, ...]:
+    """The digests of what is kept of this attempt, and of those before it."""
+    home, name = transaction.folder.parent.parent, transaction.folder.name
+    execution, _, attempt = name.rpartition("-")
+    before = (Kept.find(home, f"{execution}-{number}") for number in range(1, int(attempt)))
+    earlier = tuple(kept.record_sha256 if kept else "" for kept in before)
+    return (*earlier, transaction.record_sha256)
+
+
 def governing(changes: Changes, settlement: Settlement) -> list[str]:
     """The changed paths that decide what will be executed later."""
-    after = {path: change.after is not None for path, change in changes.paths()}
-
-    def exists(path: str) -> bool:
-        return after[path] if path in after else os.path.lexists(path)
-
-    changed = ((path, change.after is None) for path, change in changes.paths())
-    held = set(held_back(changed, settlement.root, settlement.protected_names, exists))
+    touched: dict[Touched, str] = {}
+    for layer, found in changes.layers:
+        top = os.fsencode(layer.grant).rstrip(b"/")
+        for change in found.delta:
+            after = change.after
+            path = Touched(
+                top + b"/" + change.path if change.path else top,
+                removed=after is None,
+                link=after is not None and after.kind is EntryKind.LINK,
+            )
+            touched[path] = joined_path(layer.grant, change.path)
+    named = NamedByGit(touched, os.path.expanduser("~"))
+    held = set(held_back(touched, settlement.root, settlement.protected_names, _exists, named))
     led_to = tuple(f"{path}/" for path in _led_to(settlement.root))
-    return [path for path in after if path in held or f"{path}/".startswith(led_to)]
+    return [
+        shown
+        for each, shown in touched.items()
+        if each.path in held or f"{shown}/".startswith(led_to)
+    ]
 
 
 def _led_to(root: str) -> Iterator[str]:
@@ -155,6 +196,51 @@ def _led_to(root: str) -> Iterator[str]:
             looks = Looks()
             yield from looks.links_on(path)
             yield looks.real(path)
+
+
+def conflicting(changes: Changes, settlement: Settlement) -> tuple[str, ...]:
+    """The paths that another program has changed, without those on which the last one wins.
+
+    Never without a governing name, and never without a path in a git directory: a branch may be
+    called `build`.
+    """
+    overtaken = changes.overtaken
+    if not overtaken or not settlement.last_wins:
+        return overtaken
+    root = os.fsencode(settlement.root).rstrip(b"/")
+    spared = {
+        joined_path(layer.grant, path)
+        for layer, found in changes.layers
+        for path in found.overtaken
+        if _last_wins(os.fsencode(layer.grant).rstrip(b"/"), path, root, settlement.last_wins)
+    }
+    spared.difference_update(governing(changes, settlement) if spared else ())
+    return tuple(path for path in overtaken if path not in spared)
+
+
+def _last_wins(grant: bytes, path: bytes, root: bytes, patterns: tuple[str, ...]) -> bool:
+    whole = grant + b"/" + path
+    inside = whole[len(root) + 1 :] if whole.startswith(root + b"/") else path
+    if not path_patterns.match(patterns, os.fsdecode(inside)):
+        return False
+    folder = os.path.dirname(whole)
+    while folder.strip(b"/"):
+        if is_git_directory(partial(_holds, folder)):
+            return False
+        folder = os.path.dirname(folder)
+    return b".git" not in inside.split(b"/")
+
+
+def _holds(folder: bytes, name: str) -> bool:
+    return os.path.lexists(folder + b"/" + name.encode())
+
+
+def _exists(path: bytes) -> bool | None:
+    try:
+        os.lstat(path)
+    except OSError as error:
+        return None if error.errno == errno.ENAMETOOLONG else False
+    return True
 
 
 def _told(changes: Changes, state: str, why: tuple[str, ...]) -> Workspace:
@@ -170,18 +256,26 @@ def _told(changes: Changes, state: str, why: tuple[str, ...]) -> Workspace:
 
 
 class Transactions:
-    """Changes of executions that are over: shown, decided about, and undone."""
+    """Changes of executions that are over: shown, decided about, undone, and kept within bounds."""
 
     def __init__(
-        self, settlement: Settlement, approvals: Approvals, log: Log, clock: Callable[[], datetime]
+        self,
+        settlement: Settlement,
+        approvals: Approvals,
+        executions: Executions,
+        log: Log,
+        clock: Callable[[], datetime],
     ) -> None:
+        self._settlement = settlement
         self._home = Path(settlement.home)
         self._approvals = approvals
+        self._executions = executions
         self._log = log
         self._clock = clock
 
     def all(self) -> tuple[Kept, ...]:
-        return tuple(Kept.all(self._home))
+        """The oldest first."""
+        return tuple(sorted(Kept.all(self._home), key=lambda kept: kept.begun_at))
 
     def find(self, name: str) -> Kept:
         """By the id of the execution (its last attempt with changes), or of the transaction."""
@@ -191,58 +285,99 @@ class Transactions:
                 "CHANGES_UNKNOWN",
                 f"No changes of {name[:80]!r} are kept.",
                 remedy="`actum diff` lists those that are. An execution that changed nothing, or"
-                " whose changes were dropped, has none; of older ones they are removed"
-                " (`[workspace] keep`).",
+                " whose changes were dropped, has none.",
             )
         return attempts[-1]
 
     def attempts(self, name: str) -> tuple[Kept, ...]:
-        """Those of one execution, in their order; or the one transaction of that name."""
-        found = [kept for kept in self.all() if name in (kept.name, kept.execution_id)]
+        """Those of one execution, in their order; or the one transaction of that name.
+
+        Refuses if there were some that are not kept any longer.
+        """
+        names = (each for each in Kept.names(self._home) if name in (each, each.rpartition("-")[0]))
+        found = [kept for each in names if (kept := Kept.find(self._home, each))]
+        if not found:
+            self._require_not_removed(name)
         return tuple(sorted(found, key=lambda kept: kept.attempt))
 
     def undo(self, kept: Kept) -> None:
-        kept.undo()
-        self._tell(kept, "undone")
+        kept.undo(self._tell)
 
     def decide(self, kept: Kept, *, commit: bool, over: bool = False) -> str:
         """A person's word about changes that wait. What governs the project takes an approval."""
-        if commit and kept.state == "held" and (request := self._request(kept)) is not None:
-            raise Refused(
-                "APPROVAL_REQUIRED",
-                f"{kept.name} changes names that decide what is executed later: "
-                f"{', '.join(kept.why[:3])}.",
-                remedy=f"`actum approvals approve {request.request_id} --by WHO --why TEXT`"
-                " commits it.",
-            )
-        state = kept.decide(commit_it=commit, over=over)
-        self._tell(kept, state)
-        return state
+        if commit and (request := self._approvals.about_commit_of(kept.name)) is not None:
+            _require_approved(kept, request)
+        return self._decide(kept, commit=commit, over=over)
 
     def approved(self, request: Request) -> str:
         """Carry out what was decided about a request of `ask_to_commit`."""
         kept = self.find(request.need.target)
-        if kept.diff_sha256 != request.call_sha256:
-            raise Refused(
-                "CHANGES_DIFFER",
-                f"{kept.name} does not hold the changes that were approved.",
-                remedy="`actum verify --all` tells what else in this home is not as recorded.",
-            )
-        state = kept.decide(commit_it=request.state is State.APPROVED)
-        self._tell(kept, state)
-        return state
+        _require_same(kept, request)
+        return self._decide(kept, commit=request.state is State.APPROVED, over=False)
 
-    def _request(self, kept: Kept) -> Request | None:
-        waiting = self._approvals.latest(undecided=True, limit=10_000)
-        return next(
-            (
-                each
-                for each in waiting
-                if each.gate == GOVERNING_CHANGES and each.need.target == kept.name
-            ),
-            None,
+    def recover(self) -> None:
+        """Finish what a process that was killed has begun; remove what is not kept any longer."""
+        recover(self._home, self._settlement.keep, self._tell)
+
+    def _decide(self, kept: Kept, *, commit: bool, over: bool) -> str:
+        def conflicts(changes: Changes) -> tuple[str, ...]:
+            return conflicting(changes, self._settlement)
+
+        return kept.decide(commit_it=commit, over=over, conflicts=conflicts, tell=self._tell)
+
+    def _require_not_removed(self, name: str) -> None:
+        known = self._executions.get(name) or self._executions.get(name.rpartition("-")[0])
+        found = (known.result or {}).get("workspace") if known else None
+        if found and found["state"] == "committed":
+            keep = self._settlement.keep
+            raise Refused(
+                "CHANGES_REMOVED",
+                f"The changes of {name[:80]} were committed. Their contents were removed by the"
+                f" limit ({keep.count} transactions, {keep.size_bytes >> 20} MiB).",
+                remedy="They cannot be shown or undone any more. `[workspace] keep` and `keep_mb`"
+                " set the limit; the receipt has the digest of the changes.",
+            )
+
+    def _tell(self, kept: Kept) -> None:
+        state = kept.state
+        if kept.is_retired:
+            state = "discarded" if kept.waits else "removed"
+        with self._log.page() as page:
+            page.append(
+                audit.changes(
+                    kept.execution_id,
+                    state,
+                    kept.diff_sha256,
+                    self._clock(),
+                    transaction=kept.name,
+                    record_sha256=kept.record_sha256,
+                )
+            )
+
+
+def _require_approved(kept: Kept, request: Request) -> None:
+    if request.state is State.APPROVED:
+        _require_same(kept, request)  # decided, and its process was killed before the commit
+    elif request.state is State.DENIED:
+        raise Refused(
+            "APPROVAL_DENIED",
+            f"{kept.name}: the commit was denied by {request.decided_by}.",
+            remedy=f"`actum diff {kept.execution_id} --discard` drops the changes.",
+        )
+    else:
+        raise Refused(
+            "APPROVAL_REQUIRED",
+            f"{kept.name} changes names that decide what is executed later: "
+            f"{', '.join(kept.why[:3])}.",
+            remedy=f"`actum approvals approve {request.request_id} --by WHO --why TEXT`"
+            " commits it.",
         )
 
-    def _tell(self, kept: Kept, state: str) -> None:
-        with self._log.page() as page:
-            page.append(audit.changes(kept.execution_id, state, kept.diff_sha256, self._clock()))
+
+def _require_same(kept: Kept, request: Request) -> None:
+    if kept.diff_sha256 != request.call_sha256:
+        raise Refused(
+            "CHANGES_DIFFER",
+            f"{kept.name} does not hold the changes that were approved.",
+            remedy="`actum verify --all` tells what else in this home is not as recorded.",
+        )

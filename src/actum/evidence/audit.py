@@ -125,8 +125,17 @@ _NOTHING_KNOWN: dict[str, Json] = {
 }
 
 
-def changes(execution_id: str, state: str, diff_sha256: str, at: datetime) -> dict[str, Json]:
-    """Changes of an execution were committed, discarded or undone after it was closed."""
+def changes(
+    execution_id: str,
+    state: str,
+    diff_sha256: str,
+    at: datetime,
+    *,
+    transaction: str,
+    record_sha256: str,
+) -> dict[str, Json]:
+    """Changes of an execution were committed, discarded or undone after it was closed; or what was
+    kept of them was removed, because newer ones fill what the project keeps."""
     return {
         "v": 1,
         "kind": Kind.CHANGES,
@@ -135,6 +144,8 @@ def changes(execution_id: str, state: str, diff_sha256: str, at: datetime) -> di
         "execution_id": closed(execution_id),
         "state": closed(state),
         "diff_sha256": closed(diff_sha256),
+        "transaction": closed(transaction),
+        "record_sha256": closed(record_sha256),
     }
 
 

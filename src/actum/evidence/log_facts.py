@@ -49,6 +49,14 @@ class Closing:
     digest: bytes
 
 
+@value(kw_only=False)
+class SettledChanges:
+    """What became of a transaction after its execution was closed."""
+
+    state: str
+    record_sha256: str
+
+
 @value(frozen=False, kw_only=False)
 class LogFacts:
     #: Executions that were opened and not closed: id -> number of their last PENDING record.
@@ -63,6 +71,8 @@ class LogFacts:
     reviews: list[tuple[int, Json]] = field(default_factory=list)
     #: Decisions about requests: number of the record, and the record.
     decisions: dict[str, tuple[int, dict[str, Json]]] = field(default_factory=dict)
+    #: Transactions that were decided, undone or removed later.
+    changes: dict[str, SettledChanges] = field(default_factory=dict)
     #: Rows by table and key.
     rows: dict[str, dict[tuple[Json, ...], BoundRow]] = field(
         default_factory=lambda: {table: {} for table in BOUND}
@@ -93,6 +103,10 @@ class LogFacts:
             self.reviews.append((seq, document.get("verdict_sha256")))
         elif kind == Kind.APPROVAL and document.get("decision") is not None:
             self.decisions[str(document.get("request_id"))] = (seq, document)
+        elif kind == Kind.CHANGES:
+            self.changes[str(document.get("transaction"))] = SettledChanges(
+                str(document.get("state")), str(document.get("record_sha256"))
+            )
         for row in document.get(ROWS) or ():
             table, columns = row["table"], row["columns"]
             bound = BoundRow(seq, columns, kind == Kind.ROWS)

@@ -1,7 +1,8 @@
 """Everything that a home holds, held against its signed log. Only this module knows the order.
 
     journal -> database file -> log -> receipts -> evidence records, files, traces, executions
-            -> open actions, reviews, bound tables, work items -> files of the home
+            -> open actions, reviews, bound tables, work items, transactions
+            -> files of the home
 
 Each table is read once, row by row, from one snapshot; nothing is written. What cannot be read is a
 finding, and the other tables are looked at all the same. Without a checkpoint kept elsewhere,
@@ -28,6 +29,7 @@ from actum.evidence.tables.record_rows import record_findings
 from actum.evidence.tables.review_rows import review_findings
 from actum.evidence.tables.trace_rows import trace_findings
 from actum.evidence.tables.work_rows import work_findings
+from actum.evidence.transaction_files import transaction_findings
 from actum.evidence.unbound import Unbound
 from actum.evidence.unwritten import reading
 from actum.evidence.work_files import ClosedRun, work_file_findings
@@ -85,5 +87,7 @@ def _tables(
         yield f"table {table}", logged_findings(database, table, facts, unbound)
     yield "audit log", missing_receipts(log)
     yield "files of work items", work_file_findings(home, runs, trusted, unbound)
+    kept = transaction_findings(home, database, signed.transactions, facts.changes, unbound)
+    yield "files of transactions", kept
     yield "files of the home", home_file_findings(home, database, unbound)
     yield "rows", unbound.findings()

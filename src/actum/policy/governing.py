@@ -3,18 +3,24 @@
 A tool may change them, as it may change any file of its workspace, and a person decides about it:
 a transaction that touches one is held until then. Where a tool writes directly, they are covered.
 
-* What governs the project: its settings, tools, lock, rules, agents, executors and home.
+* What governs a project: its settings, tools, lock, rules, agents, executors and home. Also of
+  another project inside of a writable folder.
 * What the host's git would execute, or would take as its configuration: hooks, configuration,
-  other directories that git is sent to, and files of an operation that it would continue.
-* A new repository, also a bare one without any `.git`: git finds it, and obeys it.
+  other directories that git is sent to, and files of an operation that it would continue. Also in
+  a git directory that has another name than `.git`, as a bare repository has.
+* A new repository: git finds it, and obeys it.
 * What editors, shells and other agents execute on opening a folder (`[protect] names`).
+
+Paths are bytes: a name that cannot be printed is a name for git.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 
 from actum.contract.governing_names import GOVERNING
+from actum.value import value
 
 #: In a git directory, each with everything below it. `git add`, `commit`, `branch`, `stash` and
 #: `rebase` write none of them but the two that an interrupted rebase leaves.
@@ -31,65 +37,216 @@ GIT_EXECUTES = frozenset(
         "sequencer",
     }
 )
-#: What makes a folder a git directory: with all of them git takes it for a repository.
-_GIT_PARTS = frozenset({"HEAD", "objects", "refs"})
+#: Git takes a folder for a git directory if it holds HEAD and either objects and refs, or the name
+#: of a common directory that holds them.
+_HEAD, _COMMON, _STORES = "HEAD", "commondir", ("objects", "refs")
+GIT_PARTS = frozenset({_HEAD, *_STORES})
+_MAKING = frozenset({_HEAD.casefold(), _COMMON, *_STORES})
 #: Without one of these a `.git` is none, and git looks for a repository in the folder around it.
-_GIT_NEEDS = frozenset({"HEAD", "objects", "refs"})
+_GIT_NEEDS = frozenset({_HEAD.casefold(), *_STORES})
+_GIT, _HOME = ".git", ".actum"
+#: In a git directory: the git directories of submodules and of other worktrees.
+_NESTED = ("modules", "worktrees")
 
-#: Whether a path exists, seen with the changes.
-Exists = Callable[[str], bool]
+#: Whether a path exists on the host now, without the changes; ``None`` if it is too long to tell.
+Exists = Callable[[bytes], bool | None]
+
+
+@value(kw_only=False)
+class Touched:
+    """A path that a tool changed."""
+
+    path: bytes  #: absolute
+    removed: bool = False
+    link: bool = False  #: a symbolic link now
 
 
 def held_back(
-    changed: Iterable[tuple[str, bool]], root: str, names: Iterable[str], exists: Exists
-) -> Iterator[str]:
+    changed: Iterable[Touched],
+    root: str,
+    names: Iterable[str],
+    exists: Exists,
+    named: Callable[[Touched], bool] = lambda _touched: False,
+) -> Iterator[bytes]:
     """Of the changed paths those that a person has to decide about.
 
-    `changed` holds absolute paths, and whether each was removed.
+    `root` is the project's folder. What is above it decides nothing: a project may be anywhere.
+    `named` says which paths something else names, as git's configuration does.
     """
-    protected = tuple(tuple(name.split("/")) for name in names)
-    for path, removed in changed:
-        parts = tuple(path.strip("/").split("/"))
-        if (
-            _governs(path, root)
-            or any(_holds(parts, name) for name in protected)
-            or _git(parts, removed)
-            or (not removed and _makes_repository(path, exists))
-        ):
-            yield path
+    touched = tuple(changed)
+    judge = _Judge(touched, root, names, exists)
+    for each in touched:
+        if judge.holds(each) or named(each):
+            yield each.path
 
 
-def _governs(path: str, root: str) -> bool:
-    if ".actum" in path.split("/"):
-        return True  # also of another project, which would govern its folder
-    inside = path[len(root.rstrip("/")) + 1 :] if path.startswith(root.rstrip("/") + "/") else ""
-    return inside.partition("/")[0] in GOVERNING
+@value(kw_only=False)
+class _Within:
+    """What is known of everything in a folder."""
+
+    governed: bool  #: the folder, or one around it, is held with all that is below
+    names: tuple[str, ...]  #: the last names of its path, folded
+    git: tuple[str, ...] | None  #: the path from the nearest `.git`, its first two names; or none
+    repositories: tuple[bytes, ...]  #: git directories by what they hold: it, and those around it
 
 
-def _holds(parts: tuple[str, ...], name: tuple[str, ...]) -> bool:
-    return any(parts[at : at + len(name)] == name for at in range(len(parts) - len(name) + 1))
+class _Judge:
+    """Each folder is looked at once: a tool can make thousands of names, thousands of levels deep.
+    Nothing recurses, for the same reason."""
 
+    def __init__(
+        self, touched: tuple[Touched, ...], root: str, names: Iterable[str], exists: Exists
+    ) -> None:
+        self._after = {each.path: not each.removed for each in touched}
+        self._exists = exists
+        self._protected = tuple(tuple(name.casefold().split("/")) for name in names)
+        # Names that a match needs before the last one.
+        self._remembered = max((len(name) for name in self._protected), default=1) - 1
+        self._root = os.fsencode(root).rstrip(b"/")
+        self._known = {
+            b"": _Within(False, (), None, ()),
+            self._root: _Within(
+                False,
+                self._last(tuple(map(_folded, self._root.split(b"/")[1:]))),
+                None,
+                tuple(filter(self._is_repository, _with_parents(self._root))),
+            ),
+        }
 
-def _git(parts: tuple[str, ...], removed: bool) -> bool:
-    """Whether a path is in a git directory and is one of the names that git executes or obeys."""
-    if ".git" not in parts:
+    def holds(self, touched: Touched) -> bool:
+        if touched.path == self._root:
+            return False  # its mode; its name is no business of a tool's
+        folder, _, name = touched.path.rpartition(b"/")
+        within = self._within(folder)
+        if self._lists_refs(touched, folder):
+            return False
+        return (
+            within.governed
+            or self._governs(folder, name)
+            or self._is_protected(within, _folded(name), link=touched.link)
+            or _is_gits(within, _folded(name), removed=touched.removed)
+            or any(self._is_repositorys(touched, each) for each in within.repositories)
+        )
+
+    def _lists_refs(self, touched: Touched, folder: bytes) -> bool:
+        """Whether it is a list of names for clients of plain HTTP, which `git gc` writes."""
+        git = folder.rpartition(b"/")[0]
+        if not touched.path.endswith(b"/info/refs") or touched.link:
+            return False
+        within = self._within(git)
+        if within.governed or not (within.git == () or git in within.repositories):
+            return False
+        around = [each for each in within.repositories if each != git]
+        return not any(self._is_repositorys(touched, each) for each in around)
+
+    def _within(self, folder: bytes) -> _Within:
+        unknown = []
+        while (known := self._known.get(folder)) is None:
+            unknown.append(folder)
+            folder = folder.rpartition(b"/")[0]
+        for below in reversed(unknown):
+            known = self._known[below] = self._below(known, below)
+        return known
+
+    def _below(self, within: _Within, folder: bytes) -> _Within:
+        above, _, name = folder.rpartition(b"/")
+        folded = _folded(name)
+        git: tuple[str, ...] | None = None
+        if folded == _GIT:
+            git = ()
+        elif within.git is not None:
+            git = (*within.git, folded)[:2]
+        return _Within(
+            governed=within.governed
+            or self._governs(above, name)
+            or self._is_protected(within, folded, link=False)
+            or _is_executed(within.git, folded),
+            names=self._last((*within.names, folded)),
+            git=git,
+            repositories=(*within.repositories, folder)
+            if self._is_repository(folder)
+            else within.repositories,
+        )
+
+    def _last(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        return names[-self._remembered :] if self._remembered else ()
+
+    def _governs(self, folder: bytes, name: bytes) -> bool:
+        if _folded(name) == _HOME:
+            return True
+        # Not folded: `Tools` is an everyday name.
+        if os.fsdecode(name) not in GOVERNING:
+            return False
+        return folder == self._root or self._there(folder, _HOME)
+
+    def _is_protected(self, within: _Within, name: str, *, link: bool) -> bool:
+        path = (*within.names, name)
+        for protected in self._protected:
+            if path[-len(protected) :] == protected:
+                return True
+            # A link in the place of a folder brings what is in it under the protected name.
+            parts = range(1, len(protected))
+            if link and any(path[-count:] == protected[:count] for count in parts):
+                return True
         return False
-    inside = parts[parts.index(".git") + 1 :]
-    if not inside:
-        return True  # a `.git` that was made, removed, or is a file that leads elsewhere
-    if removed and inside[0] in _GIT_NEEDS and len(inside) == 1:
-        return True
-    if inside == ("info", "refs"):
-        return False  # a list of names for clients of plain HTTP, which `git gc` writes
-    # The git directory of a submodule or of another worktree lies inside of the first one.
-    if inside[0] in ("modules", "worktrees"):
-        return len(inside) <= 2 or any(part in GIT_EXECUTES for part in inside[2:])
-    return inside[0] in GIT_EXECUTES
+
+    def _is_repositorys(self, touched: Touched, repository: bytes) -> bool:
+        """Whether git executes or obeys this path in a git directory that is called otherwise."""
+        inside = touched.path[len(repository) + 1 :].split(b"/", 1)
+        first = _folded(inside[0])
+        if first in GIT_EXECUTES:
+            return True
+        made = len(inside) == 1 and not touched.removed and first in _MAKING
+        return made and not self._was_repository(repository)
+
+    def _is_repository(self, folder: bytes) -> bool:
+        """With the changes."""
+        return is_git_directory(lambda name: self._there(folder, name))
+
+    def _was_repository(self, folder: bytes) -> bool:
+        return is_git_directory(lambda name: self._exists(_joined(folder, name)) is True)
+
+    def _there(self, folder: bytes, name: str) -> bool:
+        path = _joined(folder, name)
+        after = self._after.get(path)
+        return after if after is not None else self._exists(path) is not False
 
 
-def _makes_repository(path: str, exists: Exists) -> bool:
-    """Whether a folder became a git directory by this name, without being called `.git`."""
-    folder, _, name = path.rpartition("/")
-    if name not in _GIT_PARTS or "/.git/" in f"{path}/":
+def is_git_directory(holds: Callable[[str], bool]) -> bool:
+    """Whether git takes a folder that holds these names for a git directory."""
+    return holds(_HEAD) and (holds(_COMMON) or all(map(holds, _STORES)))
+
+
+def _is_gits(within: _Within, name: str, *, removed: bool) -> bool:
+    """Whether a path is a `.git`, or one of the names in it that git executes or obeys."""
+    if name == _GIT:
+        return True  # made, removed, or a file that leads elsewhere
+    if within.git is None:
         return False
-    return all(exists(f"{folder}/{part}") for part in _GIT_PARTS)
+    if within.git == ():
+        # A new module or worktree is a git directory of its own.
+        return name in GIT_EXECUTES or name in _NESTED or (removed and name in _GIT_NEEDS)
+    return (len(within.git) == 1 and within.git[0] in _NESTED) or _is_executed(within.git, name)
+
+
+def _is_executed(git: tuple[str, ...] | None, name: str) -> bool:
+    """Whether everything below this name in a `.git` is."""
+    if git is None or name not in GIT_EXECUTES:
+        return False
+    # The git directory of a submodule or of another worktree is inside of the first one.
+    return git == () or (git[0] in _NESTED and len(git) > 1)
+
+
+def _joined(folder: bytes, name: str) -> bytes:
+    return folder + b"/" + name.encode()
+
+
+def _with_parents(folder: bytes) -> Iterator[bytes]:
+    while folder:
+        yield folder
+        folder = folder.rpartition(b"/")[0]
+
+
+def _folded(name: bytes) -> str:
+    """As a file system that ignores case compares it."""
+    return os.fsdecode(name).casefold()

@@ -7,11 +7,12 @@ the host compares the two and decides.
 
     begin    folders for the layers; the moment after which a change below is another program's
     look     what differs
-    commit   stage, intent, apply: a process that is killed before the intent has changed nothing,
-             and any later command finishes what an intent says. Nothing is synced: a power cut can
-             lose the newest changes, as it can without a transaction
+    commit   stage, intent, apply, record: a process that is killed before the intent has changed
+             nothing, and any later command finishes what an intent says. Nothing is synced: a power
+             cut can lose the newest changes, as it can without a transaction
     hold     the layers stay, for a person to decide
     discard  they go
+    retire   what was recorded goes: first out of sight, then on record, then from the disk
 
 Commits of one home happen one after the other, and each looks again under the lock. Two executions
 that change the same path are found that way; the second one is a conflict.
@@ -26,7 +27,7 @@ import json
 import os
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,9 +62,9 @@ if TYPE_CHECKING:
     from actum.workspace.copied import Start
 
 _INTENT, _RECORD, _BACKWARD = "intent.json", "record.json", "backward.json"
-_NEXT_RECORD = "settled.json"  #: becomes the record once an intent is carried through
-_STAGE = ("new", "old", "after")
+_STAGED = ("new", "after", "old")
 _SIZE = "kept-"
+_RETIRED = ".retired-"  #: begins the name of a folder that is on its way out
 _SECRETS = "secrets"
 _TREES = (*LAYERS, COPY, COPY_LIST)  #: what goes when a transaction is decided
 #: New content up to this size is copied for `actum diff`; of larger files the present one is read.
@@ -144,14 +145,28 @@ class Transaction:
     """The layers of one attempt, and what becomes of them."""
 
     def __init__(
-        self, folder: Path, layers: tuple[Layer, ...], since_ns: int, *, over: bool = False
+        self,
+        folder: Path,
+        layers: tuple[Layer, ...],
+        since_ns: int,
+        *,
+        waited: bool = False,
+        over: bool = False,
     ) -> None:
-        """`over`: what another program has changed since is no obstacle."""
+        """`waited`: it was recorded, and is decided by another process than the tool's. `over`:
+        what another program has changed since is no obstacle."""
         self.folder = folder
         self.layers = layers
+        self.record_sha256 = ""  #: of the record, once there is one
         self._since_ns = time.time_ns() if over else since_ns
+        self._waited = waited
         self._over = over
         self._starts: dict[str, Start] = {}
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether changes are being brought in: this can only be finished."""
+        return (self.folder / _INTENT).exists()
 
     @classmethod
     def begin(
@@ -236,64 +251,93 @@ class Transaction:
                 return False
         return True
 
-    def commit(self, judge: Callable[[Changes], tuple[str, ...]]) -> tuple[Changes, str]:
+    def commit(
+        self,
+        judge: Callable[[Changes], tuple[str, ...]],
+        *,
+        conflicts: Callable[[Changes], tuple[str, ...]] = lambda changes: changes.overtaken,
+        tell: Tell = lambda _kept: None,
+    ) -> tuple[Changes, str]:
         """Look under the lock and bring the changes in, unless something stands against it.
 
         Returns the changes and the state: unchanged, committed, conflict or held. `judge` names
-        the paths that a person has to decide about.
+        the paths that a person has to decide about, `conflicts` those that another program has
+        changed. `tell` puts a commit on record, perhaps twice if this process is killed.
         """
-        if self._is_untouched():  # no lock for what most executions are
+        if not self._waited and self._is_untouched():  # no lock for what most executions are
             self.discard()
             return Changes(layers=()), "unchanged"
-        with _locked(self.folder.parent):
+        with locked(self.folder.parent):
             changes = self.look()
             if not changes:
-                self.discard()
+                # Or the same is there already.
+                retire(self.folder, tell) if self._waited else self.discard()
                 return changes, "unchanged"
             # First: what other programs have changed meanwhile is no way around an approval.
             if held := judge(changes):
-                self.hold(changes, "held", held)
+                self._hold(changes, "held", held)
                 return changes, "held"
-            if changes.overtaken:
-                self.hold(changes, "conflict", changes.overtaken)
+            if overtaken := conflicts(changes):
+                self._hold(changes, "conflict", overtaken)
                 return changes, "conflict"
-            self._bring_in(changes)
+            self._bring_in(changes, tell)
         return changes, "committed"
-
-    def hold(self, changes: Changes, state: str, why: tuple[str, ...]) -> None:
-        for folder, start in self._starts.items():
-            start.write(Path(folder))
-        _write(self.folder / _RECORD, _record(changes, state, why, self._since_ns))
 
     def discard(self) -> None:
         removal.remove(self.folder)
 
     def abandon(self) -> None:
         """Drop the layers, unless a commit has begun, or a person has to decide."""
-        if not (self.folder / _INTENT).exists() and not (self.folder / _RECORD).exists():
+        if not self.is_decided and not (self.folder / _RECORD).exists():
             self.discard()
 
-    def _bring_in(self, changes: Changes) -> None:
-        # What waits for a decision stays whole until there is an intent: a process that is killed
-        # while it stages must not make the decision impossible.
-        waits = (self.folder / _RECORD).exists()
-        rooms = []
+    def _hold(self, changes: Changes, state: str, why: tuple[str, ...]) -> None:
+        if self._waited:
+            return  # it waits as before, with the record that is signed
+        for folder, start in self._starts.items():
+            start.write(Path(folder))
+        text = self._record(changes, state, why, ())
+        write_whole(self.folder / _RECORD, text, synced=False)
+        self.record_sha256 = sha256_bytes(text)
+
+    def _bring_in(self, changes: Changes, tell: Tell) -> None:
+        rooms, backward = [], []
         for layer, found in changes.layers:
             room = Path(layer.folder)
-            if waits:
-                _drop_stage(room)
-                for size in self.folder.glob(f"{_SIZE}*"):
-                    size.unlink()
-            _stage(found.delta, layer, room, copied=waits)
+            for name in _STAGED if self._waited else ():
+                removal.remove_part(room, name)  # of a process that was killed on the way
+            _stage(found.delta, layer, room, copied=self._waited)
             staged = commit.keep(found.delta, Path(layer.grant), room)
-            backward = [step.document() for step in staged.backward]
-            (room / _BACKWARD).write_text(json.dumps(backward))
+            text = json.dumps([step.document() for step in staged.backward]).encode()
+            (room / _BACKWARD).write_bytes(text)
+            backward.append(sha256_bytes(text))
             rooms.append((layer.grant, room.name, staged.forward, staged.backward))
-        _note_size(self.folder, (Path(layer.folder) for layer in self.layers))
-        # Not the record yet: without an intent nothing is committed, and nothing may say so.
-        _write(self.folder / _NEXT_RECORD, _record(changes, "committed", (), self._since_ns))
-        _write_intent(self.folder, rooms)
-        _carry_through(self.folder, again=False)
+        _note_size(self.folder, [Path(layer.folder) for layer in self.layers])
+        record = self._record(changes, "committed", (), backward)
+        self.record_sha256 = sha256_bytes(record)
+        _write_intent(self.folder, record, rooms)
+        _carry_through(self.folder, tell, again=False)
+
+    def _record(
+        self, changes: Changes, state: str, why: tuple[str, ...], backward: Sequence[str]
+    ) -> bytes:
+        record = {
+            "v": 1,
+            "home": _home_of(self.folder),
+            "state": state,
+            "why": list(why),
+            "since_ns": self._since_ns,
+            "layers": [
+                [layer.grant, os.path.basename(layer.folder)] for layer, _ in changes.layers
+            ],
+            "placed": [
+                [[shown(each.path), *each.entry_document()] for each in layer.placed]
+                for layer, _ in changes.layers
+            ],
+            "changes": changes.document(),
+            "backward_sha256": list(backward),
+        }
+        return json.dumps(record).encode()
 
 
 def _judged(grant: str) -> os.stat_result:
@@ -328,7 +372,7 @@ def _await_clock(since_ns: int) -> None:
 
 
 @contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def locked(folder: Path) -> Iterator[None]:
     descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -375,13 +419,6 @@ def _open_base(layer: Layer) -> Iterator[int]:
 
 
 # -- the intent ----------------------------------------------------------------------------------
-
-
-def _drop_stage(room: Path) -> None:
-    """Remove what a process has staged that was killed before its intent."""
-    for name in _STAGE:
-        if os.path.lexists(room / name):
-            removal.remove_part(room, name)
 
 
 def _stage(delta: Delta, layer: Layer, room: Path, *, copied: bool) -> None:
@@ -471,13 +508,18 @@ def _strip(name: bytes, folder: int) -> None:
         os.close(descriptor)
 
 
+#: States in which a person has to decide.
+WAITING = ("held", "conflict")
+
 #: Of one folder: its path, its room, the steps to be done, and what was there before them.
 _Room = tuple[str, str, Iterable[Step], Iterable[Step]]
 
 
-def _write_intent(folder: Path, rooms: Iterable[_Room]) -> None:
+def _write_intent(folder: Path, record: bytes, rooms: Iterable[_Room]) -> None:
     body = {
         "v": 1,
+        "home": _home_of(folder),
+        "record": record.decode(),
         "rooms": [
             {
                 "base": base,
@@ -493,15 +535,21 @@ def _write_intent(folder: Path, rooms: Iterable[_Room]) -> None:
     write_whole(folder / _INTENT, json.dumps(document).encode(), synced=False)
 
 
-def _carry_through(folder: Path, *, again: bool) -> None:
-    """Do what the intent says, and keep what an undo and a diff need."""
+def _intent(folder: Path) -> dict[str, Any]:
     document = json.loads((folder / _INTENT).read_bytes())
     if sha256_bytes(document["body"].encode()) != document["sha256"]:
         raise commit.WorkspaceDamaged(
             f"{folder / _INTENT} is not what was written there.",
             remedy="Look at the project; restore what is missing from a backup.",
         )
-    body = json.loads(document["body"])
+    body: dict[str, Any] = json.loads(document["body"])
+    return body
+
+
+def _carry_through(folder: Path, tell: Tell, *, again: bool) -> None:
+    """Do what the intent says, and keep what an undo and a diff need. The intent goes last: until
+    then the next command does it again."""
+    body = _intent(folder)
     for each in body["rooms"]:
         room = folder / each["room"]
         if not (room / "new").exists():
@@ -515,22 +563,38 @@ def _carry_through(folder: Path, *, again: bool) -> None:
     for each in body["rooms"]:
         for tree in _TREES:
             removal.remove_part(folder / each["room"], tree)
-    with contextlib.suppress(FileNotFoundError):  # done by a process that was killed afterwards
-        os.replace(folder / _NEXT_RECORD, folder / _RECORD)
+    record = body["record"].encode()
+    write_whole(folder / _RECORD, record, synced=False)
+    tell(Kept(folder, record))
     os.unlink(folder / _INTENT)
 
 
-def recover(home: Path, keep: Keep | None = None) -> int:
+def retire(folder: Path, tell: Tell) -> None:
+    """Remove a transaction that was recorded."""
+    away = folder.parent / f"{_RETIRED}{folder.name}"
+    os.rename(folder, away)
+    _retire(away, tell)
+
+
+def _retire(away: Path, tell: Tell) -> None:
+    with contextlib.suppress(FileNotFoundError):  # a removal that was cut short after that
+        tell(Kept(away, (away / _RECORD).read_bytes()))
+    with contextlib.suppress(removal.RemovalRefused, OSError):
+        removal.remove(away)
+
+
+def recover(home: Path, keep: Keep | None = None, tell: Tell = lambda _kept: None) -> int:
     """Finish every commit that a killed process has begun, and drop what it had not yet decided,
     and the layers in which its interpreters waited.
 
-    Of what is over only the newest is kept. Returns how many transactions were finished.
+    Of what is over only the newest is kept. `tell` puts on record what is finished or removed.
+    Returns how many transactions were finished.
     """
     finished = 0
     transactions = home / "transactions"
     if not transactions.is_dir():
         return 0
-    with _locked(transactions):
+    with locked(transactions):
         over = []
         # Many, and looked at by every command: plain calls, few of them.
         for name in os.listdir(transactions):
@@ -539,27 +603,29 @@ def recover(home: Path, keep: Keep | None = None) -> int:
                 names = set(os.listdir(folder))
             except (NotADirectoryError, FileNotFoundError):  # the second: dropped this moment
                 continue
-            # Commits and undos hold the lock, so none of them is at work now.
-            if _INTENT in names:
-                _carry_through(folder, again=True)
-                finished += 1
+            if name.startswith(_RETIRED):
+                _retire(folder, tell)
+            elif _INTENT in names:
+                # Commits and undos hold the lock, so none of them is at work now. In a copy of a
+                # project the intent is about the original, which finishes it.
+                if _intent(folder)["home"] == _home_of(folder):
+                    _carry_through(folder, tell, again=True)
+                    finished += 1
             elif _RECORD in names:
-                for room in filter(str.isdecimal, names):
-                    if os.path.lexists(f"{folder}/{room}/new"):
-                        removal.remove_part(folder / room, "new")
                 if not os.path.lexists(f"{folder}/0/upper"):
+                    for room in filter(str.isdecimal, names):
+                        # Staged by an undo that was killed before its intent.
+                        if os.path.lexists(f"{folder}/{room}/new"):
+                            removal.remove_part(folder / room, "new")
                     over.append((os.stat(folder / _RECORD).st_mtime_ns, name, _kept_bytes(names)))
             elif not is_claimed(folder):
-                _remove(folder)
+                # The remover itself refuses a folder that is neither marked nor empty.
+                with contextlib.suppress(removal.RemovalRefused, OSError):
+                    removal.remove(folder)
         if keep is not None:
             for name in keep.surplus(sorted(over, reverse=True)):
-                _remove(transactions / name)
+                retire(transactions / name, tell)
     return finished
-
-
-def _remove(folder: Path) -> None:
-    with contextlib.suppress(removal.RemovalRefused, OSError):
-        removal.remove(folder)
 
 
 @value
@@ -585,6 +651,8 @@ def _kept_bytes(names: Iterable[str]) -> int:
 
 def _note_size(folder: Path, rooms: Iterable[Path]) -> None:
     """Write down, as the name of an empty file, how much content is kept. A listing shows it."""
+    for stale in folder.glob(f"{_SIZE}*"):  # of a process that was killed on the way
+        stale.unlink()
     size = 0
     for room in rooms:
         for part in ("old", "after"):
@@ -594,6 +662,11 @@ def _note_size(folder: Path, rooms: Iterable[Path]) -> None:
 
 
 # -- what is kept of it --------------------------------------------------------------------------
+
+
+def _home_of(folder: Path) -> str:
+    """The home that a transaction's folder is in."""
+    return str(folder.parent.parent)
 
 
 def joined_path(grant: str, path: bytes) -> str:
@@ -613,41 +686,26 @@ def _entry_document(entry: Entry | None) -> list[Any] | None:
     return None if entry is None else [entry.kind.value, entry.mode, entry.digest.hex()]
 
 
-def _write(path: Path, document: Mapping[str, Any]) -> None:
-    write_whole(path, json.dumps(document).encode(), synced=False)
-
-
-def _record(changes: Changes, state: str, why: tuple[str, ...], since_ns: int) -> Mapping[str, Any]:
-    return {
-        "v": 1,
-        "state": state,
-        "why": list(why),
-        "since_ns": since_ns,
-        "layers": [[layer.grant, os.path.basename(layer.folder)] for layer, _ in changes.layers],
-        "placed": [
-            [[shown(each.path), *each.entry_document()] for each in layer.placed]
-            for layer, _ in changes.layers
-        ],
-        "changes": changes.document(),
-    }
-
-
 class Kept:
     """A transaction that is over, or waits for a person."""
 
-    def __init__(self, folder: Path, record: Mapping[str, Any]) -> None:
+    def __init__(self, folder: Path, text: bytes) -> None:
+        record: Mapping[str, Any] = json.loads(text)
         self.folder = folder
-        self.name = folder.name
+        self.name = folder.name.removeprefix(_RETIRED)
+        self.is_retired = folder.name != self.name
+        self.record_sha256 = sha256_bytes(text)
         self.state: str = record["state"]
         self.why: tuple[str, ...] = tuple(record["why"])
         self.changes: list[Mapping[str, Any]] = record["changes"]
+        self._record = record
         self._layers: list[tuple[str, str]] = [(grant, room) for grant, room in record["layers"]]
         self._placed = [
             tuple(Placed.read(unshown(path), rest) for path, *rest in placed)
             for placed in record.get("placed", [[]] * len(self._layers))
         ]
         self._since_ns: int = record["since_ns"]
-        execution, _, attempt = folder.name.rpartition("-")
+        execution, _, attempt = self.name.rpartition("-")
         self.execution_id = execution
         self.attempt = int(attempt) if attempt.isdecimal() else 0
 
@@ -655,31 +713,52 @@ class Kept:
     def diff_sha256(self) -> str:
         return sha256_json(self.changes)
 
-    def decide(self, *, commit_it: bool, over: bool = False) -> str:
+    @property
+    def waits(self) -> bool:
+        """Whether a person has to decide."""
+        return self.state in WAITING
+
+    @property
+    def begun_at(self) -> float:
+        """When the tool was started, in seconds since the epoch."""
+        return self._since_ns / 1e9
+
+    @property
+    def size(self) -> int:
+        """The bytes that it takes on the disk."""
+        return sum(
+            os.lstat(os.path.join(where, name)).st_blocks * 512
+            for where, folders, names in os.walk(self.folder)
+            for name in (*folders, *names)
+        )
+
+    def decide(
+        self,
+        *,
+        commit_it: bool,
+        over: bool = False,
+        conflicts: Callable[[Changes], tuple[str, ...]] = lambda changes: changes.overtaken,
+        tell: Tell = lambda _kept: None,
+    ) -> str:
         """A person's decision about a transaction that was held: bring it in, or drop it.
 
         `over`: also over what other programs have changed since.
         """
-        transaction = Transaction(
-            self.folder,
-            tuple(
-                Layer(grant=grant, folder=str(self.folder / room), placed=placed)
-                for (grant, room), placed in zip(self._layers, self._placed, strict=True)
-            ),
-            self._since_ns,
-            over=over,
-        )
-        if self.state not in ("held", "conflict"):
+        if not self.waits:
             raise Refused(
                 "TRANSACTION_DECIDED",
                 f"{self.name}: this transaction is {self.state}; there is nothing to decide.",
                 remedy="`actum diff` without an ID lists those that wait.",
             )
         if not commit_it:
-            transaction.discard()
+            with locked(self.folder.parent):
+                self._require_kept()
+                retire(self.folder, tell)
             return "discarded"
+        self._require_here()
 
         def judge(changes: Changes) -> tuple[str, ...]:
+            self._require_kept()
             if _wanted(changes.document()) != _wanted(self.changes):
                 raise Refused(
                     "CHANGES_DIFFER",
@@ -688,9 +767,19 @@ class Kept:
                 )
             return ()
 
-        return transaction.commit(judge)[1]
+        transaction = Transaction(
+            self.folder,
+            tuple(
+                Layer(grant=grant, folder=str(self.folder / room), placed=placed)
+                for (grant, room), placed in zip(self._layers, self._placed, strict=True)
+            ),
+            self._since_ns,
+            waited=True,
+            over=over,
+        )
+        return transaction.commit(judge, conflicts=conflicts, tell=tell)[1]
 
-    def undo(self) -> None:
+    def undo(self, tell: Tell = lambda _kept: None) -> None:
         """Bring back what was there before. Refuses if one of the paths was changed since."""
         if self.state != "committed":
             raise Refused(
@@ -698,32 +787,69 @@ class Kept:
                 f"{self.name}: this transaction is {self.state}; there is nothing to undo.",
                 remedy="Only changes that were committed can be undone.",
             )
-        with _locked(self.folder.parent):
+        self._require_here()
+        with locked(self.folder.parent):
+            self._require_kept()
             rooms: list[_Room] = []
-            for (grant, room), document in zip(self._layers, self.changes, strict=True):
+            for number, (grant, room) in enumerate(self._layers):
+                document = self.changes[number]
                 _require_unchanged(grant, document["changes"])
                 folder = self.folder / room
-                if os.path.lexists(folder / "new"):  # of an undo that was refused or killed
-                    removal.remove_part(folder, "new")
-                steps = commit.backward_steps(folder)
+                steps = self._backward(number, folder)
+                removal.remove_part(folder, "new")  # of a process that was killed on the way
                 commit.stage_backward(steps, folder / "old", folder / "new")
                 rooms.append((grant, room, steps, _forward(document["changes"])))
-            record = json.loads((self.folder / _RECORD).read_bytes())
-            _write(self.folder / _NEXT_RECORD, {**record, "state": "undone"})
-            _write_intent(self.folder, rooms)
-            _carry_through(self.folder, again=False)
+            record = json.dumps({**self._record, "state": "undone"}).encode()
+            _write_intent(self.folder, record, rooms)
+            _carry_through(self.folder, tell, again=False)
+
+    def _backward(self, number: int, folder: Path) -> tuple[Step, ...]:
+        if (
+            sha256_bytes((folder / _BACKWARD).read_bytes())
+            != self._record["backward_sha256"][number]
+        ):
+            raise Refused(
+                "CHANGES_DIFFER",
+                f"{folder / _BACKWARD} is not what was written there.",
+                remedy="Nothing was changed. `actum verify --all` tells what else was changed.",
+            )
+        return commit.backward_steps(folder)
+
+    def _require_kept(self) -> None:
+        """Under the lock: another process may have decided, undone or removed it meanwhile."""
+        try:
+            found = sha256_bytes((self.folder / _RECORD).read_bytes())
+        except FileNotFoundError:
+            found = ""
+        if found != self.record_sha256:
+            raise Refused(
+                "TRANSACTION_DECIDED",
+                f"{self.name} was decided, undone or removed by another process meanwhile.",
+                remedy="`actum diff` lists the transactions as they are now.",
+            )
+
+    def _require_here(self) -> None:
+        """Its paths are absolute: in a copy of the project they lead to the original."""
+        if self._record["home"] != _home_of(self.folder):
+            raise Refused(
+                "TRANSACTION_ELSEWHERE",
+                f"{self.name} is a transaction of another folder ({self._record['home']}): this"
+                " project was copied or moved since.",
+                remedy="Nothing was changed. Decide it in the original; here, `actum diff ID"
+                " --discard` drops changes that wait.",
+            )
 
     def contents(self, grant: str, number: int) -> tuple[bytes | None, bytes | None]:
         """What a file held before and after; ``None`` for what is not there or was not kept."""
         room = self.folder / dict(self._layers)[grant]
         change = next(each for each in self.changes if each["grant"] == grant)["changes"][number]
         name = os.fsdecode(unshown(change["path"]))
-        after = _content(room / "after" / str(number))
+        digests = [side[2] if side else None for side in (change["before"], change["after"])]
+        after = _content(room / "after" / str(number), digests[1])
         if after is None and change["after"]:
-            waits = self.state in ("held", "conflict")
-            top = Layer(grant=grant, folder=str(room)).tree if waits else grant
+            top = Layer(grant=grant, folder=str(room)).tree if self.waits else grant
             after = _content(Path(top) / name, change["after"][2])
-        before = _content(room / "old" / str(number))
+        before = _content(room / "old" / str(number), digests[0])
         if before is None and change["before"]:
             before = _content(Path(grant) / name, change["before"][2])
         return before, after
@@ -731,20 +857,28 @@ class Kept:
     @classmethod
     def find(cls, home: Path, name: str) -> Kept | None:
         folder = home / "transactions" / name
-        if os.path.basename(name) != name:
+        if os.path.basename(name) != name or name.startswith(_RETIRED):
             return None
         try:
-            return cls(folder, json.loads((folder / _RECORD).read_bytes()))
+            return cls(folder, (folder / _RECORD).read_bytes())
         except (FileNotFoundError, NotADirectoryError):
             return None
 
     @classmethod
     def all(cls, home: Path) -> Iterator[Kept]:
         """Every one, the newest last."""
-        folder = home / "transactions"
-        names = os.listdir(folder) if folder.is_dir() else ()
-        found = [kept for name in names if (kept := cls.find(home, name))]
+        found = [kept for name in cls.names(home) if (kept := cls.find(home, name))]
         yield from sorted(found, key=lambda kept: (kept._since_ns, kept.name))
+
+    @staticmethod
+    def names(home: Path) -> list[str]:
+        """What may be a transaction, and is not looked at."""
+        folder = home / "transactions"
+        return sorted(os.listdir(folder)) if folder.is_dir() else []
+
+
+#: Puts on record what became of a transaction.
+Tell = Callable[[Kept], None]
 
 
 def _wanted(changes: Iterable[Mapping[str, Any]]) -> list[tuple[str, str, Any]]:
@@ -756,8 +890,10 @@ def _wanted(changes: Iterable[Mapping[str, Any]]) -> list[tuple[str, str, Any]]:
     ]
 
 
-def _content(path: Path, digest: str | None = None) -> bytes | None:
+def _content(path: Path, digest: str | None) -> bytes | None:
     """A file's bytes, through no link; ``None`` if it is not there, or not what the digest says."""
+    if digest is None:
+        return None
     try:
         descriptor = os.open(path, files.FILE_FLAGS)
     except OSError:
@@ -766,7 +902,7 @@ def _content(path: Path, digest: str | None = None) -> bytes | None:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             return None
         content = file.read(_MOST_SHOWN_BYTES)
-    return content if digest is None or content_digest(content).hex() == digest else None
+    return content if content_digest(content).hex() == digest else None
 
 
 def _require_unchanged(grant: str, changes: Iterable[Mapping[str, Any]]) -> None:

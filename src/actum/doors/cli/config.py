@@ -50,6 +50,7 @@ def show_config() -> int:
         "work.engine": found.work_engine,
         "workspace.changes": "transaction" if found.transactions else "direct",
         "workspace.on_stop": "commit" if found.commit_when_stopped else "discard",
+        "workspace.last_wins": ", ".join(found.last_wins),
         "workspace.keep": found.keep_changes,
         "workspace.keep_mb": found.keep_changes_mb,
         "workspace.engine": found.workspace_engine,

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import difflib
+import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import click
 
 from actum.doors.cli import exit_codes, say, words
+from actum.evidence.trace import rfc3339
 
 if TYPE_CHECKING:
     from actum.workspace.transaction import Kept
@@ -51,8 +54,18 @@ def _list(found: tuple[Kept, ...]) -> None:
     elif not found:
         say.line("No changes are kept.")
     else:
-        rows = [(kept.execution_id, kept.state, _counts(kept), _first(kept)) for kept in found]
-        say.table(("EXECUTION", "STATE", "PATHS", "FIRST"), rows)
+        rows = [
+            (
+                kept.execution_id,
+                kept.state,
+                _age(time.time() - kept.begun_at),
+                _size(kept.size),
+                _counts(kept),
+                _first(kept),
+            )
+            for kept in found
+        ]
+        say.table(("EXECUTION", "STATE", "AGE", "SIZE", "PATHS", "FIRST"), rows)
 
 
 def _document(kept: Kept) -> dict[str, object]:
@@ -62,8 +75,24 @@ def _document(kept: Kept) -> dict[str, object]:
         "state": kept.state,
         "why": list(kept.why),
         "diff_sha256": kept.diff_sha256,
+        "begun_at": rfc3339(datetime.fromtimestamp(kept.begun_at, UTC)),
+        "bytes": kept.size,
         "changes": kept.changes,
     }
+
+
+def _age(seconds: float) -> str:
+    for unit, length in (("d", 86_400), ("h", 3_600), ("m", 60)):
+        if seconds >= length:
+            return f"{int(seconds // length)}{unit}"
+    return f"{max(0, int(seconds))}s"
+
+
+def _size(size: int) -> str:
+    for unit, length in (("GiB", 1 << 30), ("MiB", 1 << 20)):
+        if size >= length:
+            return f"{size / length:.1f} {unit}"
+    return f"{size >> 10} KiB"
 
 
 def _counts(kept: Kept) -> str:

@@ -87,7 +87,8 @@ def _workspace_lines(execution_id: str, found: Workspace) -> Iterator[str]:
     counts = [(found.created, "created"), (found.modified, "modified"), (found.deleted, "deleted")]
     told = ", ".join(f"{count} {word}" for count, word in counts if count)
     shows = "" if found.state == "discarded" else f" `actum diff {execution_id}` shows them."
-    yield f"  changes {found.state}: {told}.{shows}"
+    why = " ".join(found.why) if found.state == "discarded" else ""
+    yield f"  changes {found.state}: {why or f'{told}.'}{shows}"
     if found.state == "conflict":
         yield f"  another program has changed {', '.join(found.why[:3])} meanwhile."
         yield f"  `actum diff {execution_id} --commit --over` or `--discard` decides."

@@ -53,10 +53,15 @@ class Signed:
     answers: Answers = field(default_factory=Answers)
     records: dict[str, SignedRecord] = field(default_factory=dict)  #: by evidence_id
     traces: dict[str, SignedTrace] = field(default_factory=dict)  #: by receipt_id; none if empty
+    transactions: dict[str, str] = field(default_factory=dict)  #: SHA-256 of what is kept of each
 
     def add(self, statement: Mapping[str, Any], place: int) -> None:
         predicate = statement["predicate"]
         execution, trace = predicate["execution_id"], predicate["trace"]
+        records = (predicate.get("workspace") or {}).get("records", ())
+        for attempt, sha256 in enumerate(records, 1):
+            if sha256:
+                self.transactions[f"{execution}-{attempt}"] = sha256
         self.answers.add(predicate)
         self.records[predicate["evidence"]["evidence_id"]] = SignedRecord(
             place=place,
