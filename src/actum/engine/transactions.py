@@ -22,13 +22,13 @@ from pathlib import Path
 from actum.capture.model import Capture, Closed, Exited, Failed, Signalled, Workspace
 from actum.contract import path_patterns
 from actum.contract.call import Plan
-from actum.contract.governing_names import GOVERNING
+from actum.contract.governing_names import GOVERNING, is_git_directory
 from actum.engine.approvals import Approvals, Request, State
 from actum.errors import Refused
 from actum.evidence import audit
 from actum.evidence.executions import Executions
 from actum.evidence.log import Log
-from actum.policy.governing import Touched, held_back, is_git_directory
+from actum.policy.governing import Touched, held_back
 from actum.registry.looks import Looks
 from actum.runners.request import writable_folders
 from actum.value import replace, value

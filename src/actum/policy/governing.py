@@ -19,31 +19,20 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 
-from actum.contract.governing_names import GOVERNING
+from actum.contract.governing_names import (
+    GIT_COMMON,
+    GIT_EXECUTES,
+    GIT_HEAD,
+    GIT_STORES,
+    GOVERNING,
+    is_git_directory,
+)
 from actum.value import value
 
-#: In a git directory, each with everything below it. `git add`, `commit`, `branch`, `stash` and
-#: `rebase` write none of them but the two that an interrupted rebase leaves.
-GIT_EXECUTES = frozenset(
-    {
-        "hooks",
-        "config",
-        "config.worktree",
-        "commondir",
-        "gitdir",
-        "info",
-        "rebase-merge",
-        "rebase-apply",
-        "sequencer",
-    }
-)
-#: Git takes a folder for a git directory if it holds HEAD and either objects and refs, or the name
-#: of a common directory that holds them.
-_HEAD, _COMMON, _STORES = "HEAD", "commondir", ("objects", "refs")
-GIT_PARTS = frozenset({_HEAD, *_STORES})
-_MAKING = frozenset({_HEAD.casefold(), _COMMON, *_STORES})
 #: Without one of these a `.git` is none, and git looks for a repository in the folder around it.
-_GIT_NEEDS = frozenset({_HEAD.casefold(), *_STORES})
+_GIT_NEEDS = frozenset({GIT_HEAD.casefold(), *GIT_STORES})
+#: A folder can become a git directory by one of these.
+_MAKING = frozenset({GIT_COMMON, *_GIT_NEEDS})
 _GIT, _HOME = ".git", ".actum"
 #: In a git directory: the git directories of submodules and of other worktrees.
 _NESTED = ("modules", "worktrees")
@@ -210,11 +199,6 @@ class _Judge:
         path = _joined(folder, name)
         after = self._after.get(path)
         return after if after is not None else self._exists(path) is not False
-
-
-def is_git_directory(holds: Callable[[str], bool]) -> bool:
-    """Whether git takes a folder that holds these names for a git directory."""
-    return holds(_HEAD) and (holds(_COMMON) or all(map(holds, _STORES)))
 
 
 def _is_gits(within: _Within, name: str, *, removed: bool) -> bool:

@@ -21,11 +21,17 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from actum.contract.call import EffectivePolicy
 from actum.contract.canonical import sha256_bytes
-from actum.contract.governing_names import GOVERNING
+from actum.contract.governing_names import (
+    GIT_COMMON,
+    GIT_EXECUTES,
+    GIT_HEAD,
+    GIT_STORES,
+    GOVERNING,
+    is_git_directory,
+)
 from actum.contract.levels import is_within
 from actum.kernel import open_exact
-from actum.policy.governing import GIT_EXECUTES
-from actum.runners.folder_index import TICK_NS, FolderIndex, is_git_directory, is_git_name
+from actum.runners.folder_index import TICK_NS, FolderIndex, is_git_name
 from actum.runners.request import writable_folders
 from actum.value import value
 
@@ -34,9 +40,9 @@ MOST_NAMES = 20_000
 MOST_BYTES = 4 << 20
 _HOME = ".actum"
 #: Without one of these git takes a folder for no repository, and looks in the one around it.
-_GIT_NEEDS = ("HEAD", "objects", "refs")
+_GIT_NEEDS = (GIT_HEAD, *GIT_STORES)
 #: What a folder is, by the names in it.
-_TELLING = (*_GIT_NEEDS, "commondir", _HOME)
+_TELLING = (*_GIT_NEEDS, GIT_COMMON, _HOME)
 #: Folders of a git directory whose entries are git directories, or lead to one.
 _GIT_HOLDERS = ("modules", "worktrees")
 #: Of writable folders, the newest that are kept.
@@ -109,9 +115,7 @@ class Comparison:
         folder = os.path.dirname(top)
         while folder != os.path.dirname(folder):
             names = [name for name in _TELLING if os.path.lexists(f"{folder}/{name}")]
-            if is_git_name(os.path.basename(folder)) or is_git_directory(
-                {name.casefold() for name in names}
-            ):
+            if is_git_name(os.path.basename(folder)) or is_git_directory(names.__contains__):
                 looking.repository(folder)
             if _HOME in names:
                 looking.project(folder)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import time
 
+from actum.contract.governing_names import is_git_directory
 from actum.kernel import open_exact
 from actum.value import value
 
@@ -104,7 +105,9 @@ class FolderIndex:
                         folders.append(entry.name)
         finally:
             os.close(descriptor)
-        is_repository = is_git_name(os.path.basename(path)) or is_git_directory(folded)
+        is_repository = is_git_name(os.path.basename(path)) or is_git_directory(
+            lambda name: name.casefold() in folded
+        )
         return _Folder(
             (look.st_dev, look.st_ino, look.st_ctime_ns),
             look.st_ctime_ns < now - TICK_NS,
@@ -116,8 +119,3 @@ class FolderIndex:
 
 def is_git_name(name: str) -> bool:
     return name.casefold() == ".git"
-
-
-def is_git_directory(folded: set[str]) -> bool:
-    """Whether git takes a folder with these names, in lower case, for a repository."""
-    return "head" in folded and ("commondir" in folded or {"objects", "refs"} <= folded)

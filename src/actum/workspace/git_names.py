@@ -19,6 +19,7 @@ import os
 import stat
 from collections.abc import Iterable, Iterator
 
+from actum.contract.governing_names import GIT_EXECUTES, is_git_directory
 from actum.policy.git_config import (
     Named,
     NotGitConfig,
@@ -28,7 +29,7 @@ from actum.policy.git_config import (
     named_by,
     parse,
 )
-from actum.policy.governing import GIT_EXECUTES, Touched, is_git_directory
+from actum.policy.governing import Touched
 from actum.value import value
 
 _MOST_BYTES = 1 << 20

@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 from actum.contract.call import EffectivePolicy, NetworkPolicy
+from actum.contract.governing_names import is_git_directory
 from actum.contract.limits import Limits
 from actum.contract.model import RunnerKind
 from actum.runners import comparison, folder_index
 from actum.runners.comparison import Comparison, Differences
-from actum.runners.folder_index import FolderIndex, is_git_directory
+from actum.runners.folder_index import FolderIndex
 
 _SETTLED_S = 2 * folder_index.TICK_NS / 1e9
 
@@ -200,11 +201,11 @@ def test_a_folder_that_was_closed_is_told(root: Path) -> None:
 @pytest.mark.parametrize(
     ("names", "yes"),
     [
-        ({"head", "objects", "refs"}, True),
-        ({"head", "commondir"}, True),
-        ({"head", "objects"}, False),
+        ({"HEAD", "objects", "refs"}, True),
+        ({"HEAD", "commondir"}, True),
+        ({"HEAD", "objects"}, False),
         ({"objects", "refs", "config"}, False),
     ],
 )
 def test_what_git_takes_for_a_repository(names: set[str], yes: bool) -> None:
-    assert is_git_directory(names) is yes
+    assert is_git_directory(names.__contains__) is yes
