@@ -12,9 +12,8 @@ A tool that is kept running is one transaction, from its start to its end (`engi
 
 from __future__ import annotations
 
-import errno
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -22,21 +21,18 @@ from pathlib import Path
 from actum.capture.model import Capture, Closed, Exited, Failed, Signalled, Workspace
 from actum.contract import path_patterns
 from actum.contract.call import Plan
-from actum.contract.governing_names import GOVERNING, is_git_directory
+from actum.contract.governing_names import is_git_directory
 from actum.engine.approvals import Approvals, Request, State
+from actum.engine.governed import exists_on_host, governed
 from actum.errors import Refused
 from actum.evidence import audit
 from actum.evidence.executions import Executions
 from actum.evidence.log import Log
-from actum.policy.governing import Touched, held_back
-from actum.registry.looks import Looks
 from actum.runners.request import writable_folders
 from actum.value import replace, value
 from actum.workspace.copies import Bounds
-from actum.workspace.git_names import NamedByGit
 from actum.workspace.transaction import Changes, Keep, Kept, Transaction, joined_path, recover
 from actum.workspace.tree import Action
-from actum.workspace.tree import Kind as EntryKind
 
 #: Endings that are the tool's own.
 _BY_ITSELF = (Exited, Signalled, Closed, Failed)
@@ -168,34 +164,9 @@ def _records(transaction: Transaction) -> tuple[str, ...]:
 
 def governing(changes: Changes, settlement: Settlement) -> list[str]:
     """The changed paths that decide what will be executed later."""
-    touched: dict[Touched, str] = {}
-    for layer, found in changes.layers:
-        top = os.fsencode(layer.grant).rstrip(b"/")
-        for change in found.delta:
-            after = change.after
-            path = Touched(
-                top + b"/" + change.path if change.path else top,
-                removed=after is None,
-                link=after is not None and after.kind is EntryKind.LINK,
-            )
-            touched[path] = joined_path(layer.grant, change.path)
-    named = NamedByGit(touched, os.path.expanduser("~"))
-    held = set(held_back(touched, settlement.root, settlement.protected_names, _exists, named))
-    led_to = tuple(f"{path}/" for path in _led_to(settlement.root))
-    return [
-        shown
-        for each, shown in touched.items()
-        if each.path in held or f"{shown}/".startswith(led_to)
-    ]
-
-
-def _led_to(root: str) -> Iterator[str]:
-    """Where a governing name leads that is a link: every link on the way, and the end."""
-    for path in (f"{root}/{name}" for name in GOVERNING):
-        if os.path.islink(path):
-            looks = Looks()
-            yield from looks.links_on(path)
-            yield looks.real(path)
+    deltas = ((layer.grant, found.delta) for layer, found in changes.layers)
+    found = governed(deltas, settlement.root, settlement.protected_names, exists_on_host)
+    return [joined_path(folder, path) for folder, path in found]
 
 
 def conflicting(changes: Changes, settlement: Settlement) -> tuple[str, ...]:
@@ -233,14 +204,6 @@ def _last_wins(grant: bytes, path: bytes, root: bytes, patterns: tuple[str, ...]
 
 def _holds(folder: bytes, name: str) -> bool:
     return os.path.lexists(folder + b"/" + name.encode())
-
-
-def _exists(path: bytes) -> bool | None:
-    try:
-        os.lstat(path)
-    except OSError as error:
-        return None if error.errno == errno.ENAMETOOLONG else False
-    return True
 
 
 def _told(changes: Changes, state: str, why: tuple[str, ...]) -> Workspace:

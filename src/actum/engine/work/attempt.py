@@ -16,6 +16,7 @@ from pathlib import Path
 
 from actum import kernel
 from actum.contract.outcome import Outcome
+from actum.engine.governed import exists_on_host, governed
 from actum.engine.pipeline import execute
 from actum.engine.work.admission import check_admission, make_capsule, run_hash
 from actum.engine.work.counting import count_tests
@@ -34,6 +35,7 @@ from actum.workspace.tree import shown
 
 _TEST_OUTPUT_BYTES = 65_536
 _ROOM_FOR_TESTS = {"processes": {"max_children": 64}}
+_MOST_NAMED = 5
 _BESIDE = "another work item that ran at the same time"
 MOVED = "The workspace was changed by someone else while the work item ran."
 
@@ -54,6 +56,8 @@ def work(run: Run, agent: Agent, shop: Shop, *, judged: bool = True, record: boo
                 _require_outputs(run, shop)
             commit.stage(run.delta, engine, run.room)
         if judged:
+            # Not before the view is gone: the host is looked at without the changes.
+            require_nothing_governs(run, shop)
             _test(run, engine, shop)
     run.tested_on = run.state
 
@@ -248,6 +252,32 @@ def _admit(run: Run, shop: Shop) -> None:
     if closed:
         # Its process has privileges in its user namespace. Neither an undo nor people have them.
         raise Ended(Status.DENIED, f"Closed to the owner of the project: {', '.join(closed[:5])}")
+
+
+def require_nothing_governs(run: Run, shop: Shop) -> None:
+    """Also of step 3, and again at the commit: two runs side by side can each make one half of a
+    repository, and git's configuration may name other files by then. A work item is all or nothing,
+    so it cannot be held for an approval as an execution is."""
+    settlement, place = shop.rooms.settlement, str(shop.place)
+
+    def exists(path: bytes) -> bool | None:
+        found = exists_on_host(path)
+        top = os.fsencode(place) + b"/"
+        if found is not False or not shop.rehearsal or not path.startswith(top):
+            return found
+        # A rehearsal's project is a copy, with the changes of the rehearsals before it.
+        return exists_on_host(os.path.join(os.fsencode(shop.space.base), path[len(top) :]))
+
+    found = governed([(place, run.delta)], settlement.root, settlement.protected_names, exists)
+    if found:
+        paths = [shown(path) or "." for _folder, path in found]
+        more = f" and {len(paths) - _MOST_NAMED} more" if len(paths) > _MOST_NAMED else ""
+        raise Ended(
+            Status.DENIED,
+            f"Governing names changed: {', '.join(paths[:_MOST_NAMED])}{more}. They decide what is"
+            " executed later. Make this change yourself, or run the tool with `actum exec` and"
+            " approve the held change.",
+        )
 
 
 def _require_outputs(run: Run, shop: Shop) -> None:

@@ -16,7 +16,13 @@ from actum.contract.ids import new_id
 from actum.contract.model import Json
 from actum.engine.work import diff, replay
 from actum.engine.work.admission import changed_files, exact_path
-from actum.engine.work.attempt import MOVED, require_mergeable, retest, work
+from actum.engine.work.attempt import (
+    MOVED,
+    require_mergeable,
+    require_nothing_governs,
+    retest,
+    work,
+)
 from actum.engine.work.hands import Agent, Ended
 from actum.engine.work.model import Rehearsed, RunResult, Status, WorkItem
 from actum.engine.work.receipt import FILE_NAME, After, folder_of, make_receipt
@@ -101,6 +107,7 @@ def _fits(run: Run, shop: Shop, index: Index, now: str) -> bool:
     """Whether it may be brought into the state `now`; false if its tests have not seen that."""
     if now != run.state:
         require_mergeable(run, index, shop, now)
+    require_nothing_governs(run, shop)
     return run.item.test_command is None or now == run.tested_on
 
 
