@@ -505,12 +505,22 @@ static void put_yes(int yes, const unsigned char *packet)
     put_long(stood);
 }
 
+/* 1 is the right to write, 2 a trial, and every other number neither. */
+static void put_right(const struct grant *grant, const unsigned char *packet)
+{
+    uint64_t stood;
+    memcpy(&stood, packet + again_size, sizeof stood);
+    if ((stood == 1) != grant->write || (stood == 2) != grant->tried)
+        wrong("a right was read as another");
+    put_long(stood);
+}
+
 static void put_grants(const struct grant *grants, uint32_t count, const unsigned char *packet)
 {
     put_length(count);
     for (uint32_t at = 0; at < count; at++) {
         put_line(grants[at].path);
-        put_yes(grants[at].write, packet);
+        put_right(&grants[at], packet);
         put_long(grants[at].device);
         put_long(grants[at].inode);
         put_line(grants[at].layers);

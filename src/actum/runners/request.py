@@ -15,6 +15,7 @@ from actum.contract.levels import is_within
 from actum.contract.limits import ARTIFACTS_BYTES
 from actum.errors import Refused
 from actum.runners import manifest, passable
+from actum.runners.layers import copy_in
 from actum.value import value
 
 if TYPE_CHECKING:
@@ -112,10 +113,12 @@ class Description:
         )
 
     def _written_at(self, folder: str) -> str:
-        """Where the mode of a folder is that a tool has changed: there, or in the upper layer."""
+        """Where the mode of a folder is that a tool has changed: there, in the upper layer, or in
+        the copy."""
         for grant, layers in self._plan.layers.items():
             if is_within(folder, grant):
-                return os.path.normpath(f"{layers}/upper/{os.path.relpath(folder, grant)}")
+                written = copy_in(layers) or f"{layers}/upper"
+                return os.path.normpath(f"{written}/{os.path.relpath(folder, grant)}")
         return folder
 
     def _grants(self, found: Mapping[str, _Look]) -> Iterator[Grant]:

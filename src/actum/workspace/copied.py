@@ -110,7 +110,7 @@ def make(grant: str, room: Path, covered: tuple[str, ...], bounds: Bounds) -> St
         target = os.open(room / COPY, files.FOLDER_FLAGS)
         try:
             names: dict[bytes, Known] = {}
-            copy_tree(base, target, owner=_owner(top), hollow=hollow, noted=names)
+            copy_tree(base, target, owner=_owner(top), hollow=hollow, noted=names, hard_links=True)
             return Start(names=names, hollow=hollow, stamped=_keeps_times(target))
         finally:
             os.close(target)

@@ -54,14 +54,15 @@ def copy_tree(
     *,
     hollow: frozenset[bytes] = frozenset(),
     noted: dict[bytes, Known] | None = None,
+    hard_links: bool = False,
 ) -> int:
     """Files, links and folders of one open folder into another, with modes, times and owners.
 
-    Names of one file stay names of one file. `left_out` are paths that are not copied; of those in
-    `hollow` only an empty thing of the same kind is made. Everything that is there, but for these,
-    is written to `noted`. Returns how many bytes the files hold, holes included.
+    `left_out` are paths that are not copied; of those in `hollow` only an empty thing of the same
+    kind is made. Everything that is there, but for these, is written to `noted`. With `hard_links`
+    names of one file stay names of one file. Returns how many bytes the files hold, holes included.
     """
-    copying = _Copying(target, owner, noted)
+    copying = _Copying(target, owner, noted, hard_links=hard_links)
     folders = [b""]
     for path in folders:
         here, there = files.open_folder(path, source), files.open_folder(path, target)
@@ -103,8 +104,11 @@ class _Copying:
         target: int,
         owner: Callable[[os.stat_result], tuple[int, int]],
         noted: dict[bytes, Known] | None,
+        *,
+        hard_links: bool,
     ) -> None:
         self.held = 0
+        self._hard_links = hard_links
         self._target, self._owner, self._noted = target, owner, noted
         #: Of a file with several names: device and inode -> paths in the copy.
         self._names: dict[tuple[int, int], list[bytes]] = {}
@@ -112,7 +116,7 @@ class _Copying:
     def take(self, path: bytes, look: os.stat_result, here: int, there: int) -> None:
         """One name that is no folder, from the folder `here` to the same one in the copy."""
         name, digest = name_of(path), b""
-        shared = look.st_nlink > 1 and stat.S_ISREG(look.st_mode)
+        shared = self._hard_links and look.st_nlink > 1 and stat.S_ISREG(look.st_mode)
         names = self._names.setdefault((look.st_dev, look.st_ino), []) if shared else []
         self.held += look.st_size
         try:

@@ -287,9 +287,13 @@ class Transaction:
         removal.remove(self.folder)
 
     def abandon(self) -> None:
-        """Drop the layers, unless a commit has begun, or a person has to decide."""
+        """Drop the layers, unless a commit has begun, or a person has to decide.
+
+        What cannot be removed now (a process may have no descriptor left) is removed by recovery.
+        """
         if not self.is_decided and not (self.folder / _RECORD).exists():
-            self.discard()
+            with contextlib.suppress(removal.RemovalRefused, OSError):
+                self.discard()
 
     def _hold(self, changes: Changes, state: str, why: tuple[str, ...]) -> None:
         if self._waited:

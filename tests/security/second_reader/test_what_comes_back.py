@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from pathlib import Path
 
 import pytest
 
-from actum.engine import plan
 from actum.errors import Refused
+from actum.workspace.sealed import SealedInputs
 from hostile.jail import Jail
 
 pytestmark = pytest.mark.sandbox
@@ -72,7 +73,11 @@ def test_an_input_file_that_was_swapped_after_the_check_is_not_waited_for(
     """A tool that runs beside can swap it; the digest would be computed for ever."""
     path = tmp_path / "input"
     path.write_text("x")
-    assert len(plan._file(str(path))) == 64
+    (tmp_path / "home").mkdir()
+    inputs = SealedInputs(str(tmp_path / "home"))
+    (sealed,) = inputs.seal([str(path)])
+    assert sealed.sha256 == hashlib.sha256(b"x").hexdigest()
+    inputs.close()
     path.unlink()
     if kind == "pipe":
         os.mkfifo(path)
@@ -81,5 +86,5 @@ def test_an_input_file_that_was_swapped_after_the_check_is_not_waited_for(
     elif kind == "device":
         path = Path("/dev/zero")
     with pytest.raises(Refused) as refused:
-        plan._file(str(path))
+        inputs.seal([str(path)])
     assert refused.value.violations[0].code == "PATH_CHANGED"

@@ -9,7 +9,7 @@ import sys
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from pure_house import PureHouse
 
@@ -18,6 +18,7 @@ from actum.contract.outcome import ActionStatus
 from actum.executors import frames
 from actum.executors.model import Declaration, Limits
 from actum.executors.pool import End, Reply
+from actum.executors.reasons import Reason
 from actum.executors.runs import interpret
 from actum.executors.shape import Snapshot, TooDeep, strict_loads
 
@@ -152,6 +153,8 @@ def test_other_process_environment_seed_zone_and_folder_same_digests(tmp_path: A
 def test_the_same_input_gives_the_same_output_or_none(house: PureHouse, value: Any) -> None:
     payload = {"value": value or None, "steps": []}
     first = house.act("json_transform", payload)
+    # A random key can be called TOKEN; the output then holds what counts as a secret.
+    assume(Reason.SECRET_IN_OUTPUT not in first.reason_codes)
     second = house.act("json_transform", _turned(payload))
     assert (first.status, first.input_digest, first.output_digest) == (
         second.status,
