@@ -86,7 +86,7 @@ POINTS = (
     Point("comparison", f"{_CHANGES}:Transaction.look", OPEN, OPEN),
     Point("stage", f"{_CHANGES}:_stage", OPEN, OPEN),
     Point("what will go", "actum.workspace.commit:keep", OPEN, OPEN),
-    Point("record of the changes", f"{_CHANGES}:_record", OPEN, OPEN),
+    Point("record of the changes", f"{_CHANGES}:Transaction._record", OPEN, OPEN),
     Point("intent", f"{_CHANGES}:_write_intent", OPEN, OPEN),
     Point("removal of what is gone", "actum.workspace.commit:_clear", OPEN, OPEN),
     Point("new folder", "actum.workspace.commit:_make_folder", OPEN, OPEN),

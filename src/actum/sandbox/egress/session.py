@@ -135,21 +135,34 @@ class Session:
     async def _accept(
         self, listener: socket.socket, admit: Callable[[socket.socket], None]
     ) -> None:
+        # Not `loop.sock_accept`: cancelled at the wrong moment, it loses a connection unclosed.
         while True:
             try:
-                inside, _peer = await self._loop.sock_accept(listener)
+                inside, _peer = listener.accept()
+            except BlockingIOError:
+                await self._readable(listener)
+                continue
             except OSError:
                 # No descriptors left, or the peer was gone already: neither ends the service.
                 await asyncio.sleep(0.05)
                 continue
+            inside.setblocking(False)
             admit(inside)
             await asyncio.sleep(0)  # accept can go on for ever without ever waiting
 
+    async def _readable(self, listener: socket.socket) -> None:
+        ready = asyncio.Event()
+        self._loop.add_reader(listener, ready.set)
+        try:
+            await ready.wait()
+        finally:
+            self._loop.remove_reader(listener)
+
     def _admit_to_names(self, inside: socket.socket) -> None:
+        self._sockets.add(inside)  # here: a task that is cancelled before its start runs nothing
         self._start(self._name_stream(inside))
 
     async def _name_stream(self, inside: socket.socket) -> None:
-        self._sockets.add(inside)
         try:
             await self._names.stream(inside, self._loop)
         finally:
