@@ -52,7 +52,7 @@ def _one_size(size: int) -> dict[str, dict[str, float]]:
             root = Path(folder, mode)
             _fill(root, size)
             runtime = stack.enter_context(opened(root, mode))
-            ways[mode] = lambda script, runtime=runtime: runtime.exec("shell", stdin=script).check()
+            ways[mode] = _asker(runtime, root)
         return {
             str(count): _one_count(names[:: size // max(count, 1)][:count], ways)
             for count in CHANGED
@@ -70,6 +70,10 @@ def _one_count(names: list[str], ways: dict[str, Callable[[bytes], object]]) -> 
     contenders = {name: asked(way) for name, way in ways.items()}
     found = interleaved(contenders, _ROUNDS, warm_up=3, pause_s=_PAUSE_S)
     return {name: row["p50_ms"] for name, row in found.items()}
+
+
+def _asker(runtime: Runtime, root: Path) -> Callable[[bytes], object]:
+    return lambda script: runtime.exec("shell", stdin=script, cwd=root).check()
 
 
 def _fill(root: Path, size: int) -> list[str]:
