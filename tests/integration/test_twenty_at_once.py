@@ -1,4 +1,4 @@
-"""Twenty executions at once in one folder, of one process and of twenty: each is told its state.
+"""Twenty executions at once in one folder, of one process and of twenty: each result has its state.
 
 All of them have started before the first one is let go on, so none can see what another one has
 committed. A tool says on its standard output that it is up. It goes on when a file appears in a

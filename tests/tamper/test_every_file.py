@@ -29,7 +29,7 @@ _NOTHING_IN_THEM = ("lock", "index.lock", removal.MARKER)
 _INDEX = "index.db"
 #: So many files with the output of executions are tried.
 _STREAMS = 6
-#: Copies that people may delete: a command makes them again, or goes without.
+#: Copies that people may delete: a command makes them again, or does not need them.
 _DELETABLE = ("receipts/", f"session/{SESSION}/cached-", "golden/")
 
 

@@ -86,7 +86,7 @@ def judged(
     def by_host(path: str) -> bool:
         return path not in found.linked and any(is_within(path, cover) for cover in held)
 
-    # What lies under a lost cover may be the host's or the tool's: the loss itself is the finding.
+    # A change under a lost cover may be the host's or the tool's: the loss itself is the finding.
     uncovered = [path for path in found.changed if not by_host(path)]
     written = [path for path in uncovered if not any(is_within(path, cover) for cover in lost)]
     if found.cut_short:

@@ -202,7 +202,7 @@ def test_files_that_are_closed_to_their_owner_come_out_closed(own_jail: Jail) ->
     assert _workspace(result).state == "committed"
     work = own_jail.work
     modes = {name: stat.S_IMODE(os.lstat(work / name).st_mode) for name in ("file", "d", "d/f")}
-    os.chmod(work / "d", 0o700)  # for whoever removes the folder
+    os.chmod(work / "d", 0o700)  # so that the folder can be removed
     assert modes == {"file": 0, "d": 0o500, "d/f": 0}
 
 

@@ -220,7 +220,7 @@ def test_who_denies_it_drops_it(own_jail: Jail) -> None:
 
 
 def test_an_approval_is_for_the_changes_that_were_shown(own_jail: Jail) -> None:
-    """What lies in the home is not trusted: the digest in the request decides."""
+    """Files of the home are not trusted: the digest in the request decides."""
     result = own_jail.sh("echo >> actum.toml", cwd=own_jail.root)
     assert result.workspace is not None
     runtime = own_jail.runtime
