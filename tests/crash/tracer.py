@@ -94,7 +94,9 @@ def arm(only: str, kill_at: int, tally: str) -> None:
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
     if os.fork() == 0:
         ctypes.CDLL(None).prctl(_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        theirs.close()
+        # A copy of another end of the product's would hide a death from the host.
+        os.closerange(3, ours.fileno())
+        os.closerange(ours.fileno() + 1, os.sysconf("SC_OPEN_MAX"))
         try:
             _trace(ours, only, kill_at, tally)
         finally:

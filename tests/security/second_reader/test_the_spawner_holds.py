@@ -57,6 +57,39 @@ def test_a_helper_that_is_killed_is_replaced_with_its_spawner(own_jail: Jail, wh
         assert _spawner(own_jail) != first
 
 
+def _lower_layers(jail: Jail) -> list[Path]:
+    return list(jail.root.glob(".actum/transactions/*/*/lower"))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user may not trace the opener")
+def test_the_opener_survives_layers_that_are_removed_while_it_mounts_them(own_jail: Jail) -> None:
+    """The host gives an execution up when its sandbox dies, and removes its layers. The kernel then
+    detaches what the opener has mounted there."""
+    assert own_jail.said(own_jail.sh("echo first")) == "first"
+    opener = _helpers(_spawner(own_jail))[0]
+    words = ["strace", "-qq", "-o", "/dev/null", "-p", str(opener)]
+    tracer = subprocess.Popen([*words, "-e", "inject=umount2:delay_enter=2000000"])
+    try:
+        status = Path(f"/proc/{opener}/status")
+        until(lambda: f"TracerPid:\t{tracer.pid}\n" in status.read_text())
+        before = set(_lower_layers(own_jail))
+        with ThreadPoolExecutor(1) as running:
+            answer = running.submit(own_jail.sh, "echo second")
+            # The mount is there as long as the opener waits to detach it.
+            mounts = Path(f"/proc/{opener}/mountinfo")
+            until(
+                lambda: any(f" {each} " in mounts.read_text() for each in _lower_layers(own_jail))
+            )
+            for layer in {*_lower_layers(own_jail)} - before:
+                layer.rmdir()
+            assert own_jail.said(answer.result()) == "second"
+    finally:
+        tracer.terminate()
+        tracer.wait()
+    assert own_jail.said(own_jail.sh("echo third")) == "third"
+    assert _helpers(_spawner(own_jail))[0] == opener
+
+
 def test_signals_that_a_terminal_sends_end_none_of_them(own_jail: Jail) -> None:
     assert own_jail.runtime.python("1 + 1").output == 2
     first = _spawner(own_jail)
