@@ -4,11 +4,11 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 # The native parts. Every target below compiles them again if one of their sources is newer.
-NATIVE := src/actum/sandbox/jail-x86_64 src/actum/engine/steady-x86_64.so
+NATIVE := src/actum/sandbox/jail-x86_64 src/actum/determinism/steady-x86_64.so
 # The folder as well: it is newer when a source was removed.
-NATIVE_SOURCES := hatch_build.py src/actum/sandbox/jail $(wildcard src/actum/sandbox/jail/*.[ch]) src/actum/engine/steady.c
+NATIVE_SOURCES := hatch_build.py src/actum/sandbox/jail $(wildcard src/actum/sandbox/jail/*.[ch]) src/actum/determinism/steady.c
 
-.PHONY: setup build demo test test-fast check fmt bench conformance soak
+.PHONY: setup build demo test test-fast check fmt bench conformance mutants soak
 
 setup: $(READY) $(NATIVE)
 
@@ -23,7 +23,7 @@ demo: setup
 	scripts/demo.sh
 
 # Everything that CI runs. One file stays in one process: its tests may share a sandbox.
-# What starts sandboxes runs twice: as whoever asks, and if that is root, as an ordinary user too.
+# Tests that start sandboxes run as the caller and, if the caller is root, as an ordinary user too.
 SANDBOXED := tests/conformance tests/integration tests/security tests/strikes
 ONLY_ROOT := --ignore tests/integration/test_delegate.py
 
@@ -46,6 +46,7 @@ check: setup
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	scripts/words.py
 
 fmt: setup
 	$(BIN)/ruff check --fix
@@ -57,11 +58,15 @@ bench: setup
 conformance: setup
 	$(BIN)/python scripts/conformance.py
 
+# Breaks the product on purpose; `make test` runs a part. ONLY="000-11 004-51" picks rows or names.
+mutants: setup
+	$(BIN)/python scripts/mutants.py $(ONLY)
+
 soak: setup
 	ACTUM_SOAK=1 $(PYTEST) -m soak
 	test "$$(id -u)" != 0 || scripts/as-user env ACTUM_SOAK=1 $(PYTEST) -p no:cacheprovider -m soak tests/strikes
 
-# Compiles the native parts anew, also after a change of sandbox/seccomp.py, which calls.h repeats.
+# Compiles the native parts again, also after a change of sandbox/seccomp.py, which calls.h repeats.
 build: $(READY)
 	$(BIN)/python scripts/jail-calls > src/actum/sandbox/jail/calls.h
 	$(BIN)/python hatch_build.py

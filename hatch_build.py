@@ -1,7 +1,7 @@
 """Build hook of the package: compiles its native parts from the C sources.
 
 Hatchling runs the hook for every wheel. A wheel carries the binaries and is tagged for its
-platform. An editable install has them in the source tree, and `python hatch_build.py` compiles them
+platform. An editable install has them in the source tree; `python hatch_build.py` compiles them
 there again. Equal sources and equal compilers give equal bytes, wherever the checkout is.
 """
 
@@ -50,7 +50,7 @@ INIT = Native(
 )
 #: The library that tools at determinism level D2 are preloaded with.
 DETERMINISM = Native(
-    file="actum/engine/steady-x86_64.so",
+    file="actum/determinism/steady-x86_64.so",
     compiler="gcc",
     flags=(
         *("-O2", "-fPIC", "-shared", "-nostdlib", "-ffreestanding", "-fvisibility=hidden"),
@@ -58,7 +58,7 @@ DETERMINISM = Native(
         *("-fcf-protection=none", "-Wall", "-Wextra", "-Wdate-time", "-s"),
         "-Wl,--build-id=none,-z,norelro,-z,noseparate-code,--hash-style=gnu",
     ),
-    folder="actum/engine",
+    folder="actum/determinism",
     sources="steady.c",
 )
 NATIVE = (INIT, DETERMINISM)
@@ -69,7 +69,7 @@ class CannotBuild(Exception):
 
 
 def compile_native(source: Path, target: Path, extra_flags: Sequence[str] = ()) -> None:
-    """Compile every native part of the tree `source` (a `src/`) into the same place of `target`."""
+    """Compile every native part of the tree `source` (a `src/`) at the same path in `target`."""
     _require_platform()
     for native in NATIVE:
         _require(native.compiler)
@@ -100,7 +100,7 @@ def _require(compiler: str) -> None:
 
 def _compile(native: Native, source: Path, binary: Path, extra_flags: Sequence[str]) -> None:
     folder = source / native.folder
-    # Names relative to the sources, in one order: no path of the checkout gets into the binary.
+    # Names relative to the sources, sorted: no path of the checkout gets into the binary.
     names = sorted(path.name for path in folder.glob(native.sources))
     binary.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="actum-build-", dir=binary.parent) as scratch:
@@ -120,18 +120,18 @@ def _compile(native: Native, source: Path, binary: Path, extra_flags: Sequence[s
                 f" apt-get install {PACKAGES}"
             )
         made.chmod(0o644)
-        # A process that has the old file open keeps it whole.
+        # Replace the file: a process that has the old one open still has it whole.
         made.replace(binary)
 
 
 def _environment() -> dict[str, str]:
-    """Without what changes a compiler's defaults, such as CPATH, LIBRARY_PATH and REALGCC."""
+    """The environment without variables that change a compiler's defaults, such as CPATH."""
     kept = {name: os.environ[name] for name in ("PATH", "TMPDIR") if name in os.environ}
     return {**kept, "LC_ALL": "C"}
 
 
 class NativeHook(BuildHookInterface[Any]):
-    """Hatchling's side: into the tree for an editable install, else into the wheel alone."""
+    """Hatchling's side: compiles into the tree for an editable install, else into the wheel."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         source = Path(self.root) / "src"

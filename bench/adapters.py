@@ -24,8 +24,8 @@ from project import project
 
 from actum import Runtime
 from actum.contract.os_user import os_user
-from actum.evidence.audit import Decision
-from actum.registry.change import approve
+from actum.evidence.records.audit import Decision
+from actum.registry.approval_workflow import approve
 from actum.registry.pinned_settings import approve_settings
 from actum.store.keys import Keyring
 

@@ -1,9 +1,9 @@
 """How often each cache has the answer: on requests that differ, and on requests that repeat.
 
-The kinds of `traffic`, and those below that reach caches which these do not: 25 requests of each
-kind in turn. Each traffic has a process and a project of its own. The product counts nothing for
-this; its functions are wrapped in the process of the measurement. Only the thread that makes the
-request counts, so that what a background thread takes for later is no hit and no miss.
+The kinds of `traffic`, and those below that reach other caches: 25 requests of each kind in turn.
+Each traffic has its own process and project. The product counts nothing for this; its functions
+are wrapped in the process of the measurement. Only the thread that makes the request counts, so
+that the work of background threads is no hit and no miss.
 
 `CACHES` lists the caches that are written by hand. Those of `functools` are found by inspection. A
 function without parameters and a variable that holds one value are left out.
@@ -35,7 +35,7 @@ REQUESTS = 25  #: of each kind
 _PAUSE_S = 0.02
 _EXAMPLES = Path(__file__).parent.parent / "examples"
 
-#: Beside the kinds of `traffic`: what else differs from one request to the next.
+#: Beside the kinds of `traffic`: other differences from one request to the next.
 MORE_KINDS: Mapping[str, str] = {
     "deterministic": "shell at level D2, a new script on stdin",
     "mcp": "an MCP server, a new note",
@@ -44,12 +44,14 @@ MORE_KINDS: Mapping[str, str] = {
     "executor": "a pure executor, a new payload",
     "opened": "a project opened anew, a new script on stdin",
     "search": "a search for adapters, a new word",
+    "direct": "shell in a project of 20 folders that writes directly, a new script on stdin",
+    "service": "an HTTP service that wants an access token, another resource",
 }
 
 
 @dataclass(frozen=True)
 class Cache:
-    """A cache, by the function that is asked for its answer.
+    """A cache, by the function that looks it up.
 
     It is a miss if that function calls `missed`; without one, if it returns ``None``.
     """
@@ -62,12 +64,12 @@ class Cache:
 CACHES = (
     Cache(
         "decisions",
-        "actum.engine.precedents:Precedents.find",
+        "actum.execution.decision_cache:DecisionCache.find",
     ),
     Cache(
         "prepared sandboxes",
-        "actum.sandbox.host:Spawner._take",
-        "actum.sandbox.host:Spawner._await_member",
+        "actum.sandbox.spawner_client:Spawner._take",
+        "actum.sandbox.spawner_client:Spawner._await_member",
     ),
     Cache(
         "interpreters started ahead",
@@ -75,21 +77,16 @@ CACHES = (
     ),
     Cache(
         "kept MCP servers",
-        "actum.engine.mcp.through:ThroughServer._reach",
-        "actum.engine.mcp.through:ThroughServer._opened",
-    ),
-    Cache(
-        "digests of policies without their time",
-        "actum.engine.mcp.kept:KeptServers.timeless",
-        "actum.engine.mcp.kept:replace",
+        "actum.execution.mcp_runner:McpRunner._reach",
+        "actum.execution.mcp_runner:McpRunner._opened",
     ),
     Cache(
         "results (level D2)",
-        "actum.engine.results:ResultCache.get",
+        "actum.execution.result_cache:ResultCache.get",
     ),
     Cache(
         "compiled programs (Go, Rust)",
-        "actum.engine.programs:_kept",
+        "actum.execution.build_cache:_kept",
     ),
     Cache(
         "registry entries",
@@ -112,31 +109,21 @@ CACHES = (
         "actum.registry.digest:read_folder",
     ),
     Cache(
-        "tool documents, in memory",
-        "actum.registry.registry:Registry._spec",
-        "actum.registry.registry:tool_of",
-    ),
-    Cache(
-        "adapter documents, in memory",
-        "actum.registry.registry:Registry._adapter",
-        "actum.registry.registry:adapter_of",
-    ),
-    Cache(
         "whole tools, in memory",
         "actum.registry.registry:Registry._load_from",
         "actum.registry.registry:load_snapshot",
     ),
     Cache(
         "disclosure level 0, on disk",
-        "actum.registry.kept:Kept.card",
+        "actum.registry.disk_cache:DiskCache.card",
     ),
     Cache(
         "disclosure level 1, on disk",
-        "actum.registry.kept:Kept.summary",
+        "actum.registry.disk_cache:DiskCache.summary",
     ),
     Cache(
         "disclosure level 2, on disk",
-        "actum.registry.kept:Kept.document",
+        "actum.registry.disk_cache:DiskCache.document",
     ),
     Cache(
         "digests of executables",
@@ -145,22 +132,27 @@ CACHES = (
     ),
     Cache(
         "compiled JSON Schemas",
-        "actum.contract.schema_check:_validator",
-        "actum.contract.schema_check:_exact",
-    ),
-    Cache(
-        "enforcement rows of a policy",
-        "actum.runners.manifest:foresee",
-        "actum.runners.manifest:_foresee",
+        "actum.documents.json_schema:_validator",
+        "actum.documents.json_schema:_exact",
     ),
     Cache(
         "code of pure executors",
-        "actum.executors.pipeline:Pipeline._start",
+        "actum.executors.action_pipeline:Pipeline._start",
         "actum.executors.runs:compile_source",
     ),
     Cache(
         "processes of pure executors, forked ahead",
         "actum.executors.pool:Pool.prepare",
+    ),
+    Cache(
+        "file systems that take an overlay",
+        "actum.runners.local:LocalRunner.takes_overlay",
+        "actum.runners.local:takes_marks",
+    ),
+    Cache(
+        "folders below a folder that is written directly",
+        "actum.runners.folder_index:FolderIndex._folder",
+        "actum.runners.folder_index:FolderIndex._read",
     ),
     Cache(
         "access tokens",
@@ -190,7 +182,7 @@ def measure(requests: int = REQUESTS) -> dict[str, Any]:
 
 
 class Counts:
-    """Hits and questions by cache and kind of request."""
+    """Hits and lookups by cache and kind of request."""
 
     def __init__(self) -> None:
         self.kind: str | None = None  #: of the request that is being made
@@ -229,8 +221,8 @@ class Counts:
         if cache.missed is not None:
             self._wrap_miss(cache.missed, running)
 
-    def _wrap_miss(self, place: str, running: list[bool]) -> None:
-        owner, attribute = located(place)
+    def _wrap_miss(self, location: str, running: list[bool]) -> None:
+        owner, attribute = located(location)
         original = getattr(owner, attribute)
 
         @functools.wraps(original)
@@ -242,9 +234,9 @@ class Counts:
         setattr(owner, attribute, missed)
 
 
-def located(place: str) -> tuple[Any, str]:
+def located(location: str) -> tuple[Any, str]:
     """The module or class that holds a function, and the function's name there."""
-    module, _, path = place.partition(":")
+    module, _, path = location.partition(":")
     *owners, attribute = path.split(".")
     owner: Any = importlib.import_module(module)
     for name in owners:
@@ -254,7 +246,7 @@ def located(place: str) -> tuple[Any, str]:
 
 
 def memoised() -> dict[str, Any]:
-    """The functions of Actum that `functools` caches, by where they are."""
+    """The functions of Actum that `functools` caches, by location."""
     found = {}
     for module in [each for name, each in sys.modules.items() if name.startswith("actum.")]:
         for name, member in vars(module).items():
@@ -276,6 +268,8 @@ def _count(how: str, requests: int) -> dict[str, dict[str, list[int]]]:
         os.chdir(root)
         runtime = stack.enter_context(Runtime.open(root))
         asked = _kinds(root, runtime)
+        asked["direct"] = _direct(Path(folder, "direct"), stack)
+        asked["service"] = _service(Path(folder, "service"), stack)
         numbers = itertools.count(1) if how == "differ" else itertools.repeat(traffic.REPEATED)
         for number in itertools.islice(numbers, requests):
             for kind, ask in asked.items():
@@ -288,7 +282,7 @@ def _count(how: str, requests: int) -> dict[str, dict[str, list[int]]]:
 
 @contextmanager
 def _request(counts: Counts, kind: str) -> Iterator[None]:
-    """One request of a kind. What the caches of `functools` count meanwhile is counted for it."""
+    """One request of a kind. Meanwhile, the caches of `functools` count for it."""
     before = {name: each.cache_info() for name, each in memoised().items()}
     counts.kind = kind
     yield
@@ -302,8 +296,8 @@ def _request(counts: Counts, kind: str) -> Iterator[None]:
 
 def _project(root: Path) -> Path:
     from actum.contract.model import RunnerKind
-    from actum.engine.project import create
-    from actum.registry.change import approve
+    from actum.project import create
+    from actum.registry.approval_workflow import approve
     from actum.store.keys import Keyring
 
     create(root, RunnerKind.LOCAL, by="user:bench", date="2026-11-15")
@@ -356,6 +350,42 @@ def _kinds(root: Path, runtime: Any) -> dict[str, Callable[[int], object]]:
     if shutil.which("go"):
         found["compiled"] = function("stats-go")
     return found
+
+
+def _direct(root: Path, stack: ExitStack) -> Callable[[int], object]:
+    import transactions
+
+    for number in range(20):
+        (root / f"d{number}").mkdir(parents=True)
+    runtime = stack.enter_context(transactions.opened(root, "direct"))
+    return lambda number: runtime.exec("shell", stdin=f"echo {number} > file", cwd=root).check()
+
+
+def _service(folder: Path, stack: ExitStack) -> Callable[[int], object]:
+    """The service that the tests use, on loopback."""
+    sys.path.append(str(Path(__file__).parent.parent / "tests"))
+    from common.certificates import authority
+    from integration.rest import service as rest
+
+    def answer(request: rest.Request) -> rest.Reply:
+        if request.host == "login.example.com":
+            return rest.said({"access_token": "a-token-of-the-bench", "expires_in": 3_600})
+        return rest.said({"data": {"path": request.path}})
+
+    def with_token(tool: dict[str, Any], adapter: dict[str, Any]) -> None:
+        auth = {"token_url": "https://login.example.com/token", "client_id": "bench"}
+        adapter["interface"]["api"] |= {"auth_method": "oauth", "auth": auth}
+        hosts = ["api.example.com", "login.example.com"]
+        tool["scope"]["hosts"] = adapter["sandbox_override"]["network"]["allow"] = hosts
+
+    folder.mkdir()
+    os.environ["TEST_REST_TOKEN"] = rest.TOKEN
+    ca_file, context = authority(folder, rest.NAMES)
+    served = stack.enter_context(rest.serving(context))
+    served.answer = answer
+    project = rest.Project(folder, served, ca_file, change=with_token)
+    stack.callback(project.close)
+    return lambda number: project.call("get_resource", parameters={"id": str(number)}).check()
 
 
 if __name__ == "__main__":

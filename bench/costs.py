@@ -26,9 +26,10 @@ _GUARDS = """
 import json, os, struct, sys, time
 sys.path.insert(0, sys.argv[1]); rounds = int(sys.argv[2])
 from actum import kernel, native
-from actum.sandbox import landlock, probe, seccomp, spawner, zygote
+from actum.sandbox import landlock, seccomp, spawner, zygote
+from actum.sandbox import host_probe
 from actum.sandbox.cgroup import fresh_name
-groups = probe.examine().cgroups
+groups = host_probe.examine().cgroups
 
 def plain(child):
     pid = os.fork()
@@ -141,9 +142,8 @@ class _Steps:
 def steps(rt: Runtime, rounds: int = 100) -> dict[str, Any]:
     """Mean milliseconds per execution and step, in the order of the pipeline; each execution has a
     new script on stdin."""
-    from actum.engine import pipeline, plan
-    from actum.engine.account import Account
     from actum.evidence.ledger import Ledger
+    from actum.execution import pipeline, plan
     from actum.registry.registry import Registry
     from actum.runners.local import LocalRunner
 
@@ -155,14 +155,14 @@ def steps(rt: Runtime, rounds: int = 100) -> dict[str, Any]:
         ("plan and proof", plan, "make_plan"),
         ("write-ahead record", Ledger, "write_ahead"),
         ("sandbox and tool", LocalRunner, "run"),
-        ("interpretation", Account, "seal"),
+        ("interpretation", pipeline, "conclude"),
         ("receipt and final record", Ledger, "seal"),
         ("the rest of the pipeline", pipeline, "execute"),
     )
     for label, owner, name in order:
         timing.wrap(label, owner, name)
-    wiring = sys.modules["actum.wiring"]
-    before, wiring.execute = wiring.execute, pipeline.execute  # type: ignore[attr-defined]
+    runtime_module = sys.modules["actum.runtime"]
+    before, runtime_module.execute = runtime_module.execute, pipeline.execute  # type: ignore[attr-defined]
     whole = []
     try:
         for number in range(rounds):
@@ -170,7 +170,7 @@ def steps(rt: Runtime, rounds: int = 100) -> dict[str, Any]:
             rt.exec("shell", stdin=f"echo {number}").check()
             whole.append((time.perf_counter() - began) * 1e3)
     finally:
-        wiring.execute = before  # type: ignore[attr-defined]
+        runtime_module.execute = before  # type: ignore[attr-defined]
         timing.undo()
     each = {
         label: round(sum(timing.taken.get(label, [])) / rounds, 3)

@@ -9,12 +9,12 @@ from pathlib import Path
 from measured import interleaved
 
 from actum.contract.model import RunnerKind
-from actum.engine.discovery import Discovery
-from actum.engine.project import create
+from actum.execution.discovery import Discovery
+from actum.project import create
 from actum.registry.digest import read_folder
 from actum.registry.lock import Lock, write_lock
 from actum.registry.model import Pin, ToolStatus
-from actum.wiring import Runtime
+from actum.runtime import Runtime
 
 TOOLS, ADAPTERS = 250, 4
 
@@ -54,9 +54,9 @@ def _cold(discovery: Discovery) -> None:
 
 
 def _levels(runtime: Runtime) -> dict[int, int]:
-    runtime.rooms.registry.loaded.clear()
+    runtime.services.registry.loaded.clear()
     runtime.discovery.adapters()
-    return dict(runtime.rooms.registry.loaded)
+    return dict(runtime.services.registry.loaded)
 
 
 def _fill(root: Path, runtime: Runtime) -> None:
@@ -92,5 +92,5 @@ def _fill(root: Path, runtime: Runtime) -> None:
                 files=snapshot.files,
             )
         )
-    lock = Lock(pins=(*runtime.rooms.registry.lock().pins, *pins))
+    lock = Lock(pins=(*runtime.services.registry.lock().pins, *pins))
     write_lock(root, lock, runtime.keyring.signer)

@@ -67,7 +67,7 @@ assert all(made.recv(1) == b"x" for made in held)
 
 
 class _Session:
-    """One execution's side of the relay, its door being a plain listener on loopback."""
+    """One execution's side of the relay; its socket is a plain listener on loopback."""
 
     def __init__(self, relay: Relay) -> None:
         policy = NetworkPolicy(
@@ -120,7 +120,7 @@ def measure() -> dict[str, Any]:
         server.kill()
         server.wait()
         server.stdout.close()
-    # Both contain the start of an interpreter, which is not a part of the download.
+    # Both include the start of an interpreter, which is not part of the download.
     direct_s, relayed_s = (statistics.median(times) - started for times in (direct, relayed))
     return {
         "download_bytes": DOWNLOAD_BYTES,

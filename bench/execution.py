@@ -1,7 +1,7 @@
 """Governed executions beside bare processes, and beside the peers that are installed.
 
 `actum` is a request that differs from the one before, `actum, repeated` the same one again. The
-peers keep nothing from one request to the next, so theirs repeat.
+peers cache nothing between requests, so theirs repeat.
 """
 
 from __future__ import annotations

@@ -158,7 +158,7 @@ class _NoJournal:
 
 
 def _without_records(rt: Runtime, rounds: int) -> dict[str, float]:
-    from actum.executors.pipeline import Pipeline
+    from actum.executors.action_pipeline import Pipeline
 
     plane, unrecorded = rt.executors, cast("Any", _NoJournal())
     pipeline = Pipeline(

@@ -1,6 +1,6 @@
 """Open-loop load: requests arrive at a fixed rate, whether or not the last one is answered.
 
-The time of a request counts from the moment it was due, so that waiting counts. A rate beyond the
+The time of a request counts from when it was due, so that waiting counts. A rate beyond the
 machine's capacity shows as growing latencies.
 """
 

@@ -1,4 +1,4 @@
-"""A warm call of an MCP tool: through Actum, with the server kept open, and through the MCP library
+"""A warm call of an MCP tool: through Actum, with an open server, and through the MCP library
 alone. The same server, the same arguments; only Actum sandboxes, checks, records and signs. Each
 call has new arguments; `repeated` makes the same call again.
 
@@ -28,10 +28,10 @@ from typing import Any, NamedTuple
 from measured import interleaved, ratios, summary
 
 from actum.contract.model import RunnerKind
-from actum.engine.project import create
-from actum.registry.change import approve
+from actum.project import create
+from actum.registry.approval_workflow import approve
+from actum.runtime import Runtime
 from actum.store.keys import Keyring
-from actum.wiring import Runtime
 
 HERE = Path(__file__).parent
 EXAMPLE = HERE.parent / "examples" / "mcp" / "notes"
@@ -65,7 +65,7 @@ def measure() -> dict[str, object]:
         if node is None or not NPM.exists():
             found["left_out"] = "server_of_files: scripts/npm-servers could not install it"
             return found
-        shutil.copytree(NPM, root / "node_modules", copy_function=_place)
+        shutil.copytree(NPM, root / "node_modules", copy_function=_link)
         adapters = root / "tools" / "mcp-filesystem" / "adapters"
         adapters.mkdir(parents=True)
         shutil.copy(ADP_003, adapters)
@@ -86,7 +86,7 @@ def _note(number: int) -> dict[str, str]:
     return {"title": f"milk {number}", "text": "two bottles"}
 
 
-def _place(source: str, target: str) -> None:
+def _link(source: str, target: str) -> None:
     """A hard link, or a copy on another file system."""
     try:
         os.link(source, target)
@@ -141,7 +141,7 @@ async def _measured(server: _Server, governed: Callable[[dict[str, str]], None])
 async def _in_turn(
     alone: Callable[[], Awaitable[None]], calls: Mapping[str, Callable[[], None]]
 ) -> dict[str, dict[str, float]]:
-    """All from the thread of the library's own loop, so that none hands over to another thread."""
+    """All from the thread of the library's own loop, so that no call changes threads."""
     samples: dict[str, list[float]] = {name: [] for name in (_LIBRARY, *calls)}
     order, shuffle = list(samples), random.Random(0).shuffle
     for number in range(-1, _ROUNDS):

@@ -87,7 +87,7 @@ def lines(title: str, series: Mapping[str, Mapping[str, float]], across: str, up
     every = [value for points in series.values() for value in points.values() if value > 0]
     low, high = log10(min(every)) - 0.1, log10(max(every)) + 0.1
 
-    def place(index: int, value: float) -> tuple[float, float]:
+    def point(index: int, value: float) -> tuple[float, float]:
         x = 70 + 430 * index / max(1, len(categories) - 1)
         return x, 250 - 200 * (log10(max(value, 1e-3)) - low) / (high - low)
 
@@ -95,12 +95,12 @@ def lines(title: str, series: Mapping[str, Mapping[str, float]], across: str, up
         '<path d="M60 50 V255 H510" fill="none" stroke="#999"/>',
         _text(285, 292, across, "middle"),
     ]
-    parts += [_text(place(i, 1)[0], 272, name, "middle") for i, name in enumerate(categories)]
-    parts += [_text(56, place(0, value)[1] + 4, f"{value:g}", "end") for value in _ticks(low, high)]
+    parts += [_text(point(i, 1)[0], 272, name, "middle") for i, name in enumerate(categories)]
+    parts += [_text(56, point(0, value)[1] + 4, f"{value:g}", "end") for value in _ticks(low, high)]
     parts.append(_text(12, 42, up))
     for number, (name, points) in enumerate(series.items()):
         colour = _COLOURS[number % len(_COLOURS)]
-        where = [place(i, points[c]) for i, c in enumerate(categories)]
+        where = [point(i, points[c]) for i, c in enumerate(categories)]
         path = " ".join(f"{'M' if not i else 'L'}{x:.1f} {y:.1f}" for i, (x, y) in enumerate(where))
         parts.append(f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
         parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>' for x, y in where]

@@ -10,14 +10,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from actum.contract.model import RunnerKind
-from actum.engine.project import create
-from actum.registry.change import approve
+from actum.project import create
+from actum.registry.approval_workflow import approve
 from actum.store.keys import Keyring
 
 
 @contextmanager
 def project() -> Iterator[Path]:
-    """A project directory with the shipped tools and `true`; gone afterwards."""
+    """A project directory with the shipped tools and `true`; removed afterwards."""
     root = Path(tempfile.mkdtemp(prefix="actum-bench-"))
     date = datetime.now(UTC).date().isoformat()
     try:

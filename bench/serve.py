@@ -1,4 +1,4 @@
-"""A process that makes the requests it is asked for, and answers with the time each took.
+"""A process that makes the requested requests and answers with the time of each.
 
     serve.py bare|governed PROJECT
 
@@ -46,7 +46,7 @@ def _answer(
         found = asked.ask(kind, number)
         took, used = time.perf_counter() - began, time.thread_time() - processor
         traffic.require_answer(root, kind, number, found)
-    except Exception as error:  # noqa: BLE001  the one who asked decides what a failure means
+    except Exception as error:  # noqa: BLE001  the caller decides what a failure means
         return {"failed": f"{type(error).__name__}: {error}"}
     return {"ms": took * 1000, "caller_cpu_ms": used * 1000}
 

@@ -32,11 +32,11 @@ REPEATED = 0  #: the number of the request that is made again and again
 
 
 class WrongAnswer(Exception):
-    """A request was answered, and not with what it asked for."""
+    """A request got a wrong answer."""
 
 
 def prepare(root: Path, kind: str, number: int) -> None:
-    """What has to exist before the request. Not a part of it, and not timed."""
+    """Creates what has to exist before the request. Not part of it, and not timed."""
     if kind == "directory":
         _directory(root, number).mkdir(exist_ok=True)
     elif not (root / _NOTES).exists():
@@ -44,7 +44,7 @@ def prepare(root: Path, kind: str, number: int) -> None:
 
 
 def require_answer(root: Path, kind: str, number: int, answers: list[str]) -> None:
-    """That the tools did what was asked."""
+    """Raise unless the tools did what was requested."""
     for (step, word), answer in zip(_steps(kind, number), answers, strict=True):
         wanted = {"directory": str(_directory(root, number))}.get(step, word)
         if step == "arguments" and RG:

@@ -22,7 +22,7 @@ from measured import interleaved
 from actum import Runtime
 from actum.contract.model import RunnerKind
 from actum.contract.os_user import os_user
-from actum.engine.project import create
+from actum.project import create
 from actum.registry.pinned_settings import approve_settings
 
 SIZES = (100, 10_000, 100_000)

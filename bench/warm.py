@@ -1,4 +1,4 @@
-"""The memory of prepared sandboxes and interpreters, and the time that imports made ahead save."""
+"""The memory of prepared sandboxes and interpreters, and the time that early imports save."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def _items(base: Path, picked: list[Path], times: dict[str, list[float]]) -> Non
     from actum import Runtime
     from actum.contract.model import RunnerKind
     from actum.contract.os_user import os_user
-    from actum.engine.project import create
+    from actum.project import create
     from actum.registry.pinned_settings import approve_settings
 
     create(base, RunnerKind.LOCAL, by="user:bench", date=datetime.now(UTC).date().isoformat())
@@ -127,7 +127,7 @@ def _actum(folder: Path, base: Path, picked: list[Path], times: dict[str, list[f
     time.sleep(0.1)
     for number in range(ROUNDS):
         _time(times, "scan, shared", space.scan)
-        room = space.room(f"r{number}")
+        room = space.run_folder(f"r{number}")
         ground = Ground(base=base, place=base, mounts=space.mounts, home=home, skip=space.skip)
         began = time.perf_counter()
         engine = OverlayEngine(ground)

@@ -15,6 +15,7 @@ import io
 import json
 import os
 import re
+import runpy
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -32,7 +33,7 @@ Outcomes = Mapping[str, tuple[tuple[str, ...], str]]
 
 
 def requirement_rows() -> dict[str, str]:
-    """Row number -> wording, in the order of the page."""
+    """Row number -> wording, in page order."""
     matches = map(_ROW.fullmatch, REQUIREMENTS.read_text(encoding="utf-8").splitlines())
     return {match[1]: match[2] for match in matches if match}
 
@@ -42,10 +43,10 @@ def rows_named_by(item: pytest.Item) -> tuple[str, ...]:
 
 
 def unknown_rows(marks: Iterable[tuple[str, tuple[str, ...]]]) -> list[str]:
-    """One line for every mark that names no row."""
+    """One line for every mark that names an unknown row."""
     known = requirement_rows()
     return [
-        f"{nodeid}: there is no row {row} in docs/requirements.md; mend the mark"
+        f"{nodeid}: there is no row {row} in docs/requirements.md; correct the mark"
         for nodeid, rows in marks
         for row in rows
         if row not in known
@@ -53,7 +54,7 @@ def unknown_rows(marks: Iterable[tuple[str, tuple[str, ...]]]) -> list[str]:
 
 
 def sources_digest() -> str:
-    """Identity of what a run was about: every source, every test, every row."""
+    """The identity of a run's subject: every source, every test, every row."""
     digest = hashlib.sha256()
     for path in [*_files("src"), *_files("tests"), REQUIREMENTS]:
         content = path.read_bytes()
@@ -71,7 +72,7 @@ def _files(folder: str) -> Iterator[Path]:
 def record(outcomes: Outcomes, digest: str) -> None:
     """Add the outcomes of one run to those of other runs of the same sources.
 
-    `digest` is of the sources when the run began; if they changed under it, it proves nothing.
+    `digest` is of the sources when the run began; if they changed during it, it proves nothing.
     """
     if sources_digest() != digest:
         return
@@ -83,7 +84,7 @@ def record(outcomes: Outcomes, digest: str) -> None:
 
 
 def recorded(digest: str) -> dict[str, tuple[tuple[str, ...], str]]:
-    """What was recorded for these sources; nothing if it was for others."""
+    """The outcomes recorded for these sources; empty if they were for others."""
     if not RECORD.exists():
         return {}
     document = json.loads(RECORD.read_text())
@@ -125,18 +126,29 @@ def main() -> int:
     }
     marked = {row for named in collector.marks.values() for row in named}
     counted = proven_rows(ran) if ran else marked
+    guarded = _rows_with_a_mutation()
     lines = []
     for seed in sorted({row[:3] for row in rows}):
         of_seed = [row for row in rows if row.startswith(seed)]
-        lines.append(f"{seed} {sum(row in counted for row in of_seed)}/{len(of_seed)}")
+        lines.append(
+            f"{seed} {sum(row in counted for row in of_seed)}/{len(of_seed)}, "
+            f"{sum(row in counted & guarded for row in of_seed)} with a mutation"
+        )
     lines += ["", _basis(collector.marks, ran, len(marked)), ""]
     lines += [f"REQ-{row} {text}" for row, text in rows.items() if row not in counted]
     sys.stdout.write("\n".join(lines) + "\n")
     return 0
 
 
+def _rows_with_a_mutation() -> set[str]:
+    """Rows that `make mutants` breaks, or for which tests/mutants says why it cannot."""
+    mutants = runpy.run_path(str(Path(__file__).with_name("mutants.py")))
+    broken = {row for mutation in mutants["mutations"]() for row in mutation.rows}
+    return broken | set(mutants["rows_without"]())
+
+
 def _basis(marks: Mapping[str, tuple[str, ...]], ran: Outcomes, marked: int) -> str:
-    """What the counts above rest on."""
+    """The basis of the counts above."""
     if not ran:
         return f"not run: these sources have no recorded run, so marks are counted ({marked} rows)"
     results = [result for _, result in ran.values()]

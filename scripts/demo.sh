@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # A tour in a throwaway project: one execution, one undo, one refusal, one receipt, one forgery.
-# Exits with an error as soon as anything is not as promised.
+# Exits with an error as soon as a promise is broken.
 set -euo pipefail
 
 cd "$(dirname "$0")/.."
@@ -10,9 +10,9 @@ trap 'rm -rf "$place"' EXIT
 cd "$place"
 
 step() { printf '\n== %s\n' "$1"; }
-broken() { printf 'demo: not as promised: %s\n' "$1" >&2; exit 1; }
+broken() { printf 'demo: promise broken: %s\n' "$1" >&2; exit 1; }
 
-# Runs `actum` with the words given, showing them, and compares the exit code.
+# Runs `actum` with these arguments, prints them, and compares the exit code.
 expect() {
     local wanted=$1 code=0
     shift
@@ -40,9 +40,9 @@ SCRIPT
 expect 0 exec shell --stdin hello.sh
 shows SUCCEEDED
 shows "no keys in here either"
-[ "$(stat -c %u note.txt)" = "$(id -u)" ] || broken "note.txt belongs to somebody else"
+[ "$(stat -c %u note.txt)" = "$(id -u)" ] || broken "note.txt belongs to another user"
 
-step "What a tool changed can be looked at, and undone"
+step "A tool's changes can be shown, and undone"
 echo 'rm note.txt; echo oops > oops.txt' >mess.sh
 expect 0 exec shell --stdin mess.sh
 shows "changes committed: 1 created, 1 deleted"
@@ -50,7 +50,7 @@ execution=$(sed -n 's/.*`actum diff \([^`]*\)`.*/\1/p' out.txt)
 expect 0 diff "$execution"
 shows "+oops"
 expect 0 undo "$execution"
-{ [ -e note.txt ] && [ ! -e oops.txt ]; } || broken "the undo did not bring everything back"
+{ [ -e note.txt ] && [ ! -e oops.txt ]; } || broken "the undo did not restore everything"
 
 step "A limit is a limit"
 echo 'echo patience; sleep 60' >slow.sh
@@ -63,7 +63,7 @@ if command -v rg >/dev/null; then
     shows '"type":"match"'
 fi
 
-step "What may not run does not run: every objection at once, and on record"
+step "A forbidden call does not run: every violation at once, and on record"
 expect 3 exec ripgrep -p pattern=root -p path=../../../etc/passwd -- '$(cat /etc/passwd)'
 shows IV-02
 shows IV-03
@@ -74,7 +74,7 @@ shows REJECTED
 expect 0 verify
 shows Verified
 
-step "A receipt that was tampered with is found out"
+step "Verification finds a forged receipt"
 receipt=$(ls -t .actum/receipts/*.json | head -n 1)
 sed -i 's/"payload":"./"payload":"X/' "$receipt"
 expect 1 verify "$receipt"

@@ -1,11 +1,11 @@
 #!/usr/bin/python3 -I
-"""Run a command with this checkout reachable for every user, wherever it lies.
+"""Run a command with this checkout reachable for every user, wherever it is.
 
     scripts/reach.py COMMAND [ARGUMENT...]
 
-A checkout in a directory that others may not enter (mktemp -d makes such ones, /root is one) is
-shown in an open one of the same name, in a mount namespace of this command's own. Nothing changes
-for anyone else. Without root, or where nothing is closed, the command just runs.
+A checkout in a directory that others may not enter (as `mktemp -d` makes, or /root) is shown in an
+open directory of the same name, in a mount namespace of this command. Nothing changes for other
+processes. Without root, or if no directory is closed, the command just runs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _CLONE_NEWNS, _MS_BIND, _MS_REC, _MS_PRIVATE, _MNT_DETACH = 0x20000, 4096, 16384
 
 
 def reach(folder: Path = ROOT) -> None:
-    """Make `folder` reachable for everyone, seen from this process and its children."""
+    """Make `folder` reachable for everyone, as seen by this process and its children."""
     closed = [
         step for step in (folder, *folder.parents) if not stat.S_IMODE(step.stat().st_mode) & 0o001
     ]
@@ -40,7 +40,7 @@ def reach(folder: Path = ROOT) -> None:
         result = libc.mount(*words, ctypes.c_ulong(flags), data.encode() or None)
         checked(result, f"mount on {target}")
 
-    # What is written at the top level must exist, or it would be written into the cover.
+    # Files written at the top level must exist, or they would be written into the cover.
     (folder / "build").mkdir(exist_ok=True)
     checked(libc.unshare(_CLONE_NEWNS), "unshare")
     mount("", "/", "", _MS_REC | _MS_PRIVATE, "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import runpy
 import signal
@@ -15,6 +16,9 @@ import pytest
 # Tests interrupt programs that they start. A shell starts background jobs with SIGINT ignored, and
 # programs inherit that; with a handler here, they begin with the default.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+# `nohup` ignores SIGHUP in the same way.
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, lambda *_: None)
 
 # Timing decides no test, theirs neither.
 hypothesis.settings.register_profile("untimed", deadline=None)
@@ -67,6 +71,27 @@ class Record:
             terminalreporter.write_line(f"{what}: {counted.total()}. {reasons}".rstrip())
 
 
+class MutationReport:
+    """For scripts/mutants.py: the worst phase of each test, into the file that it names."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self.worst: dict[str, tuple[list[str], str, str]] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        rows = [str(value) for name, value in report.user_properties if name == "req"]
+        _, _, before = self.worst.get(report.nodeid, (rows, "", "passed"))
+        if report.nodeid not in self.worst or _is_worse(report.outcome, before):
+            self.worst[report.nodeid] = (rows, report.when, report.outcome)
+
+    def pytest_sessionfinish(self) -> None:
+        self.file.write_text(json.dumps(self.worst))
+
+
+def _is_worse(outcome: str, than: str) -> bool:
+    return _WORST_LAST.index(outcome) > _WORST_LAST.index(than)
+
+
 def _reason(report: pytest.TestReport) -> str:
     if isinstance(report.longrepr, tuple):
         return report.longrepr[2].removeprefix("Skipped: ")
@@ -76,6 +101,8 @@ def _reason(report: pytest.TestReport) -> str:
 def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Record(), "actum-record")
+        if file := os.environ.get("ACTUM_MUTANT_REPORT"):
+            config.pluginmanager.register(MutationReport(Path(file)), "actum-mutation-report")
 
 
 #: Files of these folders take minutes each: begun last, they would leave all other workers idle.

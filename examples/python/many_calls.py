@@ -8,7 +8,7 @@ from actum import Runtime
 
 
 async def squares(rt: Runtime, count: int) -> int:
-    """Each in an interpreter of its own; those that find no place wait without a thread."""
+    """Each in its own interpreter; snippets without a free slot wait without a thread."""
     results = await asyncio.gather(*(rt.aio.python(f"{n} ** 2") for n in range(count)))
     return sum(each.check().output for each in results)
 

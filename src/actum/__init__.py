@@ -1,18 +1,19 @@
 """Actum runs tools and code for agents under a written contract.
 
-This is the front door: re-exports only, resolved on first use so that `import actum` stays light.
+This module only re-exports. Names are resolved on first use, so that `import actum` stays light.
 """
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # spelt out: importing typing would cost more than this module
+TYPE_CHECKING = False  # literal: importing typing costs more than this whole module
 if TYPE_CHECKING:
+    from actum.contract.call import TraceContext
     from actum.contract.model import Contract
     from actum.contract.outcome import Outcome
-    from actum.engine.result import Result
     from actum.errors import ActumError, ContractInvalid, Fault, Refused
+    from actum.execution.result import Result, ToolRunResult
     from actum.executors.model import ActionRequest, ActionResult
-    from actum.wiring import Runtime
+    from actum.runtime import Runtime
 
 __all__ = [
     "ActionRequest",
@@ -25,6 +26,8 @@ __all__ = [
     "Refused",
     "Result",
     "Runtime",
+    "ToolRunResult",
+    "TraceContext",
     "__version__",
 ]
 
@@ -39,8 +42,10 @@ _HOMES = {
     "Fault": "actum.errors",
     "Outcome": "actum.contract.outcome",
     "Refused": "actum.errors",
-    "Result": "actum.engine.result",
-    "Runtime": "actum.wiring",
+    "Result": "actum.execution.result",
+    "Runtime": "actum.runtime",
+    "ToolRunResult": "actum.execution.result",
+    "TraceContext": "actum.contract.call",
 }
 
 

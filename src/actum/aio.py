@@ -1,10 +1,10 @@
 """Async twins of a runtime's calls. Built by wiring, which owns the runtime.
 
-A call that waits is a future and a line in the queue, no thread: threads are as many as sandboxes
-may run (the *floor*), one that looks at requests before they wait (the *desk*), and as many again
-for the pure plane. A request passes the desk, where everything that refuses it is found out; if it
-may run and no place is free, it waits, and begins anew on the floor once it has one. Nothing is
-recorded before, so beginning anew repeats nothing.
+A waiting call is a future and an entry in the queue; it holds no thread. There are as many threads
+as sandboxes may run (the *floor*), one that prepares requests before they wait (the *desk*), and
+as many again for the pure plane. A request passes the desk, which finds every reason to refuse
+it. If it may run and no slot is free, it waits, and starts again on the floor once it has a slot.
+Nothing is recorded before that, so the second start repeats no effect.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from actum.contract.model import Contract
-from actum.engine.result import Result
+from actum.execution.result import Result
 from actum.runners.base import Cancel
-from actum.runners.places import Got, Places, Waiting, queue_full, queue_timeout
+from actum.runners.concurrency import ConcurrencyLimit, Got, Waiting, queue_full, queue_timeout
 
 if TYPE_CHECKING:
-    from actum.engine.approvals import Approvals
-    from actum.engine.rooms import Rooms
-    from actum.engine.session import PythonSession
+    from actum.approvals.requests import Approvals
+    from actum.execution.python_session import PythonSession
+    from actum.execution.services import Services
     from actum.executors.model import ActionResult
 
 _T = TypeVar("_T")
@@ -33,9 +33,9 @@ _APPROVAL_POLL_S = 0.2
 
 
 class Calls(Protocol):
-    """What is awaited here: the blocking calls of a runtime."""
+    """The blocking calls of a runtime that have an async twin."""
 
-    rooms: Rooms
+    services: Services
     approvals: Approvals
 
     @property
@@ -57,10 +57,10 @@ class AsyncRuntime:
 
     def __init__(self, calls: Calls) -> None:
         self._calls = calls
-        places = calls.rooms.places
-        self._floor = ThreadPoolExecutor(places.count, "actum-floor")
+        concurrency = calls.services.concurrency
+        self._floor = ThreadPoolExecutor(concurrency.count, "actum-floor")
         self._desk = ThreadPoolExecutor(1, "actum-desk")
-        self._acts = ThreadPoolExecutor(places.count, "actum-act")
+        self._acts = ThreadPoolExecutor(concurrency.count, "actum-act")
         self._guard = threading.Lock()
         self._live: set[_Call] = set()
 
@@ -101,12 +101,12 @@ class AsyncRuntime:
             closing.result()
 
     async def act(self, request: Any, **words: Any) -> ActionResult:
-        """One action of the pure plane. It has no effects, so one that began is let end."""
+        """One action of the pure plane. It has no effects: when cancelled, it may finish."""
         work = self._acts.submit(self._calls.act, request, **words)
         try:
             return await asyncio.shield(asyncio.wrap_future(work))
         except asyncio.CancelledError:
-            if not work.cancel():  # it runs; its own time limit is its end
+            if not work.cancel():  # it runs; its time limit ends it
                 await _until_done(work)
             raise
 
@@ -116,11 +116,11 @@ class AsyncRuntime:
         again: Callable[..., Result],
         words: Mapping[str, Any],
     ) -> Result:
-        """As `Runtime.execute` waits for people, without a thread."""
+        """Wait for approvals as `Runtime.execute` does, without a thread."""
         own = dict(words)
         wait_s, on_waiting = own.pop("wait_s", None), own.pop("on_waiting", None)
         queue_s = own.pop("queue_s", None)
-        patience = self._calls.rooms.wait_s if queue_s is None else queue_s
+        patience = self._calls.services.wait_s if queue_s is None else queue_s
         loop = asyncio.get_running_loop()
         until = loop.time() + (wait_s or 0)
         while True:
@@ -139,20 +139,20 @@ class AsyncRuntime:
                 await asyncio.sleep(_APPROVAL_POLL_S)
 
     def close(self) -> None:
-        """End what is awaited, as if each had been cancelled, and the threads."""
+        """Cancel everything that is awaited, then stop the threads."""
         with self._guard:
             live = [*self._live]
         for call in live:
             call.abandon()
         for call in live:
-            with contextlib.suppress(Exception):  # whoever awaits it is told
+            with contextlib.suppress(Exception):  # raised where it is awaited
                 call.done.exception()
         for pool in (self._floor, self._desk, self._acts):
             pool.shutdown()
 
 
 class AsyncSession:
-    """The awaitable twin of a `PythonSession`. One call at a time, in the order of asking."""
+    """The awaitable twin of a `PythonSession`. One call at a time, in call order."""
 
     def __init__(self, runtime: AsyncRuntime, session: PythonSession) -> None:
         self._runtime = runtime
@@ -175,7 +175,7 @@ class AsyncSession:
 
 
 class _Call:
-    """One awaited execution: at most one thread works on it, and none while it waits."""
+    """One awaited execution. At most one thread works on it, none while it waits."""
 
     def __init__(
         self,
@@ -186,24 +186,24 @@ class _Call:
         patience_s: float,
     ) -> None:
         self._runtime = runtime
-        self._places: Places = runtime._calls.rooms.places
+        self._concurrency: ConcurrencyLimit = runtime._calls.services.concurrency
         self._function = function
         self._again = again
         self._words = words
         self._patience_s = patience_s
         self._cancel = Cancel()
-        self._contract: Contract | None = None  #: once it has passed the desk
+        self._contract: Contract | None = None  #: set once it has passed the desk
         self._waiting: Waiting | None = None
         self.holds = False
         self._expired = False
-        self._guard = threading.Lock()  #: of what happens to it while it waits
+        self._guard = threading.Lock()  #: protects its state while it waits
         self.done: Future[Result] = Future()
 
     async def outcome(self) -> Result:
         with self._runtime._guard:
             self._runtime._live.add(self)
         timer = asyncio.get_running_loop().call_later(self._patience_s, self._expire)
-        if self._places.try_take():
+        if self._concurrency.try_take():
             self.holds = True
             self._runtime._floor.submit(self._work)
         else:
@@ -212,7 +212,7 @@ class _Call:
             return await asyncio.shield(asyncio.wrap_future(self.done))
         except asyncio.CancelledError:
             self.abandon()
-            # Nothing of it is left running when the caller goes on, however often it is cancelled.
+            # The execution has ended before the caller continues, however often it is cancelled.
             await _until_done(self.done)
             raise
         finally:
@@ -222,10 +222,10 @@ class _Call:
             self._cancel.close()
 
     def abandon(self) -> None:
-        """Cancel: what runs is ended, what waits is recorded as cancelled."""
+        """Cancel: end a running execution, record a waiting one as cancelled."""
         self._cancel.cancel()
         with self._guard:
-            left = self._waiting is not None and self._places.leave(self._waiting)
+            left = self._waiting is not None and self._concurrency.leave(self._waiting)
         if left:
             self._runtime._desk.submit(self._work)
 
@@ -234,12 +234,12 @@ class _Call:
             if self.holds:
                 return
             self._expired = True
-            left = self._waiting is not None and self._places.leave(self._waiting)
+            left = self._waiting is not None and self._concurrency.leave(self._waiting)
         if left:
             self._runtime._desk.submit(self._work)
 
     def _awake(self) -> None:
-        """No longer in the queue: to the floor with a place, or pushed out."""
+        """Called when it leaves the queue: run on the floor with a slot, or end without one."""
         with self._guard:
             self.holds = self._waiting is not None and self._waiting.holds
         (self._runtime._floor if self.holds else self._runtime._desk).submit(self._work)
@@ -265,39 +265,39 @@ class _Call:
     def _give_back(self) -> None:
         if self.holds:
             self.holds = False
-            self._places.give_back()
+            self._concurrency.give_back()
 
     @contextmanager
     def place(self, contract: Contract) -> Iterator[Got]:
         if not self.holds:
             self._join_queue(contract)
         try:
-            # Whoever has a place was judged on the floor, so after the wait.
+            # A call with a slot was prepared on the floor, so after the wait.
             yield Got.CANCELLED if self._cancel.requested else Got.AT_ONCE
         finally:
             self._give_back()
 
     def _join_queue(self, contract: Contract) -> None:
-        """Wait, and leave the thread to others; returns only if it was cancelled."""
+        """Wait in the queue and free the thread. Returns only if the call was cancelled."""
         with self._guard:
             if self._cancel.requested:
                 return
             if self._expired:
                 raise queue_timeout(self._patience_s)
             if self._waiting is not None:
-                raise queue_full(self._places.queued)
+                raise queue_full(self._concurrency.queued)
             self._contract = contract
-            self._waiting = self._places.join(contract.metadata.requested_by, self._awake)
+            self._waiting = self._concurrency.join(contract.metadata.requested_by, self._awake)
             at_once = self._waiting.holds
-            if not at_once and self._cancel.requested and self._places.leave(self._waiting):
+            if not at_once and self._cancel.requested and self._concurrency.leave(self._waiting):
                 return
-        if at_once:  # one became free meanwhile
+        if at_once:  # a slot became free meanwhile
             self._awake()
         raise _NotYet
 
 
 class _NotYet(BaseException):
-    """It waits for a place; the thread is free for others. Not an error, so not an `Exception`."""
+    """The call waits for a slot and its thread is free. Not an error, so not an `Exception`."""
 
 
 async def _until_done(work: Future[_T]) -> None:
@@ -306,4 +306,4 @@ async def _until_done(work: Future[_T]) -> None:
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.wait([ended])
     if not ended.cancelled():
-        ended.exception()  # looked at, so that asyncio does not call it lost
+        ended.exception()  # retrieved, so that asyncio does not log it as lost

@@ -12,7 +12,7 @@ from actum.value import value
 
 @value
 class Problem:
-    """One thing wrong with a document, said so that its author can mend it."""
+    """One problem in a document, with what its author needs to fix it."""
 
     field: str  #: dotted path, e.g. ``sandbox.timeout_ms``; "" is the document itself
     message: str
@@ -23,15 +23,15 @@ class Problem:
     column: int = 0
 
     def __str__(self) -> str:
-        place = f"{self.file}:{self.line}:{self.column}: " if self.line else ""
+        position = f"{self.file}:{self.line}:{self.column}: " if self.line else ""
         where = f"{self.field}: " if self.field else ""
         permitted = f" (permitted: {self.permitted})" if self.permitted else ""
-        return f"{place}{where}{self.message}{permitted}"
+        return f"{position}{where}{self.message}{permitted}"
 
 
 @value
 class Violation:
-    """One rule an otherwise well-formed request breaks."""
+    """One rule that a well-formed request breaks."""
 
     code: str  #: ``IV-01`` … ``IV-05`` or a reason code
     field: str
@@ -64,7 +64,7 @@ class ContractInvalid(ActumError):
 
 
 class Refused(ActumError):
-    """The request was understood and is not carried out. Nothing ran."""
+    """The request was understood and refused. Nothing ran."""
 
     def __init__(
         self,

@@ -1,8 +1,8 @@
 """System calls that Python 3.11 does not wrap. Thin, typed, without policy.
 
-Imported by the spawner too, which runs with `python -I -S`: nothing here but the standard library.
-Numbers are those of x86-64; `ARCHITECTURE_SUPPORTED` says whether they mean anything here, and
-the local runner refuses to start where they do not.
+The spawner imports it too and runs with `python -S`, so it uses only the standard library.
+Numbers are those of x86-64. `ARCHITECTURE_SUPPORTED` says whether they apply on this host; the
+local runner refuses to start where they do not.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import signal
 import struct
 from itertools import repeat
 
-TYPE_CHECKING = False  # importing typing would cost the spawner more than all of this module
+TYPE_CHECKING = False  # importing typing costs the spawner more than this whole module
 if TYPE_CHECKING:
     from typing import Any
 
@@ -23,7 +23,7 @@ ARCHITECTURE_SUPPORTED = os.uname().machine == "x86_64"
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
-_silent = ctypes.CDLL(None)  # keeps no errno, which costs less; for calls made by the thousand
+_silent = ctypes.CDLL(None)  # saves no errno, which is cheaper; for calls made by the thousand
 _locked = ctypes.PyDLL(None, use_errno=True)
 _locked.syscall.restype = ctypes.c_long
 
@@ -102,7 +102,7 @@ def syscall(number: int, what: str, *arguments: Any) -> int:
 
 
 def openat2(directory: int, path: str | bytes, flags: int, resolve: int, mode: int = 0) -> int:
-    """Open with path resolution restricted by the kernel itself, so that nothing can be swapped."""
+    """Open with path resolution restricted by the kernel, so that no component can be swapped."""
     how = struct.pack("QQQ", flags | os.O_CLOEXEC, mode, resolve)
     return syscall(
         SYS_OPENAT2,
@@ -115,19 +115,19 @@ def openat2(directory: int, path: str | bytes, flags: int, resolve: int, mode: i
 
 
 def open_beneath(directory: int, path: str | bytes, flags: int) -> int:
-    """Open `path` below `directory`; refuses every symlink, `..` and magic link on the way."""
+    """Open `path` below `directory`; refuses every symlink, `..` and magic link in it."""
     resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS
     return openat2(directory, path, flags, resolve)
 
 
 def open_within(directory: int, path: str | bytes, flags: int) -> int:
-    """As `open_beneath`, and across no mount: EXDEV where one is in the way."""
+    """As `open_beneath`, and across no mount: EXDEV where there is one."""
     resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS | RESOLVE_NO_XDEV
     return openat2(directory, path, flags, resolve)
 
 
 def mount_points() -> list[str]:
-    """Where something is mounted, seen from this process; hidden mounts too."""
+    """The mount points that this process sees, hidden mounts included."""
     with open("/proc/self/mountinfo", "rb") as file:
         fields = [line.split(b" ", 5)[4] for line in file]
     # The kernel writes space, tab, newline and backslash as three octal digits.
@@ -135,23 +135,23 @@ def mount_points() -> list[str]:
 
 
 def open_exact(path: str, flags: int) -> int:
-    """Open an absolute path that is expected to be free of symlinks already."""
+    """Open an absolute path that must already be free of symlinks."""
     return openat2(AT_FDCWD, path, flags, RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS)
 
 
-STAT_WORDS = 18  #: `struct stat`, in words of 64 bits
+STAT_WORDS = 18  #: size of `struct stat` in 64-bit words
 
 
 class Stats:
-    """Room for the `struct stat` of many names: a system call for each, and no object for any."""
+    """A buffer for the `struct stat` of many names: one system call each, and no object for any."""
 
     def __init__(self) -> None:
         self._make_room(128)
 
     def look(self, directory: int, names: list[bytes]) -> memoryview | None:
-        """All of them, one behind the other, through no link; ``None`` if one could not be had.
+        """The `struct stat` of every name in order, without following links; ``None`` if one fails.
 
-        What is returned holds until the next look.
+        The returned buffer is valid until the next call.
         """
         if len(names) > len(self._places):
             self._make_room(2 * len(names))
@@ -173,10 +173,10 @@ class Stats:
 
 
 class NamedFile:
-    """Which file lies under a name. For one thread at a time, which asks often.
+    """Tells which file a name refers to. For one thread at a time that asks often.
 
-    `os.stat` asks for its times too, and from Linux 6.13 on whoever has seen these will see the
-    next change: even a write in the same tick of the clock alters them. To sync that write, an ext4
+    `os.stat` asks for the times too. From Linux 6.13 on, a reader of the times always sees the
+    next change: even a write in the same clock tick alters them. To sync that write, an ext4
     without a journal of its own then writes the inode first, and waits for it.
     """
 
@@ -189,15 +189,15 @@ class NamedFile:
         self._statx = ctypes.PyDLL(None).statx
 
     def look(self) -> tuple[int, int, int]:
-        """What `place` says of it, through no link."""
+        """As `place`, without following links."""
         if self._statx(*self._question):
-            return place(os.stat(self._path, follow_symlinks=False))  # which says why not
+            return place(os.stat(self._path, follow_symlinks=False))  # raises with the reason
         words = self._words
         return words[17], words[4], words[5]
 
 
 def place(status: os.stat_result) -> tuple[int, int, int]:
-    """The device that a file is on, its number there, and its length."""
+    """A file's device, inode number and length."""
     device = os.major(status.st_dev) | os.minor(status.st_dev) << 32
     return device, status.st_ino, status.st_size
 
@@ -257,12 +257,12 @@ def umount_detach(target: str) -> None:
 
 
 def syncfs(descriptor: int) -> None:
-    """Everything written to the file system that a descriptor lies on is on its disk."""
+    """Write everything on the file system of a descriptor to its disk."""
     _checked(_libc.syncfs(descriptor), "syncfs")
 
 
 def file_system_type(descriptor: int) -> int:
-    """The magic number of the file system that a descriptor lies on (statfs(2))."""
+    """The magic number of the file system of a descriptor (statfs(2))."""
     found = ctypes.create_string_buffer(256)
     _checked(_libc.fstatfs(descriptor, found), "fstatfs")
     return int(struct.unpack_from("q", found)[0])
@@ -273,11 +273,11 @@ def pivot_root(new_root: str, put_old: str) -> None:
 
 
 def clone_process(flags: int) -> tuple[int, int]:
-    """Fork into new namespaces; (pid, pidfd) in the parent, (0, -1) in the child.
+    """Fork into new namespaces. Returns (pid, pidfd) in the parent, (0, -1) in the child.
 
-    Only for a single-threaded process: Python's own fork hooks do not run.
+    Only for a single-threaded process: Python's fork hooks do not run.
     """
-    # PyDLL keeps the interpreter lock across the call, so that the child owns it as well.
+    # PyDLL holds the interpreter lock across the call, so that the child owns it as well.
     pidfd = ctypes.c_int(-1)
     ctypes.set_errno(0)
     result = _locked.syscall(
@@ -298,15 +298,15 @@ def close_from(first: int) -> None:
 
 
 def close_on_exec_from(first: int) -> None:
-    """Let no exec keep this descriptor or any above it."""
+    """Set close-on-exec on this descriptor and all above it."""
     last, mark = ctypes.c_uint(0xFFFFFFFF), 4
     syscall(SYS_CLOSE_RANGE, "close_range", ctypes.c_uint(first), last, mark)
 
 
 def clone_sibling() -> int:
-    """Fork a process whose parent is our parent; its number here, 0 in the new process.
+    """Fork a process whose parent is our parent. Returns its pid here, 0 in the new process.
 
-    Only for a single-threaded process, as `clone_process`, and not for the first of a namespace.
+    Only for a single-threaded process, as `clone_process`, and not for pid 1 of a namespace.
     """
     ctypes.set_errno(0)
     result = _locked.syscall(
@@ -321,7 +321,7 @@ def clone_sibling() -> int:
 
 
 def clone_into_cgroup(folder: int) -> int:
-    """Fork a child that is born in the cgroup (version 2) of an open folder; 0 in the child.
+    """Fork a child into the cgroup (version 2) of an open folder. Returns 0 in the child.
 
     Only for a single-threaded process, as `clone_process`.
     """
@@ -355,7 +355,7 @@ def mapping_namespace(uid_map: str, gid_map: str) -> int:
         except OSError as error:
             os.write(ready_write, bytes([error.errno or errno.EPERM]))
         finally:
-            os._exit(0)  # whatever happens: our caller must not go on in two processes
+            os._exit(0)  # always: the caller must not continue in two processes
     os.close(ready_write)
     os.close(hold_read)
     try:
@@ -385,16 +385,16 @@ _CAPABILITY_VERSION_3 = 0x20080522
 
 
 def drop_capabilities() -> None:
-    """All of the calling thread's: effective, permitted, inheritable, and so the ambient ones."""
+    """Drop all of the calling thread: effective, permitted, inheritable, and so ambient."""
     syscall(SYS_CAPSET, "capset", struct.pack("Ii", _CAPABILITY_VERSION_3, 0), bytes(24))
 
 
 def keep_capabilities() -> None:
-    """Let every program that is executed from here on have what this thread has."""
+    """Pass this thread's capabilities on to every program it executes."""
     header = struct.pack("Ii", _CAPABILITY_VERSION_3, 0)
     sets = ctypes.create_string_buffer(24)
     syscall(SYS_CAPGET, "capget", header, sets)
-    # Two times (effective, permitted, inheritable): the low halves, then the high ones.
+    # Twice (effective, permitted, inheritable): the low halves, then the high ones.
     low_effective, low, _, high_effective, high, _ = struct.unpack("6I", sets.raw)
     kept = struct.pack("6I", low_effective, low, low, high_effective, high, high)
     syscall(SYS_CAPSET, "capset", header, kept)
@@ -411,7 +411,7 @@ def write_own_memory(address: int, content: bytes) -> None:
 
 
 def after_raw_fork() -> None:
-    """What Python does in the child of its own fork."""
+    """Run what Python runs in the child of its own fork."""
     ctypes.pythonapi.PyOS_AfterFork_Child()
 
 

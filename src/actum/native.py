@@ -12,7 +12,7 @@ from functools import cache
 from actum.errors import Fault
 
 INIT = "sandbox/jail-x86_64"
-DETERMINISM = "engine/steady-x86_64.so"
+DETERMINISM = "determinism/steady-x86_64.so"
 
 
 class NotBuilt(Fault):
@@ -36,6 +36,6 @@ def content(part: str) -> bytes:
 
 @cache
 def sha256(part: str) -> str:
-    import hashlib  # a spawner starts before it
+    import hashlib  # imported late: the spawner starts first
 
     return hashlib.sha256(content(part)).hexdigest()

@@ -1,14 +1,14 @@
-"""The only code that removes a folder together with what is in it.
+"""The only code that removes a folder together with its contents.
 
-A mistake here costs a project, so four independent rules must all be broken for a loss:
+A mistake here can destroy a project, so four independent rules must all fail before data is lost:
 
-* **Marker.** Only a folder that holds `MARKER`, written by `make`, is removed. Markers are kept
+* **Marker.** Only a folder that holds `MARKER`, written by `make`, is removed. Markers exist only
   where no tool can write: inside `.actum/`, or one level above a throwaway project.
-* **No mounts.** A tree in which anything is mounted is refused as a whole, before the first name
-  goes. What is mounted there belongs to another place.
-* **Descriptors.** Every folder is opened by `openat2` below the one that holds it, through no link
-  and across no mount (RESOLVE_BENEATH, RESOLVE_NO_SYMLINKS, RESOLVE_NO_XDEV).
-* **Marker last.** A removal that is interrupted leaves the marker, so that the next one finishes.
+* **No mounts.** A tree that holds a mount is refused as a whole, before the first name is
+  removed. A mount's contents belong elsewhere.
+* **Descriptors.** Every folder is opened by `openat2` below its parent, through no link and across
+  no mount (RESOLVE_BENEATH, RESOLVE_NO_SYMLINKS, RESOLVE_NO_XDEV).
+* **Marker last.** An interrupted removal leaves the marker, so that the next removal finishes.
 
 Proved by tests/security/filesystem/test_removal.py; that no other module removes a tree is proved
 by tests/unit/test_one_remover.py.
@@ -32,15 +32,15 @@ _HANDLE = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW
 
 
 class RemovalRefused(Fault):
-    """A folder that Actum did not mark, or that holds a mount, was to be removed. It was not."""
+    """The folder has no marker of Actum or holds a mount. It was not removed."""
 
     code = "REMOVAL_REFUSED"
 
 
 def make(folder: Path) -> None:
-    """Make a folder that `remove` may remove; an empty one that is there already becomes one.
+    """Make a folder that `remove` may remove, or mark an existing empty one.
 
-    Raises `FileExistsError` for a folder that holds anything and has no marker.
+    Raises `FileExistsError` for a folder that has contents and no marker.
     """
     try:
         os.mkdir(folder, 0o700)
@@ -61,7 +61,7 @@ def make(folder: Path) -> None:
 
 
 def mark(folder: Path) -> None:
-    """Let `remove` remove a folder. For callers that built its whole path themselves."""
+    """Allow `remove` to remove a folder. For callers that built its whole path themselves."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     with open(os.open(folder / MARKER, flags, 0o600), "wb") as file:
         file.write(_TEXT)
@@ -80,11 +80,11 @@ def is_removable(folder: Path) -> bool:
 
 
 def remove(folder: Path) -> bool:
-    """Remove a marked folder with all that is in it; whether it is gone.
+    """Remove a marked folder with its contents. Returns whether it is gone.
 
-    What resists (a permission, a busy name) stays, and so does the marker: the next removal goes
-    on. Raises `RemovalRefused` for a folder without a marker that is not empty, and for a tree
-    that holds a mount.
+    Names that cannot be removed (a permission, a busy name) stay, and so does the marker: the
+    next removal continues. Raises `RemovalRefused` for a folder that has no marker and is not
+    empty, and for a tree that holds a mount.
     """
     try:
         parent = os.open(folder.parent, _FOLDER | os.O_CLOEXEC)
@@ -117,13 +117,13 @@ def remove(folder: Path) -> bool:
 
 
 def remove_part(folder: Path, name: str) -> None:
-    """Remove one name of a marked folder, with all that is in it. The same rules hold."""
+    """Remove one name in a marked folder, with its contents. The same rules hold."""
     top = os.open(folder, _FOLDER | os.O_CLOEXEC)
     try:
         if not _is_marked(top):
             raise _refused(folder / name, f"{folder} has no {MARKER}")
         if name == MARKER or "/" in name or name in ("", ".", ".."):
-            raise _refused(folder / name, "it is no name in that folder")
+            raise _refused(folder / name, "it is not a name in that folder")
         _require_no_mounts(top, folder)
         _remove_names(top, [name])
     finally:
@@ -135,9 +135,9 @@ def _empty(top: int) -> None:
 
 
 def _remove_names(top: int, waiting: list[str]) -> None:
-    """Remove these names of `top`. A name that resists is left.
+    """Remove these names in `top`. A name that cannot be removed stays.
 
-    A folder within a folder is moved up to `top` before it is emptied. So nothing here recurses
+    A nested folder is moved up to `top` before it is emptied. So nothing here recurses
     and no path grows: a tool can make a tree deeper than any stack and longer than PATH_MAX.
     """
     prefix, moved = os.urandom(8).hex(), 0
@@ -165,7 +165,7 @@ def _remove_names(top: int, waiting: list[str]) -> None:
 
 
 def _opened_for_removal(parent: int, name: str) -> int | None:
-    """A folder, made readable and writable for its owner; ``None`` for any other name."""
+    """Open a folder, made readable and writable for its owner; ``None`` for any other name."""
     if not _is_folder(parent, name):
         return None
     _open_up(parent, name)
@@ -177,7 +177,7 @@ def _is_folder(parent: int, name: str) -> bool:
 
 
 def _open_up(parent: int, name: str) -> None:
-    # By descriptor: chmod by name follows a link that was put there since.
+    # By descriptor: chmod by name would follow a link that was put there since.
     handle = kernel.open_within(parent, name, _HANDLE)
     try:
         if os.fstat(handle).st_mode & 0o700 != 0o700:
@@ -201,7 +201,7 @@ def _is_marked(folder: int) -> bool:
         raise
     try:
         found = os.fstat(descriptor)
-        # Its text is for people: a crash may come between the file's name and its bytes.
+        # The marker's text is not checked: a crash may come between the file's name and its bytes.
         return stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
     finally:
         os.close(descriptor)
@@ -217,5 +217,5 @@ def _require_no_mounts(top: int, folder: Path) -> None:
 def _refused(folder: Path, why: str) -> RemovalRefused:
     return RemovalRefused(
         f"{folder} was not removed: {why}.",
-        remedy="Look at what is there; remove it by hand if it is not needed.",
+        remedy="Check its contents; remove it by hand if it is not needed.",
     )

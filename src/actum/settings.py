@@ -23,9 +23,9 @@ HOME_NAME = ".actum"
 
 @value
 class Settings:
-    """One project: where it is, what it enables, whom it trusts."""
+    """One project: where it is, what it enables, which keys it trusts."""
 
-    root: Path  #: the directory of actum.toml, called the repo root in the contracts
+    root: Path  #: the directory of actum.toml, the repo root of contracts
     home: Path  #: .actum/, never visible to a tool
     runners: frozenset[RunnerKind]
     trusted_keys: tuple[str, ...]  #: public keys (PEM) whose pins count here, beside our own
@@ -34,33 +34,33 @@ class Settings:
     registries: tuple[str, ...]
     apis: tuple[str, ...]  #: hosts of network level `api`
     resolve: Mapping[str, str]  #: "host:port" -> "address:port", for private names
-    mcp_websocket: bool  #: whether MCP servers may be reached by a transport of no standard
+    mcp_websocket: bool  #: whether MCP servers may be reached by a non-standard transport
     ca_file: str | None  #: certificate authorities that tools trust beside the system's
     login: str
-    max_concurrent: int  #: sandboxes at work at once, of one `Runtime`
+    max_concurrent: int  #: sandboxes of one `Runtime` that run at once
     max_queued: int  #: requests that may wait for one; more are refused
     max_wait_s: float  #: and for how long
-    max_sessions: int  #: sandboxes kept open between calls
-    egress_connections: int  #: of one execution, in all
-    egress_at_once: int
+    max_sessions: int  #: sandboxes that stay open between calls
+    egress_connections: int  #: of one execution, total
+    egress_at_once: int  #: of one execution
     egress_mb: int  #: of one execution, both directions together
     work_exclusive: bool  #: only work items change the project's files
-    work_engine: str  #: how their changes are kept apart: auto, overlay or copy
-    transactions: bool  #: whether an execution's changes are committed when its tool is gone
-    commit_when_stopped: bool  #: also those of a tool that Actum has ended
-    last_wins: tuple[str, ...]  #: patterns of paths on which there is no conflict
-    keep_changes: int  #: transactions that are over and can still be shown and undone
-    keep_changes_mb: int  #: and how much content of them
-    workspace_engine: str  #: how they are kept apart until then: auto, overlay or copy
-    copy_max_mb: int  #: a folder that takes no overlay is copied up to this size
-    copy_max_files: int  #: and up to so many names
-    protected_names: tuple[str, ...]  #: held back at a commit, beside what governs and git's own
-    secrets: Mapping[str, Source]  #: where each comes from; no value is ever in the settings
-    file: SettingsFile = field(repr=False)  #: what all of it was read from
+    work_engine: str  #: how their changes are isolated: auto, overlay or copy
+    transactions: bool  #: whether an execution's changes are committed when its tool has ended
+    commit_when_stopped: bool  #: also those of a tool that Actum ended
+    last_wins: tuple[str, ...]  #: patterns of paths on which the last writer wins
+    keep_changes: int  #: finished transactions that can still be shown and undone
+    keep_changes_mb: int  #: and the most content of theirs
+    workspace_engine: str  #: how an execution's changes are isolated: auto, overlay or copy
+    copy_max_mb: int  #: a folder that supports no overlay is copied up to this size
+    copy_max_files: int  #: and up to this many names
+    protected_names: tuple[str, ...]  #: held back at a commit, beside governing and git names
+    secrets: Mapping[str, Source]  #: the source of each; settings never hold a value
+    file: SettingsFile = field(repr=False)  #: the file that all of it was read from
 
 
 def discover(start: Path, home: Path | None = None) -> Path:
-    """The project's `.actum`: the one given, else the nearest upwards; it must be the caller's."""
+    """The project's `.actum`: the given one, else the nearest upwards. It must be the caller's."""
     if home is not None:
         found = home if home.name == HOME_NAME else home / HOME_NAME
         if not found.is_dir():
@@ -73,7 +73,7 @@ def discover(start: Path, home: Path | None = None) -> Path:
         found = nearest
         _require_outermost(found)
     owner = found.stat(follow_symlinks=False).st_uid
-    # A planted .actum/ above a shared directory would decide what runs, and hold the keys.
+    # A planted .actum/ above a shared directory would decide what runs and hold the keys.
     if owner != os.geteuid():
         raise Refused(
             "HOME_NOT_OURS",
@@ -84,11 +84,11 @@ def discover(start: Path, home: Path | None = None) -> Path:
 
 
 def _require_outermost(found: Path) -> None:
-    """A tool may write in the project, keys and approvals of its own making included: what it left
-    in a folder must not govern whoever works there next."""
+    """Refuse a home inside another project: a tool may write in the project, so it can plant a
+    home with its own keys and approvals, and that home must not govern later work there."""
     for folder in found.parent.parents:
         outer = folder / HOME_NAME
-        # Only the caller's own: others may have planted one above a directory that many share.
+        # Only the caller's own: another user may plant one above a shared directory.
         if (
             outer.is_dir()
             and (folder / FILE_NAME).is_file()
@@ -96,13 +96,13 @@ def _require_outermost(found: Path) -> None:
         ):
             raise Refused(
                 "HOME_NESTED",
-                f"{found} lies inside another project ({folder}), whose tools could have made it.",
+                f"{found} is inside another project ({folder}), whose tools could have made it.",
                 remedy=f"If it is yours, give --home {found}; if not, remove it.",
             )
 
 
 def load(home: Path, environment: Mapping[str, str]) -> Settings:
-    """Read the project's settings. The environment only says who is asking."""
+    """Read the project's settings. The environment only names the requester."""
     root = home.parent
     file = read_settings(root)
     limit = file.get("limits", "max_concurrent")
@@ -116,7 +116,7 @@ def load(home: Path, environment: Mapping[str, str]) -> Settings:
         ),
         registries=_registries(file.get("network", "registries"), environment),
         apis=tuple(file.get("network", "apis")),
-        resolve={name.lower(): place for name, place in file.get("egress", "resolve").items()},
+        resolve={name.lower(): address for name, address in file.get("egress", "resolve").items()},
         mcp_websocket=file.get("mcp", "websocket"),
         ca_file=_path(root, file.get("egress", "ca_file")),
         login=login_of(environment),
@@ -147,7 +147,7 @@ def load(home: Path, environment: Mapping[str, str]) -> Settings:
 
 
 def _registries(listed: Sequence[str] | None, environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Only what the host and the user have set: a file in the project could be a tool's work."""
+    """Only what the host and the user configured: a tool may have written a file in the project."""
     if listed is not None:
         return tuple(listed)
     home = Path(environment.get("HOME", "/nonexistent"))
@@ -172,7 +172,7 @@ _REGISTRY_VARIABLES = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "npm_config_regis
 _PIP_FILES = (Path("/etc/pip.conf"), Path("/etc/xdg/pip/pip.conf"))
 _NPM_FILES = (Path("/etc/npmrc"), Path("/usr/etc/npmrc"))
 _APT = Path("/etc/apt")
-#: One value may go on over indented lines.
+#: A value may continue over indented lines.
 _PIP_LINE = re.compile(r"^(?:extra-)?index-url\s*[=:]\s*(.*(?:\n[ \t]+.+)*)", re.MULTILINE)
 _NPM_LINE = re.compile(r"^(?:@[^:=\s]+:)?registry\s*=\s*(.+)", re.MULTILINE)
 _APT_LINE = re.compile(r"^deb(?:-src)?\s+(?:\[[^\]]*\]\s+)?(\S+)", re.MULTILINE)
@@ -183,11 +183,11 @@ def _text(file: Path) -> str:
     try:
         return file.read_text(errors="replace")
     except OSError:
-        return ""  # not configured here, or not for us to read
+        return ""  # not configured here, or not readable
 
 
 def _registry_host(url: str) -> str:
-    """`host`, or `host:port` where the address names one; nothing for a folder on this machine."""
+    """`host`, or `host:port` where the URL names a port; empty for a local folder."""
     try:
         parts = urlsplit(url.strip("\"'"))
         host, port = parts.hostname or "", parts.port
@@ -199,7 +199,7 @@ def _registry_host(url: str) -> str:
 
 
 def login_of(environment: Mapping[str, str]) -> str:
-    """Who asks, as far as the system knows; a user without an entry is a number."""
+    """The requester's login name; the uid for a user without an entry."""
     if name := environment.get("LOGNAME"):
         return name
     try:

@@ -1,8 +1,8 @@
-"""`actum.toml` as it is written: every key, its type, its default, and what approves a change.
+"""`actum.toml` as written: every key, its type, its default, and which values need approval.
 
-The file is part of what governs, so it is read strictly: an unknown key is an error, not a guess.
-A key cannot be declared without saying whether its value has to be approved. What the values mean
-for a process is for `settings` to say.
+The file governs executions, so it is read strictly: an unknown key is an error, not a guess.
+A key cannot be declared without its approval rule. `settings` says what the values mean for a
+process.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from actum.contract import path_patterns
+from actum.contract import approvers, path_patterns
 from actum.contract.canonical import sha256_bytes
 from actum.contract.egress import split_address
 from actum.contract.levels import split_port
@@ -25,7 +25,7 @@ from actum.secrets.sources import problem_with
 from actum.value import field, value
 
 FILE_NAME = "actum.toml"
-#: The default of `[protect] names`: anywhere in a writable folder, with everything below.
+#: The default of `[protect] names`: anywhere in a writable folder, with all contents.
 PROTECTED_NAMES = (
     ".gitmodules",
     ".gitattributes",
@@ -37,8 +37,8 @@ PROTECTED_NAMES = (
     ".mcp.json",
     ".github/workflows",
 )
-#: The default of `[workspace] last_wins`: what every tool can make again, by names that nothing
-#: else has. `build`, `dist` and `out` are missing: in many projects they hold sources.
+#: The default of `[workspace] last_wins`: files that tools can generate again, under names that
+#: nothing else has. `build`, `dist` and `out` are missing: in many projects they hold sources.
 LAST_WINS = (
     *("__pycache__/", "*.pyc", ".pytest_cache/", ".mypy_cache/", ".ruff_cache/", ".hypothesis/"),
     *("**/node_modules/.cache/", ".parcel-cache/", ".turbo/", "*.tsbuildinfo"),
@@ -54,10 +54,10 @@ _CA_FILE_BYTES = 4 * 1_048_576
 
 
 class Approval(StrEnum):
-    """Which values of a key have to be approved before anything runs."""
+    """Which values of a key need an approval before anything runs."""
 
     EXACT = "exact"  #: every value but the approved one
-    CEILING = "ceiling"  #: a value above the approved one, as true is above false: less narrows
+    CEILING = "ceiling"  #: values above the approved one; true is above false
     FREE = "free"  #: none
 
 
@@ -67,7 +67,7 @@ class Key:
 
     kind: type
     approval: Approval
-    because: str  #: what the key runs, opens or bounds
+    because: str  #: what the key runs, opens or limits
     default: Json = None
     least: int = 0
     most: int = 0
@@ -75,7 +75,7 @@ class Key:
 
 _EXACT, _CEILING, _FREE = Approval.EXACT, Approval.CEILING, Approval.FREE
 
-#: The whole file, by section and name. The approval of a key that is left out is its default's.
+#: The whole file, by section and name. A key that is left out is approved as its default.
 KEYS: Mapping[str, Mapping[str, Key]] = {
     "runners": {
         "local": Key(bool, _CEILING, "tools run in this host's sandbox", default=False),
@@ -108,7 +108,7 @@ KEYS: Mapping[str, Mapping[str, Key]] = {
     "mcp": {
         "websocket": Key(bool, _CEILING, "MCP servers are reached over WebSocket", default=False),
     },
-    # How many at once: each execution is bounded by its own limits, whatever is set here.
+    # Concurrency: each execution has its own limits, whatever is set here.
     "limits": {
         "max_concurrent": Key(int, _FREE, "spreads the load of this host", least=1, most=1_000),
         "max_queued": Key(int, _FREE, "spreads the load of this host", default=4_000, most=100_000),
@@ -116,7 +116,7 @@ KEYS: Mapping[str, Mapping[str, Key]] = {
         "max_sessions": Key(int, _FREE, "spreads the load of this host", default=32, most=1_000),
     },
     "work": {
-        "exclusive": Key(bool, _CEILING, "work items do not look for other changes", default=False),
+        "exclusive": Key(bool, _CEILING, "work items ignore other changes", default=False),
         "engine": Key(str, _EXACT, "keeps the changes of work items apart", default="auto"),
     },
     "workspace": {
@@ -140,9 +140,15 @@ KEYS: Mapping[str, Mapping[str, Key]] = {
     "protect": {
         "names": Key(list, _EXACT, "holds back what others execute", default=list(PROTECTED_NAMES)),
     },
-    "secrets": {},  # names of the project's own: `SECRET` for each
+    "secrets": {},  # the project chooses the names: `SECRET` for each
+    "approvers": {},  # likewise: `APPROVER`
 }
+APPROVER = Key(dict, _EXACT, "decides about tools, access or settings")
 SECRET = Key(dict, _EXACT, "tools are given this value; a command runs on this host")
+
+
+#: Sections whose keys are names that the project chooses.
+_NAMED = {"secrets": SECRET, approvers.SECTION: APPROVER}
 
 
 @value
@@ -152,9 +158,9 @@ class SettingsFile:
     root: Path
     content: bytes = field(repr=False)
     values: Mapping[str, Mapping[str, Any]]
-    #: Key -> value of all that needs an approval, as far as it is not the default.
+    #: Key -> value of every setting that needs an approval and is not the default.
     approvable: Mapping[str, Json]
-    #: The content of `egress.ca_file`: what was approved is what tools are given.
+    #: The content of `egress.ca_file`: tools receive exactly what was approved.
     authorities: str | None = field(default=None, repr=False)
 
     def get(self, section: str, name: str) -> Any:
@@ -172,7 +178,9 @@ class SettingsFile:
 def key_of(setting: str) -> Key | None:
     """The declaration of `section.name`."""
     section, _, name = setting.partition(".")
-    return SECRET if section == "secrets" else KEYS.get(section, {}).get(name)
+    if section in _NAMED:
+        return _NAMED[section]
+    return KEYS.get(section, {}).get(name)
 
 
 def read_settings(root: Path) -> SettingsFile:
@@ -217,11 +225,11 @@ def _approvable(values: Mapping[str, Any]) -> Iterator[tuple[str, Json]]:
 
 
 def _authorities(root: Path, path: str | None) -> str | None:
-    """What the file holds; ``None`` if it cannot be read as a text of certificates."""
+    """The file's content; ``None`` if it cannot be read as a text of certificates."""
     if path is None:
         return None
     try:
-        # A tool may be able to write the file: a pipe in its place would be waited for.
+        # A tool may be able to write the file: opening a pipe in its place would block.
         descriptor = os.open(root / path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(descriptor, "rb") as file:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -248,6 +256,15 @@ def _problems(values: Mapping[str, Any], file: str) -> list[Problem]:
             for name, given in entries.items():
                 if problem := problem_with(name, given):
                     report(f"secrets.{name}", problem, '{ env = "NAME" }')
+        elif section == approvers.SECTION:
+            persons: set[str] = set()
+            for name, given in entries.items():
+                problem = approvers.problem_with(name, given)
+                if not problem and approvers.person(name) in persons:
+                    problem = "another entry is the same name in other letters"
+                persons.add(approvers.person(name))
+                if problem:
+                    report(f"{section}.{name}", problem, approvers.PERMITTED)
         else:
             for name, given in entries.items():
                 setting, key = f"{section}.{name}", known.get(name)
@@ -256,9 +273,9 @@ def _problems(values: Mapping[str, Any], file: str) -> list[Problem]:
                 elif permitted := _permitted(setting, key, given):
                     report(setting, f"is {given!r}", permitted)
                 elif setting == "egress.resolve":
-                    for host, place in given.items():
-                        if not _is_place(host, place):
-                            wrong = f"{host!r} = {place!r} cannot be read"
+                    for host, address in given.items():
+                        if not _is_mapping(host, address):
+                            wrong = f"{host!r} = {address!r} cannot be read"
                             report(setting, wrong, '"host:port" = "address:port"')
                 elif setting == "workspace.last_wins":
                     for pattern in given:
@@ -268,12 +285,12 @@ def _problems(values: Mapping[str, Any], file: str) -> list[Problem]:
 
 
 def _permitted(setting: str, key: Key, given: Any) -> str:
-    """What the value should have been; empty if it is that."""
+    """The permitted values; empty if the value is permitted."""
     match key.kind:
         case kind if kind is bool:
             fits, permitted = isinstance(given, bool), "true or false"
         case kind if kind is int:
-            # true is an int, and no number
+            # True is an int in Python
             fits = type(given) is int and key.least <= given <= key.most
             permitted = f"integer {key.least}..{key.most}"
         case kind if kind is list:
@@ -289,10 +306,10 @@ def _permitted(setting: str, key: Key, given: Any) -> str:
     return "" if fits else permitted
 
 
-def _is_place(name: str, place: str) -> bool:
+def _is_mapping(name: str, address: str) -> bool:
     host, port = split_port(name)
     try:
-        split_address(place)
+        split_address(address)
     except ValueError:
         return False
     return bool(host) and port.isdecimal() and 0 < int(port) < 65_536

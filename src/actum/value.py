@@ -1,37 +1,36 @@
-"""Values: classes of named fields that do not change. The lightest way to make some two hundred.
+"""Values: immutable classes of named fields, cheap to define.
 
-`@value` means what `dataclass(frozen=True, slots=True, kw_only=True)` means, and type checkers know
-it (PEP 681). Making a class writes no source and imports nothing: the first instances are filled
-by one shared function, and only a class that is used often gets an `__init__` compiled for it.
-The standard `dataclasses` functions work on values too, for people who bring them.
+`@value` means `dataclass(frozen=True, slots=True, kw_only=True)`, and type checkers know it
+(PEP 681). Defining a class generates no source and imports nothing: one shared function fills the
+first instances, and only a class that is used often gets a compiled `__init__`. The package
+defines some two hundred. The functions of the standard `dataclasses` module work on values too.
 
-Not here: conversion, validation, `InitVar`, zero-argument `super()` inside a value (a class with
-slots has to be made twice, and the cell would name the first).
+Not supported: conversion, validation, `InitVar`, zero-argument `super()` inside a value (a class
+with slots is created twice, and the cell would refer to the first).
 """
 
 from __future__ import annotations
 
 from operator import attrgetter
 
-TYPE_CHECKING = False  # as `typing` has it, without importing that
+TYPE_CHECKING = False  # as in `typing`, which is not imported
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any, TypeVar, dataclass_transform
 
     T = TypeVar("T")
-    Made = TypeVar("Made")
 else:
 
     def dataclass_transform(**_words):
         return lambda decorator: decorator
 
 
-#: Instances that the shared function fills before a class is worth compiling for.
+#: Instances that the shared function fills before an `__init__` is compiled for their class.
 WARM = 8
 
 
 class FrozenError(AttributeError):
-    """A value does not change; `replace` makes another."""
+    """A value is immutable; `replace` makes another."""
 
 
 class _Absent:
@@ -43,7 +42,7 @@ ABSENT: Any = _Absent()
 
 
 class Field:
-    """One field: what it is called and what it is when nobody says."""
+    """One field: its name, its default and its type."""
 
     __slots__ = ("compare", "default", "default_factory", "kw_only", "name", "repr", "type")
 
@@ -51,7 +50,7 @@ class Field:
         self,
         default: Any = ABSENT,
         default_factory: Any = ABSENT,
-        repr: bool = True,  # noqa: A002  the word that dataclasses use
+        repr: bool = True,  # noqa: A002  as in dataclasses
         compare: bool = True,
     ) -> None:
         self.default = default
@@ -70,12 +69,12 @@ def field(
     repr: bool = True,  # noqa: A002
     compare: bool = True,
 ) -> Any:
-    """Says more about a field than a plain default can."""
+    """Declare more about a field than a plain default."""
     return Field(default, default_factory, repr, compare)
 
 
 class _Shape:
-    """What a class of values knows about itself."""
+    """What `@value` knows about one class."""
 
     __slots__ = (
         "contents",
@@ -101,7 +100,7 @@ class _Shape:
         self.contents: Callable[[Any], tuple[Any, ...]] = _tuple_of(fields)
         self.seen = 0
         self.opened: type | None = None
-        #: The names that `replace` was given -> how it is done, once it is done often.
+        #: Names given to `replace` -> the compiled copy function for them.
         self.copy: dict[tuple[str, ...], Callable[..., Any]] | None = None
         self.setters: list[tuple[str, Any, Any, Any]] = []
 
@@ -114,7 +113,8 @@ def _tuple_of(names: Iterable[str]) -> Callable[[Any], tuple[Any, ...]]:
     names = tuple(names)
     if len(names) > 1:
         return attrgetter(*names)
-    return lambda value: tuple(getattr(value, name) for name in names)  # a lone one is no tuple
+    # attrgetter of one name returns no tuple.
+    return lambda value: tuple(getattr(value, name) for name in names)
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field, Field))
@@ -127,7 +127,7 @@ def value(
     order: bool = False,
     slots: bool = True,
 ) -> Any:
-    """Make a class of named fields a value."""
+    """Turn a class of named fields into a value."""
     if cls is None:
         return lambda cls: _make(cls, frozen, kw_only, order, slots)
     return _make(cls, frozen, kw_only, order, slots)
@@ -182,8 +182,8 @@ def _shape(kind: type) -> _Shape:
 
 
 def _fill(self: Any, /, *args: Any, **given: Any) -> None:
-    """The `__init__` of every class, until one is compiled for it. Wrong calls are compiled too:
-    then Python itself says what is wrong with them."""
+    """The `__init__` of every class until one is compiled for it. A wrong call compiles it too, so
+    that Python itself reports what is wrong."""
     shape = _shape(type(self))
     shape.seen += 1
     if shape.seen > WARM or len(args) > len(shape.positional):
@@ -215,7 +215,7 @@ def _setters(shape: _Shape) -> list[tuple[str, Any, Any, Any]]:
 
 
 def _setter(owner: type, name: str) -> Callable[[Any, Any], None]:
-    """The slot's own descriptor writes where `__setattr__` refuses."""
+    """The slot's descriptor: it writes where `__setattr__` refuses."""
     for kind in owner.__mro__:
         slot = kind.__dict__.get(name)
         if slot is not None and hasattr(slot, "__set__"):
@@ -225,9 +225,9 @@ def _setter(owner: type, name: str) -> Callable[[Any, Any], None]:
 
 
 def _compiled(shape: _Shape) -> Callable[..., None]:
-    """An `__init__` of its own for a class, with its real signature."""
+    """Compile an `__init__` for a class, with its real signature."""
     opened = _opened(shape)
-    # No field is called like these.
+    # No field has one of these names.
     names: dict[str, Any] = {
         "ABSENT": ABSENT,
         "__owner__": shape.owner,
@@ -253,7 +253,7 @@ def _compiled(shape: _Shape) -> Callable[..., None]:
         puts.append(f"put_{name}(self, {content})")
     body = puts if shape.frozen else writes
     if opened is not None:
-        # Of a class that somebody derived by hand, the contents are put one by one.
+        # In an instance of a subclass, the fields are set one by one.
         body = [
             "if self.__class__ is __owner__:",
             " __become__(self, __opened__)",
@@ -273,18 +273,18 @@ def _compiled(shape: _Shape) -> Callable[..., None]:
     return init
 
 
-#: Makes an object one of another class that keeps its contents in the same places.
+#: Changes the class of an object to another with the same slot layout.
 _become: Callable[[Any, type], None] = object.__dict__["__class__"].__set__
 
 
 def _opened(shape: _Shape) -> type | None:
-    """The same class but for this: its fields can be written as those of any other object, which
-    takes Python a fraction of what a descriptor does. A value is one of it until it is filled."""
+    """A subclass whose fields can be assigned normally, which costs Python a fraction of a
+    descriptor call. A value has this class until it is filled."""
     owner = shape.owner
     if not shape.frozen or not shape.fields or owner.__dictoffset__:
         return None
     if shape.opened is None:
-        # Both: for Python they are one thing, and slow if either is written in Python.
+        # Both: CPython stores them in one slot, which is slow if either is written in Python.
         names = {
             "__slots__": (),
             "__setattr__": object.__setattr__,
@@ -323,7 +323,7 @@ def _reduce(self: Any) -> tuple[Any, ...]:
 
 
 def _again(kind: Any, contents: list[Any]) -> Any:
-    """For `copy` and `pickle`: neither checks nor fills in anything."""
+    """For `copy` and `pickle`: runs no check and sets no default."""
     new = kind.__new__(kind)
     for (_, put, _, _), content in zip(_setters(_shape(kind)), contents, strict=True):
         put(new, content)
@@ -341,12 +341,12 @@ def _ordering(name: str) -> Callable[[Any, Any], Any]:
 
 
 class _AsDataclass:
-    """Lets `dataclasses.replace`, `fields` and `asdict` work on values, once somebody asks."""
+    """Lets `dataclasses.replace`, `fields` and `asdict` work on values; built on first access."""
 
     def __get__(self, _instance: object, owner: type) -> dict[str, Any]:
         import dataclasses
 
-        told = {}
+        twins = {}
         for name, each in _shape(owner).fields.items():
             absent = dataclasses.MISSING
             words: dict[str, Any] = {
@@ -360,8 +360,8 @@ class _AsDataclass:
             )
             twin.name, twin.type = name, each.type
             twin._field_type = dataclasses._FIELD  # type: ignore[attr-defined]
-            told[name] = twin
-        return told
+            twins[name] = twin
+        return twins
 
 
 _SHARED: dict[str, Any] = {
@@ -380,7 +380,7 @@ def fields(of: Any) -> tuple[Field, ...]:
 
 
 def replace(of: T, /, **changes: Any) -> T:
-    """Another value that differs in these fields."""
+    """A copy of a value that differs in these fields."""
     kind: Any = type(of)
     shape: _Shape = kind.__value__
     names = tuple(changes)
@@ -396,12 +396,12 @@ def replace(of: T, /, **changes: Any) -> T:
     return made
 
 
-_MOST_COPIES = 16  #: ways to replace that are compiled for one class
+_MOST_COPIES = 16  #: copy functions compiled for one class
 
 
 def _learn_to_copy(shape: _Shape, names: tuple[str, ...]) -> None:
-    """Compiled for a class and these of its fields, all of which it has: a copy that is filled
-    while it can be written still."""
+    """Compile a copy function for a class and these of its fields. It fills the copy while the
+    copy can still be written."""
     opened = _opened(shape)
     known = shape.copy = {} if shape.copy is None else shape.copy
     if opened is None or len(known) >= _MOST_COPIES:
@@ -424,13 +424,13 @@ def _learn_to_copy(shape: _Shape, names: tuple[str, ...]) -> None:
 
 
 def plain(of: Any) -> dict[str, Any]:
-    """Names to contents, as they are."""
+    """Field names to contents, unconverted."""
     shape: _Shape = of.__value__
     return dict(zip(shape.fields, shape.contents(of), strict=True))
 
 
 def as_dict(of: Any) -> dict[str, Any]:
-    """Names to contents; values inside become dictionaries too, in lists, tuples and mappings."""
+    """Field names to contents; nested values become dictionaries too, also in containers."""
     return {name: _plain(content) for name, content in plain(of).items()}
 
 
@@ -442,27 +442,3 @@ def _plain(content: Any) -> Any:
     if isinstance(content, dict):
         return {key: _plain(each) for key, each in content.items()}
     return content
-
-
-def by_identity(most: int) -> Callable[[Callable[[T], Made]], Callable[[T], Made]]:
-    """What a function makes of one object, made once for each of the last so many.
-
-    Only for objects that never change. They are known by identity, which costs less than comparing
-    them, and kept alive with what was made of them: so no other can have the place in memory of one
-    that is known.
-    """
-
-    def decorate(make: Callable[[T], Made]) -> Callable[[T], Made]:
-        known: dict[int, tuple[T, Made]] = {}
-
-        def made_of(of: T) -> Made:
-            found = known.get(id(of))
-            if found is None:
-                if len(known) >= most:
-                    known.clear()
-                found = known[id(of)] = of, make(of)
-            return found[1]
-
-        return made_of
-
-    return decorate

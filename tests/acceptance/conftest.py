@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -28,25 +30,53 @@ def fresh(tmp_path: Path) -> Terminal:
     return make_project(tmp_path / "d")
 
 
+def change(file: Path, edit: Callable[[dict[str, Any]], None]) -> None:
+    """Edit a YAML file in place."""
+    document = yaml.safe_load(file.read_text())
+    edit(document)
+    file.write_text(yaml.safe_dump(document))
+
+
+def approve(project: Terminal, name: str) -> None:
+    answer = project.actum("tools", "approve", name, "--by", "tester", "--evidence", "test")
+    assert answer.code == 0, answer.aside
+
+
+def add_program(
+    project: Terminal,
+    name: str,
+    program: str,
+    edit: Callable[[dict[str, Any]], None] = lambda _tool: None,
+    **interface: Any,
+) -> None:
+    """A tool that is a program of the system, with a plain adapter; `edit` changes its tool.yaml
+    before it is approved, `interface` the adapter's `interface.cli`."""
+    assert project.actum("new", "tool", name).code == 0
+    folder = project.folder / "tools" / name
+
+    def describe(tool: dict[str, Any]) -> None:
+        tool["scope"]["commands"] = [program]
+        tool["scope"]["network"] = "off"
+        tool["args_schema"] = {
+            "type": "object",
+            "properties": {"arguments": {"type": "array", "items": {"type": "string"}}},
+        }
+        edit(tool)
+
+    def call(adapter: dict[str, Any]) -> None:
+        adapter["interface"]["cli"] = {
+            "executable": program,
+            "base_args": [],
+            "arg_mapping": {},
+            "env_mapping": {},
+            **interface,
+        }
+
+    change(folder / "tool.yaml", describe)
+    change(folder / f"adapters/{name}.yaml", call)
+    approve(project, name)
+
+
 def add_plain_tool(project: Terminal) -> None:
     """`say`: echo with arguments that are not literal, so that IV-02 judges them."""
-    assert project.actum("new", "tool", "say").code == 0
-    folder = project.folder / "tools/say"
-    tool = yaml.safe_load((folder / "tool.yaml").read_text())
-    tool["scope"]["commands"] = ["echo"]
-    tool["scope"]["network"] = "off"
-    tool["args_schema"] = {
-        "type": "object",
-        "properties": {"arguments": {"type": "array", "items": {"type": "string"}}},
-    }
-    (folder / "tool.yaml").write_text(yaml.safe_dump(tool))
-    adapter = yaml.safe_load((folder / "adapters/say.yaml").read_text())
-    adapter["interface"]["cli"] = {
-        "executable": "echo",
-        "base_args": [],
-        "arg_mapping": {},
-        "env_mapping": {},
-    }
-    (folder / "adapters/say.yaml").write_text(yaml.safe_dump(adapter))
-    answer = project.actum("tools", "approve", "say", "--by", "tester", "--evidence", "test")
-    assert answer.code == 0, answer.aside
+    add_program(project, "say", "echo")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from blake3 import blake3
+
 from .terminal import Answer, Terminal
 
 
@@ -84,3 +86,97 @@ def test_discard_drops_them_and_points_nowhere(fresh: Terminal) -> None:
     assert notes == ["changes discarded: 1 created."]
     assert not (fresh.folder / "new").exists()
     assert fresh.json("diff").json["changes"] == []
+
+
+def _held(project: Terminal, script: str) -> tuple[str, str]:
+    """The execution and the request of changes that wait for an approval."""
+    found = project.shell(script).json
+    assert found["workspace"]["state"] == "held"
+    return found["execution_id"], found["workspace"]["request_id"]
+
+
+def _decide(project: Terminal, word: str, request: str) -> Answer:
+    return project.json("approvals", word, request, "--by", "boss", "--why", "looked at")
+
+
+def test_an_approver_sees_kind_mode_target_and_every_byte_or_its_digest(fresh: Terminal) -> None:
+    root = fresh.folder
+    (root / "rules").mkdir(exist_ok=True)
+    (root / "rules/open").write_text("one\ntwo\n")
+    (root / "rules/program").write_bytes(b"\xff")
+    _, request = _held(
+        fresh,
+        "cd rules; printf 'one\\r\\ntwo' > open; chmod 755 open; printf 'a\\vb\\n' > odd;"
+        " printf '\\001\\377' > binary; ln -s /etc/passwd link; mkdir folder;"
+        " echo script > program;"
+        " touch 'name (mode 644): innocent'",
+    )
+    lines = fresh.actum("approvals", "show", request).text.splitlines()
+    assert f"decides what is executed later: {root}/rules/open" in lines
+    at = lines.index(f"modified file (mode 644) -> file (mode 755): {root}/rules/open")
+    assert lines[at + 4 : at + 8] == [
+        "  -one",
+        r"  +one\r",
+        "   two",
+        r"  +\ No newline at end of file",
+    ]
+    assert r"  +a\x0bb" in lines
+    digest = blake3(b"\x01\xff").hexdigest()
+    at = lines.index(f"created file (mode 644): {root}/rules/binary")
+    assert lines[at + 1] == f"  (after: 2 bytes, not text, BLAKE3 {digest})"
+    at = lines.index(f"modified file (mode 644): {root}/rules/program")
+    assert lines[at + 1].startswith("  (before: 1 bytes, not text, BLAKE3 ")
+    assert lines[at + 5] == "  +script"
+    at = lines.index(f"created link: {root}/rules/link")
+    assert lines[at + 1] == "  (after: a link to /etc/passwd)"
+    assert f"created folder (mode 755): {root}/rules/folder" in lines
+    assert f"created file (mode 644): {root}/rules/name (mode 644): innocent" in lines
+    document = fresh.json("approvals", "show", request).json
+    assert f"{root}/rules/open" in document["held"]
+    assert "  +one\r" in document["diff"]
+
+
+def test_changes_that_are_not_those_of_the_request_are_neither_shown_nor_approved(
+    fresh: Terminal,
+) -> None:
+    execution, request = _held(fresh, "mkdir -p rules; echo good > rules/a")
+    record = fresh.folder / ".actum/transactions" / f"{execution}-1/record.json"
+    honest = record.read_bytes()
+    record.write_bytes(honest.replace(b"rules/a", b"notes/a"))
+    shown = fresh.actum("approvals", "show", request).text.splitlines()
+    assert shown[-1] == "changes: lost or changed."
+    assert not any("notes/a" in line for line in shown)
+    refused = _decide(fresh, "approve", request)
+    assert refused.code == 3
+    assert refused.json["error"]["code"] == "CHANGES_DIFFER"
+    # No decision is on record that would count once the honest list is put back.
+    record.write_bytes(honest)
+    assert fresh.json("approvals", "show", request).json["state"] == "pending"
+    assert fresh.actum("diff", execution, "--commit").code == 3
+    assert not (fresh.folder / "rules/a").exists()
+    assert _decide(fresh, "approve", request).code == 0
+    assert (fresh.folder / "rules/a").read_text() == "good\n"
+
+
+def test_approved_changes_that_others_have_overtaken_are_no_success(fresh: Terminal) -> None:
+    (fresh.folder / "rules").mkdir(exist_ok=True)
+    (fresh.folder / "rules/a").write_text("first\n")
+    _, request = _held(fresh, "echo tool > rules/a")
+    (fresh.folder / "rules/a").write_text("by hand\n")
+    answer = _decide(fresh, "approve", request)
+    assert answer.code == 3
+    assert answer.json["approvals"][0]["changes_state"] == "conflict"
+    assert (fresh.folder / "rules/a").read_text() == "by hand\n"
+
+
+def test_who_approved_changes_is_visible_in_list_and_verify(fresh: Terminal) -> None:
+    execution, request = _held(fresh, "mkdir -p rules; echo x > rules/a")
+    assert "asked and" not in fresh.actum("verify", execution).text
+    assert _decide(fresh, "approve", request).json["approvals"][0]["changes_state"] == "committed"
+    assert "same user asked" in fresh.actum("approvals", "list", "--all").text
+    said = "AG-06 approved by boss (user "
+    for words in (("verify", execution), ("verify", "--all")):
+        told = fresh.actum(*words)
+        assert told.code == 0
+        (line,) = (line for line in told.text.splitlines() if said in line)
+        assert line.endswith("; the same user asked and approved)")

@@ -1,4 +1,4 @@
-"""What may not be called is not found; what is found is told at the right level."""
+"""Discovery hides what may not be called, and describes the rest at the right level."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_a_refresh_reads_the_tools_again(fresh: Terminal) -> None:
     kept["values"]["TL-003"]["adapters"][0][1] = "an-old-name"
     cache.write_text(json.dumps(kept))
     names = [each["name"] for each in fresh.json("adapters", "list").json["adapters"]]
-    assert "an-old-name" in names  # control: it is the kept one that is told
+    assert "an-old-name" in names  # control: the cached one is shown
     assert fresh.json("adapters", "refresh").json == {"adapters": len(before)}
     names = [each["name"] for each in fresh.json("adapters", "list").json["adapters"]]
     assert "an-old-name" not in names and "ripgrep-search" in names

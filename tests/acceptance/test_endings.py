@@ -1,4 +1,4 @@
-"""How a tool ended, as told to whoever typed `actum exec`."""
+"""How a tool ended, as `actum exec` reports it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ import signal
 
 import pytest
 
+from actum import Runtime
+
+from .conftest import approve
 from .terminal import Terminal, alive, eventually, unique_nap
 
 pytestmark = pytest.mark.sandbox
@@ -33,15 +36,47 @@ def test_a_code_up_to_125_is_the_tools_own_error(project: Terminal, code: int):
 
 
 @pytest.mark.req("000-83")
-def test_126_is_permission_denied(project: Terminal):
-    answer = project.shell("exit 126")
+def test_126_is_permission_denied_and_escalated(fresh: Terminal):
+    assert fresh.shell("exit 125").json["outcome"] == "TOOL_ERROR"
+    assert fresh.json("approvals", "list").json["approvals"] == []
+    answer = fresh.shell("exit 126")
     assert (answer.code, answer.json["outcome"]) == (1, "PERMISSION_DENIED")
+    (told,) = fresh.json("approvals", "list").json["approvals"]
+    assert (told["kind"], told["gate_type"]) == ("escalation", "EXIT-126")
+    assert answer.json["execution_id"] in str(told)
 
 
 @pytest.mark.req("000-84")
 def test_127_is_command_not_found(project: Terminal):
     answer = project.shell("no-such-program")
     assert (answer.code, answer.json["outcome"]) == (1, "COMMAND_NOT_FOUND")
+    found = {"command": "sh", "allowed": True, "entry": "sh", "why": ""}
+    assert answer.json["allowlist"] == found
+    assert "sh is on the tool's allowlist" in answer.json["result"]["error_reason"]
+    (record,) = project.json("evidence", "show", answer.json["evidence_ref"]).json["evidence"]
+    assert record["allowlist"] == found
+    other = project.shell("exit 1").json
+    assert other["allowlist"] is None
+
+
+@pytest.mark.req("000-84")
+def test_127_says_if_the_command_is_not_on_the_allowlist_any_more(fresh: Terminal):
+    """The allowlist is looked at again when the tool has ended."""
+    file = fresh.folder / "tools/shell/tool.yaml"
+
+    def take_back(_stream: str, _content: bytes) -> None:
+        file.write_text(file.read_text().replace("    - sh\n", "    - sh --version\n"))
+        approve(fresh, "shell")
+
+    with Runtime.open(fresh.folder) as runtime:
+        script = "echo started; exit 127"
+        result = runtime.exec("shell", stdin=script, cwd=fresh.folder, on_output=take_back)
+        assert result.outcome == "COMMAND_NOT_FOUND"
+        assert result.allowlist is not None
+        assert (result.allowlist.command, result.allowlist.allowed) == ("sh", False)
+        record = runtime.evidence(result.evidence_ref).record
+    assert (record["allowlist"]["allowed"], record["allowlist"]["entry"]) == (False, None)
+    assert "sh --version" in record["allowlist"]["why"]
 
 
 @pytest.mark.req("000-86")
@@ -102,7 +137,26 @@ def test_the_same_allocation_fits_a_larger_limit(project: Terminal):
     assert answer.json["result"]["stdout"] == f"{300 * 1024 * 1024}\n"
 
 
-@pytest.mark.req("000-11", "000-33", "000-87")
+@pytest.mark.req("000-11", "000-33", "000-179")
+@pytest.mark.parametrize("timeout_ms", [3_000, 6_000])
+def test_a_tool_is_stopped_at_its_deadline_and_neither_before_nor_long_after(
+    project: Terminal, timeout_ms: int
+):
+    """As long as the runner itself measured by the monotonic clock; a tool that ends earlier,
+    though late, lives."""
+    nap = unique_nap()
+    limit = ("--timeout", f"{timeout_ms}ms")
+    stopped = project.shell(f"sleep {nap}", *limit).json
+    assert stopped["outcome"] == "TIMED_OUT"
+    assert timeout_ms <= stopped["result"]["duration_ms"] < 2 * timeout_ms
+    (row,) = [row for row in stopped["enforcement"] if row["limit"] == "timeout_ms"]
+    assert (row["tripped"], row["peak"]) == (True, stopped["result"]["duration_ms"])
+    lived = project.shell(f"sleep {timeout_ms * 0.6 / 1000}", *limit).json
+    assert lived["outcome"] == "SUCCEEDED"
+    assert timeout_ms * 0.6 <= lived["result"]["duration_ms"] < timeout_ms
+
+
+@pytest.mark.req("000-87")
 def test_a_sleeper_is_stopped_at_its_deadline_and_keeps_what_it_said(project: Terminal):
     nap = unique_nap()
     answer = project.shell(f"echo before; sleep {nap}; echo after", "--timeout", "1s")
@@ -114,7 +168,7 @@ def test_a_sleeper_is_stopped_at_its_deadline_and_keeps_what_it_said(project: Te
     assert alive(nap) == []
 
 
-@pytest.mark.req("000-33", "000-87", "004-13", "004-52")
+@pytest.mark.req("000-87", "004-13", "004-52")
 def test_nothing_of_a_stubborn_tree_is_left_after_its_deadline(project: Terminal):
     nap = unique_nap()
     # Ignores SIGTERM, leaves its session and its parent, and keeps the pipes open.
@@ -160,10 +214,10 @@ def test_a_signal_cancels_the_tool_and_the_record_says_so(project: Terminal, num
 
 @pytest.mark.req("000-20", "000-42")
 def test_one_child_too_many_cannot_be_created(project: Terminal):
-    script = "for each in 1 2 {}; do sleep 1 & done; wait; echo all"
+    script = "for each in 1 2 {}; do sleep {} & done; wait; echo all"
     limit = ("--set", "sandbox.processes.max_children=2")
-    assert project.shell(script.format(""), *limit).json["result"]["stdout"] == "all\n"
-    answer = project.shell(script.format("3"), *limit)
+    assert project.shell(script.format("", "0.1"), *limit).json["result"]["stdout"] == "all\n"
+    answer = project.shell(script.format("3", "20"), *limit)
     assert answer.json["outcome"] == "TOOL_ERROR"
     assert "fork" in answer.json["result"]["stderr"]
     children = next(row for row in answer.json["enforcement"] if row["limit"] == "max_children")

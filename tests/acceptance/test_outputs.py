@@ -6,11 +6,13 @@ import base64
 import hashlib
 import os
 import pty
+import shutil
 import subprocess
 import uuid
 
 import pytest
 
+from .conftest import add_program
 from .terminal import COMMAND, Answer, Terminal, alive, eventually, unique_nap
 
 pytestmark = pytest.mark.sandbox
@@ -58,9 +60,16 @@ def test_another_exit_code_than_the_declared_one_is_invalid_output(project: Term
     answer = project.shell("exit 0", *declared)
     assert (answer.code, answer.json["outcome"]) == (1, "OUTPUT_INVALID")
     assert answer.violations == [("OUTPUT_INVALID", "outputs.exit_code")]
+    # Zero is a code like any other. Without it, an exit with 3 is the tool's error alone.
+    reasons = {
+        words: project.shell("exit 3", *words).json["result"]["error_reason"]
+        for words in ((), ("--set", "outputs.exit_code=0"))
+    }
+    told = ["outputs.exit_code: expected 0, got 3" in reason for reason in reasons.values()]
+    assert told == [False, True], reasons
 
 
-@pytest.mark.req("000-25", "000-76")
+@pytest.mark.req("000-25")
 def test_declared_files_are_collected_and_a_missing_one_is_reported(project: Terminal):
     declared = ("--set", 'outputs.output_files=["made.txt"]')
     kept = project.shell("echo content > made.txt", *declared).json["result"]["artifacts"]
@@ -70,7 +79,7 @@ def test_declared_files_are_collected_and_a_missing_one_is_reported(project: Ter
     assert answer.violations == [("OUTPUT_INVALID", "outputs.output_files")]
 
 
-@pytest.mark.req("000-26", "000-77")
+@pytest.mark.req("000-26")
 def test_an_artifact_comes_back_as_a_record(project: Terminal):
     spec = '[{"name": "report", "path": "r.json", "type": "json"}]'
     answer = project.shell(
@@ -78,11 +87,33 @@ def test_an_artifact_comes_back_as_a_record(project: Terminal):
     )
     (record,) = answer.json["result"]["artifacts"]
     assert (record["path"], record["size"]) == ("r.json", 3)
+    assert (record["name"], record["type"], record["kind"]) == ("report", "json", "artifact")
     assert record["sha256"] == hashlib.sha256(b"{}\n").hexdigest()
     assert record["trace_id"] == answer.json["trace_id"]
+    shown = project.json("evidence", "show", answer.json["evidence_ref"]).json
+    (kept,) = shown["evidence"][0]["files"]
+    assert (kept["name"], kept["type"], kept["path"]) == ("report", "json", "r.json")
+    signed = project.json("receipts", "show", answer.json["receipt_id"]).json["statement"]
+    (bound,) = signed["predicate"]["artifacts"]
+    assert (bound["name"], bound["type"], bound["sha256"]) == ("report", "json", record["sha256"])
 
 
-@pytest.mark.req("000-79")
+@pytest.mark.req("000-26")
+def test_a_file_that_is_not_declared_is_called_by_its_path(project: Terminal):
+    spec = '[{"name": "report", "path": "./in/r.json", "type": "json"}, "plain"]'
+    script = 'cd "$ACTUM_ARTIFACTS"; mkdir in; echo 1 > in/r.json; echo 2 > plain; echo 3 > in/more'
+    answer = project.shell(script, "--set", f"outputs.artifacts={spec}")
+    found = [
+        (each["name"], each["path"], each["type"]) for each in answer.json["result"]["artifacts"]
+    ]
+    assert found == [
+        ("more", "in/more", "file"),
+        ("report", "in/r.json", "json"),
+        ("plain", "plain", "file"),
+    ]
+
+
+@pytest.mark.req("000-76", "000-79")
 def test_files_over_the_total_fail_visibly_by_name_and_size(project: Terminal):
     script = "head -c 6000000 /dev/zero > one; head -c 6000000 /dev/zero > two"
     answer = project.shell(script, "--set", 'outputs.output_files=["one", "two"]')
@@ -96,6 +127,16 @@ def test_files_written_in_the_working_directory_belong_to_the_caller(project: Te
     for name in ("owned.txt", "owned", "owned-link"):
         found = os.stat(project.folder / name, follow_symlinks=False)
         assert (found.st_uid, found.st_gid) == (os.geteuid(), os.getegid())
+
+
+@pytest.mark.req("000-10")
+def test_every_byte_value_reaches_stdin_and_then_it_ends(fresh: Terminal):
+    add_program(fresh, "echo-bytes", "cat")
+    given = bytes(range(256)) * 1_000 + b"\x04\r\n\x00"  # more than a pipe holds
+    answer = fresh.json("exec", "echo-bytes", "--stdin", "-", stdin=given).json
+    assert answer["outcome"] == "SUCCEEDED"
+    assert base64.b64decode(answer["result"]["stdout"]) == given
+    assert answer["streams"]["stdout"]["sha256"] == hashlib.sha256(given).hexdigest()
 
 
 @pytest.mark.req("000-10")
@@ -147,7 +188,7 @@ def test_raw_output_lives_as_long_as_its_session_and_collected_files_longer(fres
         assert "file output_file/f" in [each["subject"] for each in checked if each["passed"]]
 
 
-@pytest.mark.req("000-33", "000-78")
+@pytest.mark.req("000-78")
 def test_a_reader_that_waits_holds_up_neither_the_tool_nor_its_deadline(project: Terminal):
     nap = unique_nap()
     running = project.start("exec", "shell", "--stdin", "-", "--timeout", "2s")
@@ -177,7 +218,8 @@ def test_a_reader_that_leaves_ends_the_tool(project: Terminal):
     running.stderr.close()
 
 
-@pytest.mark.req("000-128", "000-129", "000-130", "000-134", "000-136", "000-137")
+@pytest.mark.req("000-128", "000-129", "000-130", "000-134", "000-136")
+@pytest.mark.req("000-119", "000-120", "000-137")
 def test_ripgrep_takes_a_regex_and_gives_a_list(project: Terminal):
     (project.folder / "poem").mkdir()
     (project.folder / "poem/one.txt").write_text("Rose; (red)\nnothing\nrose & (blue)\n")
@@ -186,12 +228,29 @@ def test_ripgrep_takes_a_regex_and_gives_a_list(project: Terminal):
     assert answer.json["adapter_id"] == "ADP-001"
     matches = [each for each in answer.json["output"] if each["type"] == "match"]
     assert [each["data"]["lines"]["text"] for each in matches] == ["rose & (blue)\n"]
-    limits = {row["limit"]: row["requested"] for row in answer.json["enforcement"]}
-    assert (limits["timeout_ms"], limits["memory_mb"], limits["network"]) == (
-        "60000",
-        "256",
-        "none",
-    )
+    rows = {row["limit"]: row for row in answer.json["enforcement"]}
+    limits = [rows[name] for name in ("timeout_ms", "memory_mb", "network")]
+    assert [row["requested"] for row in limits] == ["60000", "256", "none"]
+    assert all(row["enforced"] and row["mechanism"] for row in limits)
+
+
+@pytest.mark.req("000-120", "000-137")
+def test_a_search_that_needs_more_than_256_mb_is_killed(project: Terminal):
+    folder = project.folder / "lines"
+    folder.mkdir()
+    for number in range(20):  # ripgrep maps the files of a short list, and reads those of a folder
+        (folder / str(number)).write_text("c\n")
+    file = folder / "line.txt"
+    search = ("exec", "ripgrep", "-p", "pattern=b", "-p", "path=lines")
+    outcomes = []
+    for size in (8 << 20, 150 << 20):
+        file.write_bytes(b"a" * size + b"b\n")
+        answer = project.json(*search).json
+        (memory,) = (row for row in answer["enforcement"] if row["limit"] == "memory_mb")
+        outcomes.append((answer["outcome"], memory["tripped"]))
+    shutil.rmtree(folder)
+    # The first is the control: its line is more than stdout may have.
+    assert outcomes == [("OUTPUT_INVALID", False), ("RESOURCE_KILLED", True)]
 
 
 @pytest.mark.req("000-135")

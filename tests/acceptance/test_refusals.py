@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from .conftest import add_plain_tool, make_project
-from .terminal import Terminal
+from .terminal import Answer, Terminal
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +131,7 @@ def test_a_malformed_contract_has_no_receipt_and_a_refused_one_has(fresh: Termin
     assert receipt["outcome"] == "REJECTED"
 
 
-@pytest.mark.req("000-56")
+@pytest.mark.req("000-56", "000-177")
 def test_another_command_than_the_adapters_is_blocked(project: Terminal):
     answer = project.contract("tool_id: TL-010\ninputs: {command: bash, stdin: touch ran}\n")
     assert answer.code == 3
@@ -141,9 +142,24 @@ def test_another_command_than_the_adapters_is_blocked(project: Terminal):
 
 @pytest.mark.req("000-3")
 def test_an_unregistered_tool_is_refused_with_a_receipt(project: Terminal):
-    answer = project.json("exec", "nosuch")
-    assert (answer.code, answer.violations) == (3, [("TOOL_UNKNOWN", "")])
+    for name in ("nosuch", "shel", "TL-01", "tl-010"):
+        answer = project.json("exec", name)
+        assert (answer.code, answer.violations) == (3, [("TOOL_UNKNOWN", "")])
+        assert answer.json["result"] is None
     assert project.actum("verify", answer.json["receipt_id"]).code == 0
+
+
+def predicate(project: Terminal, answer: Answer) -> dict[str, Any]:
+    """What the receipt of an execution signs."""
+    shown = project.json("receipts", "show", answer.json["receipt_id"]).json
+    signed: dict[str, Any] = shown["statement"]["predicate"]
+    return signed
+
+
+def checks_of(project: Terminal, answer: Answer) -> dict[str, tuple[str, list[str]]]:
+    """The input checks of an execution, as its receipt has them."""
+    checks = predicate(project, answer)["proof"]["checks"]
+    return {each["code"]: (each["result"], sorted(each["names"])) for each in checks}
 
 
 SHELL_CHARACTERS = ";|&$`(){}[]<>\\\"'!#*?"
@@ -173,8 +189,10 @@ def test_a_literal_argument_arrives_as_it_is_and_is_recorded_as_escaped(project:
     expected = f"{SHELL_CHARACTERS}\n$(touch ran)\ntwo words\n"
     assert answer.json["result"]["stdout"] == expected
     assert not ran(project)
-    checks = {each["code"]: each for each in project.json("check", *words).json["checks"]}
-    assert checks["IV-02"]["result"] == "escaped"
+    escaped = [f"inputs.arguments[{index}]" for index in range(2)]
+    assert checks_of(project, answer)["IV-02"] == ("escaped", escaped)
+    plain = project.json("exec", "shell", "--stdin", "-", "--", "plain", stdin=b"true")
+    assert checks_of(project, plain)["IV-02"] == ("passed", [])
 
 
 @pytest.mark.req("000-59", "000-60", "000-65", "000-66", "000-67", "000-68", "000-69")
@@ -199,7 +217,7 @@ def test_a_path_that_escapes_is_refused_wherever_it_is_written(project: Terminal
     assert ("IV-03", "inputs.input_files[0]") in as_file.violations
 
 
-@pytest.mark.req("000-63")
+@pytest.mark.req("000-63", "000-175")
 def test_every_violation_is_in_one_answer(project: Terminal):
     words = ("say", "--file", "../x", "--cwd", "/etc", "--", "$(id)", "`id`")
     answer = project.json("exec", *words)
@@ -233,9 +251,10 @@ def test_dangerous_and_unapproved_variables_never_arrive(project: Terminal):
     assert arrived["LANG"] == "de_DE"
     assert "/tmp/evil" not in arrived["PATH"]
     assert not {"LD_PRELOAD", "LD_LIBRARY_PATH", "UNHEARD_OF"} & set(arrived)
-    checks = {each["code"]: each for each in project.json("check", "shell", *words).json["checks"]}
     stripped = ["LD_LIBRARY_PATH", "LD_PRELOAD", "PATH", "UNHEARD_OF"]
-    assert (checks["IV-04"]["result"], sorted(checks["IV-04"]["names"])) == ("stripped", stripped)
+    assert checks_of(project, answer)["IV-04"] == ("stripped", stripped)
+    receipt = project.json("receipts", "show", answer.json["receipt_id"]).stdout
+    assert b"/tmp/evil" not in receipt
 
 
 @pytest.mark.req("000-62")
@@ -243,6 +262,42 @@ def test_too_much_stdin_is_rejected(project: Terminal):
     answer = project.shell(b"#" * (1_048_576 + 1))
     assert answer.code == 3
     assert [code for code, _ in answer.violations] == ["IV-05"]
+    assert (answer.json["outcome"], answer.json["result"]) == ("REJECTED", None)
+    (record,) = project.json("evidence", "show", answer.json["evidence_ref"]).json["evidence"]
+    assert (record["outcome"], record["violations"]) == (
+        "REJECTED",
+        [{"code": "IV-05", "field": "inputs.stdin"}],
+    )
+    assert "IV_05" in predicate(project, answer)["reason_codes"]
+    largest = project.shell(b"#" * 1_048_576)
+    assert largest.json["outcome"] == "SUCCEEDED"
+    assert checks_of(project, largest)["IV-05"] == ("passed", [])
+
+
+@pytest.mark.sandbox
+@pytest.mark.req("000-62")
+def test_too_much_in_input_files_is_rejected(project: Terminal):
+    for name, size in (("half", 5 << 20), ("other", 5 << 20), ("one", 1)):
+        with (project.folder / name).open("wb") as file:
+            file.truncate(size)
+    both = ("exec", "shell", "--file", "half", "--file", "other")
+    assert project.json(*both).json["outcome"] == "SUCCEEDED"
+    answer = project.json(*both, "--file", "one")
+    assert (answer.code, answer.json["result"]) == (3, None)
+    assert {code for code, _ in answer.violations} == {"IV-05"}
+    assert "IV_05" in predicate(project, answer)["reason_codes"]
+
+
+@pytest.mark.sandbox
+@pytest.mark.req("000-4")
+def test_an_unknown_adapter_and_one_of_another_tool_are_refused(project: Terminal):
+    search = ("exec", "ripgrep", "-p", "pattern=x", "-p", "path=actum.toml", "--set")
+    assert project.json(*search, 'adapter_id="ADP-001"').json["adapter_id"] == "ADP-001"
+    for adapter, code in (("ADP-999", "ADAPTER_UNKNOWN"), ("ADP-011", "ADAPTER_MISMATCH")):
+        answer = project.json(*search, f'adapter_id="{adapter}"')
+        assert (answer.code, answer.violations) == (3, [(code, "")])
+        assert answer.json["result"] is None
+        assert predicate(project, answer)["outcome"] == "REJECTED"
 
 
 def every_file(folder: Path) -> list[str]:

@@ -10,8 +10,8 @@ import pytest
 from actum import ContractInvalid, Outcome, Runtime
 from actum.contract.call import Plan
 from actum.contract.model import RunnerKind
-from actum.registry.change import approve
-from actum.runners.request import Description
+from actum.registry.approval_workflow import approve
+from actum.runners.init_request import Description
 from actum.testing import FakeRunner, captured
 
 
@@ -52,13 +52,16 @@ def test_the_runner_comes_from_the_tool_and_from_nobody_else(rt: Runtime) -> Non
 
 @pytest.mark.req("004-16", "004-14")
 def test_a_runner_sees_the_plan_and_not_what_it_is_for(rt: Runtime) -> None:
-    runner = FakeRunner(captured())
-    with Runtime(rt.settings, runners={RunnerKind.LOCAL: runner}) as faked:
-        for purpose, who in (("read a file", "agent:one"), ("delete everything", "agent:two")):
+    plans: list[Plan] = []
+    for purpose, who in (("read a file", "agent:one"), ("delete everything", "agent:two")):
+        runner = FakeRunner(captured())
+        # A runtime each: the second request is judged anew, not by the decision about the first.
+        with Runtime(rt.settings, runners={RunnerKind.LOCAL: runner}) as faked:
             faked.exec(
                 "shell", stdin="true", cwd=rt.settings.root, purpose=purpose, requested_by=who
             )
-    first, second = runner.plans
+        plans += runner.plans
+    first, second = plans
     assert {field.name for field in dataclasses.fields(Plan)}.isdisjoint({"contract", "purpose"})
     # The label is for people; without it, the ids of the trace and the layers of each transaction
     # nothing tells the two apart.

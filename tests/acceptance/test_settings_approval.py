@@ -94,6 +94,7 @@ def test_a_change_is_refused_until_it_is_approved_and_shown_from_old_to_new(
     lock = json.loads((fresh.folder / "tools.lock").read_bytes())
     assert lock["settings_history"][-1] == {
         "approver": "ada",
+        "role": "any",
         "changed": ["egress.max_mb", "secrets.TOKEN"],
         "date": lock["settings"]["date"],
         "sha256": lock["settings_history"][-1]["sha256"],

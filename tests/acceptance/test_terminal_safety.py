@@ -6,6 +6,9 @@ change of direction, a bell, and a line that looks like one of ours.
 
 from __future__ import annotations
 
+import os
+import pty
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -14,7 +17,7 @@ import yaml
 from security.mcp_servers.project import pin, small
 
 from .conftest import add_plain_tool, make_project
-from .terminal import Answer, Terminal
+from .terminal import COMMAND, Answer, Terminal
 
 pytestmark = pytest.mark.sandbox
 
@@ -46,6 +49,8 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Terminal:
 _REPEATED: tuple[tuple[str, ...], ...] = (
     (EVIL,),
     ("exec", EVIL),
+    ("evidence", "show", EVIL),
+    ("evidence", "get", EVIL),
     ("exec", "shell", f"--{EVIL}"),
     ("exec", "shell", "-p", EVIL),
     ("exec", "shell", "--timeout", EVIL),
@@ -95,6 +100,16 @@ def test_words_of_a_command(
     at = words.index("--") if "--" in words else len(words)
     answer = project.actum(*words[:at], *json, *words[at:])
     require_plain(answer, shown=words in _REPEATED)
+
+
+@pytest.mark.parametrize("words", [(), ("approvals",), ("config",)], ids=str)
+def test_help_keeps_its_lines(project: Terminal, words: tuple[str, ...]) -> None:
+    answer = project.actum(*words)
+    assert answer.code == 2
+    lines = answer.aside.splitlines()
+    assert lines[0].startswith("Usage: ")
+    assert "Commands:" in lines
+    assert r"\n" not in answer.aside
 
 
 def test_documents(fresh: Terminal) -> None:
@@ -155,6 +170,44 @@ def test_paths_that_a_work_item_made(fresh: Terminal) -> None:
     require_plain(fresh.actum("verify", "--all"), shown=False)
 
 
+def test_paths_and_contents_that_a_tool_changed(fresh: Terminal) -> None:
+    script = f"mkdir -p rules '{EVIL}'; printf '%s' '{EVIL}' > 'rules/{EVIL}'; ln -s '{EVIL}' link"
+    held = fresh.shell(script).json
+    request, execution = held["workspace"]["request_id"], held["execution_id"]
+    looks = (
+        ("diff",),
+        ("diff", execution),
+        ("approvals", "list"),
+        ("approvals", "show", request),
+        ("verify", execution),
+        ("verify", "--all"),
+    )
+
+    def look() -> None:
+        for words in looks:
+            for json in ((), ("--json",)):
+                require_plain(fresh.actum(*words, *json), shown=False)
+
+    for words in looks[1:2], looks[3:4]:
+        assert "evil" in fresh.actum(*words[0]).text
+    look()
+    reason = ("--by", "boss", "--why", EVIL)
+    require_plain(fresh.actum("approvals", "approve", request, *reason), shown=False)
+    look()
+    require_plain(fresh.actum("undo", execution), shown=False)
+    require_plain(fresh.actum("undo", execution), shown=False)
+    ask = ("exec", "shell", "--stdin", "-", "--overlay", "ask")
+    require_plain(fresh.actum(*ask, stdin=script.encode()), shown=False)
+    require_plain(fresh.actum("diff", EVIL), shown=False)
+    settings = fresh.folder / "actum.toml"
+    name = "\\u001b[31mevil\\nactum: SUCCEEDED, or so it seems"
+    settings.write_text(settings.read_text() + f'\n[protect]\nnames = ["{name}"]\n')
+    for more in (("config", "diff"), ("config", "show"), ("config", "approve", "--by", "ada")):
+        for json in ((), ("--json",)):
+            require_plain(fresh.actum(*more, *json), shown=False)
+    require_plain(fresh.actum("exec", "shell"), shown=False)
+
+
 def test_what_a_server_says(tmp_path: Path) -> None:
     root = tmp_path / "p"
     with small(root):
@@ -180,3 +233,22 @@ def test_what_a_server_says(tmp_path: Path) -> None:
     require_plain(terminal.actum(*call))
     (root / "work/other-name").write_text("")
     require_plain(terminal.actum(*call))
+
+
+def test_a_stored_file_does_not_steer_the_screen_and_is_exact_elsewhere(project: Terminal):
+    content = f"{EVIL}\n".encode()
+    (project.folder / "evil.txt").write_bytes(content)
+    script = 'cp evil.txt "$ACTUM_ARTIFACTS/made"'
+    done = project.shell(script, "--set", 'outputs.artifacts=["made"]').json
+    words = ("evidence", "get", done["evidence_ref"], "made")
+    assert project.actum(*words).stdout == content
+    screen, ours = pty.openpty()
+    try:
+        subprocess.run([*COMMAND, *words], cwd=project.folder, stdout=ours, check=True)
+        shown = os.read(screen, 65_536).replace(b"\r\n", b"\n")
+    finally:
+        os.close(screen)
+        os.close(ours)
+    text = shown.decode()
+    assert "evil" in text
+    assert [each for each in text if not each.isprintable() and each != "\n"] == []

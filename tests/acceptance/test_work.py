@@ -48,7 +48,7 @@ def test_what_was_committed_can_be_taken_back(small: Terminal) -> None:
     assert (small.folder / "hello.sh").exists()
     again = small.json("undo", receipt)
     assert (again.code, again.json["error"]["code"]) == (3, "UNDO_STALE")
-    assert "taken back already" in again.json["error"]["message"]
+    assert "undone already" in again.json["error"]["message"]
     assert "'nothing'" in small.actum("undo", "nothing").aside
 
 

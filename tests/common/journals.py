@@ -1,4 +1,4 @@
-"""A journal that cannot be written, and one that somebody else has written into."""
+"""A journal that cannot be written, and one that another program has written into."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def no_room() -> Iterator[None]:
 
 
 def lying(home: Path, signer: Signer) -> list[Frame]:
-    """What lies in the journal, read by another hold on it than the one that is tested."""
+    """The journal's frames, read through another descriptor than the tested one."""
     journal = Journal.open(home, 5.0)
     journal.acquire(5.0)
     try:
@@ -73,7 +73,7 @@ def places(home: Path) -> list[tuple[int, int]]:
 
 
 def rewrite(home: Path, number: int, change: Callable[[bytes], bytes], *, tidy: bool) -> None:
-    """Change the payload of a frame; whoever is `tidy` works out the length and checksum again."""
+    """Change the payload of a frame; with `tidy`, its length and checksum too."""
     path = home / FILE_NAME
     content = path.read_bytes()
     begin, end = places(home)[number]

@@ -13,9 +13,9 @@ from actum import Outcome, Runtime
 from actum.capture.model import Capture, Closed, DeadlinePassed, Exited
 from actum.contract.call import Plan
 from actum.contract.model import RunnerKind
-from actum.engine.project import create
 from actum.errors import Refused, SandboxUnavailable
-from actum.evidence.trace import LIFECYCLE, Emit
+from actum.evidence.records.trace import LIFECYCLE, Emit
+from actum.project import create
 from actum.runners.base import Cancel, OnOutput, Permit
 from actum.settings import load
 from actum.testing import FakeRunner, FixedClock, RunnerConformance, captured
@@ -47,7 +47,6 @@ def test_the_answer_may_depend_on_the_plan(tmp_path: Path) -> None:
     assert [plan.stdin for plan in runner.plans] == [b"abc"]
 
 
-@pytest.mark.req("004-6", "004-18")
 def test_a_fake_demands_the_proof_too(tmp_path: Path) -> None:
     runner = FakeRunner(captured())
     with _runtime(tmp_path, runner) as runtime:
@@ -56,7 +55,6 @@ def test_a_fake_demands_the_proof_too(tmp_path: Path) -> None:
         runner.run(dataclasses.replace(runner.plans[0], stdin=b"other"), lambda _event: None)
 
 
-@pytest.mark.req("004-30", "004-66")
 def test_a_fault_in_the_middle_leaves_four_events(tmp_path: Path) -> None:
     def fail(_plan: Plan) -> Capture:
         raise SandboxUnavailable("out of order", remedy="none")
@@ -124,7 +122,7 @@ def test_a_runner_that_does_not_ask_is_a_fault_on_record(tmp_path: Path) -> None
         )
         with pytest.raises(SandboxUnavailable, match="asked"):
             runtime.execute(asked)
-        known = runtime.rooms.executions.get(asked.execution_id)
+        known = runtime.services.executions.get(asked.execution_id)
     assert known is not None
     assert known.outcome is Outcome.EXCEPTION
 

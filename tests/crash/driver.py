@@ -42,8 +42,12 @@ import points  # noqa: E402
 
 from actum import Runtime, kernel  # noqa: E402
 from actum.errors import ActumError  # noqa: E402
-from actum.evidence.laid import signed  # noqa: E402
-from actum.sandbox import cgroup_v1, cgroup_v2, host  # noqa: E402
+from actum.evidence.journal_entry import signed  # noqa: E402
+from actum.sandbox import (  # noqa: E402
+    cgroup_v1,
+    cgroup_v2,
+    spawner_client,
+)
 from actum.sandbox.cgroup import Layout  # noqa: E402
 from actum.store.keys import Keyring  # noqa: E402
 from common.journals import lying  # noqa: E402
@@ -52,7 +56,7 @@ _SUBREAPER = 36
 _PRIVATE = 1 << 18  # MS_PRIVATE
 #: Verification reads everything there is, so a project is not kept for ever.
 _CASES_PER_PROJECT = 20
-UNARMED = host._BOOT
+UNARMED = spawner_client._BOOT
 #: Says something, leaves a file, changes the project, and leaves a process running. The changes of
 #: one execution are the next number in three files, one of them in a folder that replaces another.
 SCRIPT = b"""
@@ -72,7 +76,7 @@ CHANGING = (
     "symlink,symlinkat,fremovexattr"
 )
 #: Until a killed tree must be gone.
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 
 
 class House:
@@ -85,13 +89,14 @@ class House:
         self.temporary = folder / "tmp"
         self.temporary.mkdir(exist_ok=True)
         os.environ["TMPDIR"] = str(self.temporary)
-        self.mounts = _mounts()
+        self.mounts = _mounts(folder)
+        self._folder = folder
 
     def leftovers(self, struck: list[int]) -> list[str]:
         """Everything that should not be there once a later command has run."""
         left = [f"process {pid}" for pid in children()]
         left += [f"cgroup {group}" for group in _groups_of(struck)]
-        left += [f"mount {line}" for line in sorted(_mounts() - self.mounts)]
+        left += [f"mount {line}" for line in sorted(_mounts(self._folder) - self.mounts)]
         left += [f"temporary {path}" for path in self.temporary.rglob("*")]
         home = self.project / ".actum"
         left += [f"session {path.name}" for path in (home / "session").glob("*")]
@@ -151,9 +156,10 @@ def _reasons(envelope: str | None) -> list[str]:
     return reasons
 
 
-def _mounts() -> frozenset[str]:
+def _mounts(folder: Path) -> frozenset[str]:
+    """Mounts that show or cover something of the test's own folder."""
     table = Path("/proc/self/mountinfo").read_text().splitlines()
-    return frozenset(" ".join(line.split()[2:6]) for line in table)
+    return frozenset(" ".join(line.split()[2:6]) for line in table if str(folder) in line)
 
 
 def _groups_of(pids: list[int]) -> list[str]:
@@ -245,9 +251,9 @@ def traced(work: Callable[[int], None], *options: str) -> tuple[int, int, bytes]
 
 def arm_spawner(role: str, kill_at: int, tally: str = "") -> None:
     """The spawner loads the injector before anything else."""
-    host._BOOT = (
+    spawner_client._BOOT = (
         f"import sys; sys.path.insert(0, {str(HERE)!r}); import injector; sys.path.pop(0);"
-        f" injector.arm({kill_at}, {role!r}, tally={tally!r}); {host._BOOT}"
+        f" injector.arm({kill_at}, {role!r}, tally={tally!r}); {spawner_client._BOOT}"
     )
 
 
@@ -304,8 +310,8 @@ def struck_life(house: House, case: dict[str, Any], told: int) -> None:
     with open_house(house, case) as runtime:
         answers = live(runtime, case)
         if victim != "actum":
-            host._BOOT = UNARMED
-            # Whoever was struck late is missed by the second one; the third one finds all well.
+            spawner_client._BOOT = UNARMED
+            # The second open can miss a process that was killed late; the third finds all well.
             answers += [ask(runtime, SCRIPT), ask(runtime, SCRIPT)]
     sys.setprofile(None)
     seen = 0 if moments is None else moments.seen
@@ -335,7 +341,7 @@ def next_life(house: House, told: int) -> None:
     with Runtime.open(house.project) as runtime:
         findings = runtime.verifier.verify_all()
         wrong = [str(finding) for finding in findings if not finding.passed]
-        still_open = len(runtime.rooms.executions.open_executions())
+        still_open = len(runtime.services.executions.open_executions())
         changes = house.changes()
         outcome = ask(runtime, SCRIPT)
     answer = {

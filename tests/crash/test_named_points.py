@@ -26,7 +26,7 @@ def _cases(victim: str) -> list[Case]:
 @pytest.mark.parametrize("point", POINTS, ids=lambda point: point.name)
 def test_the_step_is_where_the_table_says(point: Point):
     holder, attribute = point.find()
-    assert callable(getattr(holder, attribute, None)), f"moved: mend {point} in points.py"
+    assert callable(getattr(holder, attribute, None)), f"moved: correct {point} in points.py"
 
 
 @pytest.mark.soak

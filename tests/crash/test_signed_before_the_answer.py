@@ -14,7 +14,7 @@ import pytest
 
 from actum import Runtime
 from actum.contract.model import RunnerKind
-from actum.engine.project import create
+from actum.project import create
 from actum.store import dsse
 from actum.store.frames import unpacked
 from actum.store.journal import FILE_NAME
@@ -71,6 +71,6 @@ def test_a_process_that_is_killed_when_it_has_its_result_leaves_the_signed_recei
     assert statement["predicate"]["outcome"] == outcome
     # Writing it out moves the very bytes.
     with Runtime.open(project, pool=False) as rt:
-        kept = rt.rooms.receipts.find(receipt_id)
+        kept = rt.services.receipts.find(receipt_id)
         assert json.loads(dsse.verify(kept.envelope, rt.keyring.trusted)) == statement
         assert [found for found in rt.verifier.verify_all() if not found.passed] == []

@@ -36,7 +36,7 @@ from actum import Runtime
 os.chdir(sys.argv[1])
 sys.stdin.readline()
 with Runtime.open(sys.argv[1]) as runtime:
-    assert runtime.rooms.executions.open_executions() == ()
+    assert runtime.services.executions.open_executions() == ()
 """
 
 
@@ -102,10 +102,10 @@ def test_a_long_running_runtime_cleans_up_after_others(
     with Runtime.open(project) as runtime:
         _crash(project)
         runtime.exec("shell", stdin=b"true")
-        assert len(runtime.rooms.executions.open_executions()) == 1, "not at every use"
+        assert len(runtime.services.executions.open_executions()) == 1, "not at every use"
         runtime._swept -= 3_600
         runtime.exec("shell", stdin=b"true")
-        assert runtime.rooms.executions.open_executions() == ()
+        assert runtime.services.executions.open_executions() == ()
 
 
 def test_an_execution_of_a_living_process_is_left_alone(project: Path):
@@ -113,7 +113,7 @@ def test_an_execution_of_a_living_process_is_left_alone(project: Path):
     assert process.stdout
     assert process.stdout.readline() == b"up\n"
     with Runtime.open(project) as runtime:
-        (found,) = runtime.rooms.executions.open_executions()
+        (found,) = runtime.services.executions.open_executions()
         assert found.alive
     process.kill()
     process.wait()

@@ -15,16 +15,22 @@ from pathlib import Path
 
 import pytest
 
-from actum.workspace import transaction
 from actum.workspace.copies import Bounds
-from actum.workspace.transaction import Kept
+from actum.workspace.kept_changes import decide, undo
+from actum.workspace.retention import recover
+from actum.workspace.transaction import Transaction
+from actum.workspace.transaction_record import Kept
 
 #: Ends itself before its n-th call that changes something. 0: never.
 _PROGRAM = """
 import os, signal, sys
 from pathlib import Path
 from actum.workspace.copies import Bounds
-from actum.workspace.transaction import Keep, Kept, Layer, Transaction, recover
+from actum.workspace.grant_layer import Layer
+from actum.workspace.kept_changes import decide, undo
+from actum.workspace.retention import Keep, recover
+from actum.workspace.transaction import Transaction
+from actum.workspace.transaction_record import Kept
 
 home, base, what, last = Path(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4])
 count = 0
@@ -58,11 +64,11 @@ elif what == "commit":
 elif what == "hold":
     changing.commit(lambda changes: ("a name",))
 elif what == "undo":
-    Kept.find(home, "e-1").undo(tell)
+    undo(Kept.find(home, "e-1"), tell)
 elif what == "prune":
     recover(home, Keep(count=0, size_bytes=0), tell)
 else:
-    Kept.find(home, "e-1").decide(commit_it=what == "decide", over=True, tell=tell)
+    decide(Kept.find(home, "e-1"), commit_it=what == "decide", over=True, tell=tell)
 print(count)
 """
 
@@ -74,7 +80,7 @@ def _prepared(folder: Path, engine: str) -> tuple[Path, Path]:
     for name, text in (("changed", "before"), ("gone", "x"), ("d/inner", "y"), ("kept", "k")):
         (base / name).parent.mkdir(exist_ok=True, parents=True)
         (base / name).write_text(text)
-    begun = transaction.Transaction.begin(home, "e-1", [str(base)])
+    begun = Transaction.begin(home, "e-1", [str(base)])
     if engine == "copy":
         begun.copy(begun.layers[0], (), Bounds())
         begun.wait()
@@ -186,7 +192,7 @@ def test_killed_at_any_call_it_is_before_or_after(tmp_path: Path, what: str, eng
 
 
 def _recover(home: Path, told: list[str]) -> None:
-    transaction.recover(
+    recover(
         home, tell=lambda kept: told.append(f"{kept.state} {kept.is_retired} {kept.record_sha256}")
     )
 
@@ -207,10 +213,10 @@ def _require_recorded(home: Path, what: str, kept: Kept | None, told: list[str])
 def _require_usable(folder: Path, kept: Kept, what: str, before: dict[str, str]) -> None:
     """Changes that still wait can be committed, and those that are committed can be undone."""
     if kept.waits:
-        assert kept.decide(commit_it=True, over=True) == "committed"
+        assert decide(kept, commit_it=True, over=True) == "committed"
         kept = Kept.find(folder / "home", "e-1") or kept
         assert (folder / "base" / "changed").read_text() == "after"
-    kept.undo()
+    undo(kept)
     assert (folder / "base" / "changed").read_text() == "before"
     if what == "decide":
         assert _tree(folder / "base") == before
@@ -242,7 +248,7 @@ def test_killed_at_any_call_of_copying_it_leaves_nothing(tmp_path: Path) -> None
     for number in range(1, calls + 1):
         assert _run(home, base, "copy", number).returncode == -signal.SIGKILL
         killed_within += any((home / "transactions").glob("e-2/0/copy/*"))
-        transaction.recover(home)
+        recover(home)
         assert sorted(path.name for path in (home / "transactions").iterdir()) == ["lock"]
         assert _tree(base) == before
     assert killed_within

@@ -106,8 +106,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         (("exec", "shell", "--stdin", "-"), b"echo a | cat", "/usr/bin/dash"),
         (("exec", "python", "--stdin", "-"), b"print(1)", "python3"),
+        (("try",), b"echo a | cat", "/usr/bin/dash"),
+        (("try", "python"), b"print(1)", "python3"),
     ],
-    ids=["shell", "python"],
+    ids=["shell", "python", "try a shell", "try python"],
 )
 def test_a_tool_is_started_once_and_only_inside_its_sandbox(
     folder: Path, words: tuple[str, ...], stdin: bytes, program: str

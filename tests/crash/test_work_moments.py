@@ -1,6 +1,6 @@
 """A work item is killed at any moment: the project is wholly before or wholly after, and closed.
 
-Each trial is one process, killed where it touches the world, and then somebody opens the project,
+Each trial is one process, killed where it touches the world, and then the test opens the project,
 as anyone would. `make soak` tries every moment of the commit; `make test` a spread of them. Two
 controls leave a part of the protocol out and must show what the protocol is for.
 """
@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from actum.contract.model import RunnerKind
-from actum.engine.project import create
+from actum.project import create
 
 from .matrix import spread
 
@@ -98,7 +98,7 @@ class Lab:
         return project
 
     def inconsistencies(self, project: Path) -> list[str]:
-        """What is wrong after somebody has opened the project; empty if nothing is."""
+        """What is wrong after the project was opened again; empty if nothing is."""
         return self.look(project)[1]
 
     def look(self, project: Path) -> tuple[str, list[str]]:

@@ -59,10 +59,10 @@ class Disk:
         """Until the kernel has let go: a process that was just killed may still hold it."""
         until = time.monotonic() + 30
         while subprocess.run(["umount", str(self.place)], capture_output=True).returncode:
-            assert time.monotonic() < until, "somebody keeps the disk in use"
+            assert time.monotonic() < until, "the disk stays in use"
             time.sleep(0.05)
         while subprocess.run(["losetup", "-j", str(self.image)], capture_output=True).stdout:
-            assert time.monotonic() < until, "somebody keeps the loop device in use"
+            assert time.monotonic() < until, "the loop device stays in use"
             time.sleep(0.05)
 
     def room_left(self, leave: int) -> None:

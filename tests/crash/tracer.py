@@ -105,7 +105,7 @@ def arm(only: str, kill_at: int, tally: str) -> None:
     execute = os.execve
 
     def announce(program: int, words: list[str], environment: dict[str, str]) -> None:
-        # Not the opener; and whoever comes second, as a clone of the zygote, finds nobody here.
+        # Not the opener, and not a clone of the zygote, which comes second.
         if words[0] == "actum.sandbox.spawner":
             with contextlib.suppress(OSError):
                 theirs.send(b"1")

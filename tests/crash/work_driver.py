@@ -24,7 +24,7 @@ sys.path.insert(0, str(HERE))
 import injector  # noqa: E402
 
 from actum import Runtime  # noqa: E402
-from actum.engine.work import carry, records  # noqa: E402
+from actum.work import item_pipeline, work_records  # noqa: E402
 from actum.workspace import commit, namespace, space  # noqa: E402
 
 #: EXT4_IOC_SHUTDOWN and XFS_IOC_GOINGDOWN, without flushing the journal.
@@ -67,8 +67,8 @@ def break_protocol(what: str) -> None:
     if what == "sync":
         commit.kernel.syncfs = lambda _descriptor: None
         commit.sync_folder = lambda _folder: None
-        whole = records.write_whole
-        for room in (space, records):
+        whole = work_records.write_whole
+        for room in (space, work_records):
             room.write_whole = lambda path, content, *, synced: whole(path, content, synced=False)
 
 
@@ -95,16 +95,16 @@ def main() -> None:
             "asked_ns": time.clock_gettime_ns(time.CLOCK_BOOTTIME),
         }
         if phase == "commit":
-            original = carry._committed
+            original = item_pipeline._committed
 
             def committed(*arguments):
                 arm()
                 return original(*arguments)
 
-            carry._committed = committed
+            item_pipeline._committed = committed
         else:
             arm()
-        answer = runtime.workshop.here(order, lambda _word: None)
+        answer = runtime.work_items.here(order, lambda _word: None)
         sys.setprofile(None)
     print(json.dumps({"moments": counted[0].seen, "result": answer["result"]}))
 

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from actum import Runtime
-from actum.evidence.work_findings import read_work_receipt
+from actum.evidence.verify.work_findings import read_work_receipt
 from actum.workspace.commit import pending_intent
 
 

@@ -53,6 +53,8 @@ int fake_descriptor(void);
 int fake_descriptors(int ends[2]);
 int fake_poll(struct pollfd *watched, nfds_t count, int wait_ms);
 int fake_umount(void);
+int fake_mkdirat(void);
+int fake_unlinkat(void);
 
 #define _exit(code) fake_exit(code)
 #define syscall(...) fake_syscall(__VA_ARGS__)
@@ -81,8 +83,8 @@ int fake_umount(void);
 #define bind(...) fake_bind(__VA_ARGS__)
 #define listen(...) fake_succeeds()
 #define ioctl(...) fake_succeeds()
-#define mkdirat(...) fake_succeeds()
-#define unlinkat(...) fake_succeeds()
+#define mkdirat(...) fake_mkdirat()
+#define unlinkat(...) fake_unlinkat()
 #define fchown(...) fake_succeeds()
 #define fcntl(...) fake_succeeds()
 #define prctl(...) fake_succeeds()

@@ -7,8 +7,9 @@
  * makes the first inputs with the host's own encoder.
  *
  * Beside the sanitizers these hold: an accepted packet, written again from what was read, is the same
- * packet. With JAIL_EXPECTS=accepted or refused, every input must be that. Nothing is closed twice, sent after it was closed, or still open when the next order is awaited.
- * No mount is left behind. A list never holds more than its array.
+ * packet. With JAIL_EXPECTS=accepted or refused, every input must be that. Nothing is closed twice, sent
+ * after it was closed, or still open when the next order is awaited. No mount is left behind. The spawner
+ * removes no group of a member that the host has got. A list never holds more than its array.
  */
 #include "jail.h"
 
@@ -26,7 +27,7 @@
 #undef free
 #undef calloc
 
-enum { FIRST_DESCRIPTOR = 1000, DESCRIPTORS = 1 << 14, MAX_WORDS = 4096, LONGEST = 1 << 17 };
+enum { FIRST_DESCRIPTOR = 1 << 20, DESCRIPTORS = 1 << 14, MAX_WORDS = 4096, LONGEST = 1 << 17 };
 enum { MAX_MAPPED = 16, MAX_SECTIONS = 64, MAX_PROCESSES = 1024 };
 enum { DEVICE = 7, INODE = 8 }; /* of every file */
 enum state { CLOSED, OPEN, KEPT };
@@ -44,7 +45,7 @@ static unsigned fails_at, fails_with, calls;
 static enum state descriptors_state[DESCRIPTORS];
 static int next_descriptor;
 static void *mapped[MAX_MAPPED];
-static int mapped_count, mounts, zygote_was_asked;
+static int mapped_count, mounts, groups, zygote_was_asked;
 static struct process listed[MAX_PROCESSES];
 static int listed_count, next_listed, opened_process;
 static jmp_buf ended;
@@ -350,7 +351,10 @@ ssize_t fake_sendmsg(int channel, const struct msghdr *message, int flags)
     if (part->iov_len > MAX_PACKET || count > MAX_PASSED)
         wrong("a packet that is too large");
     zygote_was_asked = part->iov_len > 1 && *(const char *)part->iov_base == MAKE;
-    return fake_write(channel, part->iov_base, part->iov_len);
+    ssize_t sent = fake_write(channel, part->iov_base, part->iov_len);
+    if (sent > 0 && count && *(const char *)part->iov_base == '{') /* to the host */
+        groups = 0;
+    return sent;
 }
 
 int fake_socket(int family, int kind, int protocol)
@@ -405,6 +409,23 @@ int fake_umount(void)
         return -1;
     mounts--;
     return 0;
+}
+
+/* Control groups: made by the spawner, and the host's once it has got the member (fake_sendmsg). */
+int fake_mkdirat(void)
+{
+    if (fake_succeeds() < 0)
+        return -1;
+    groups++;
+    return 0;
+}
+
+int fake_unlinkat(void)
+{
+    if (groups == 0)
+        wrong("a group of another member is removed");
+    groups--;
+    return fake_succeeds();
 }
 
 long fake_syscall(long number, ...)
@@ -664,8 +685,12 @@ static char **words_of(const struct section *section)
     int count = 0;
     char *text = remembered(calloc(1, section->size + 1));
     copied(section, text, section->size);
-    for (char *word = text; word < text + section->size && count < MAX_WORDS; word += strlen(word) + 1)
+    for (char *word = text; word < text + section->size && count < MAX_WORDS; word += strlen(word) + 1) {
+        /* No word names a descriptor that the fake kernel has yet to give out. */
+        if (state_of((int)strtoll(word, NULL, 10)))
+            fake_exit(1);
         words[count++] = word;
+    }
     words[count] = NULL;
     return words;
 }
@@ -769,7 +794,7 @@ static void begin(const unsigned char *at, const unsigned char *end)
         if (descriptors_state[each] == OPEN)
             descriptors_state[each] = CLOSED;
     next_descriptor = calls = 0;
-    mounts = zygote_was_asked = listed_count = held_count = 0;
+    mounts = groups = zygote_was_asked = listed_count = held_count = 0;
     opened_process = -1;
     again_size = 0;
     memset(&member, 0, sizeof member);

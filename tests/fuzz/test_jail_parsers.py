@@ -327,6 +327,12 @@ _PLANTED = {
         "    if (tree >= 0 && furnish(tree, grant, idmap) < 0) {\n",
         "violated: an open descriptor is left behind",
     ),
+    "a group of the member before that is removed": (
+        "serve.c",
+        "    member.folder_count = 0; /* left by the previous member */\n",
+        "",
+        "violated: a group of another member is removed",
+    ),
     "a process too many that is not named": (
         "tasks.c",
         "if (all - kept + each >= tasks.processes)",

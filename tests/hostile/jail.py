@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -19,7 +20,7 @@ from typing import Any
 
 from actum import Result, Runtime
 from actum.contract.model import RunnerKind
-from actum.engine.project import create
+from actum.project import create
 from actum.testing.conformance import processes_with
 from common.settings import add_settings
 
@@ -143,6 +144,22 @@ def marker() -> str:
     return f"4{uuid.uuid4().int % 10**9:09d}"
 
 
+def wake(mark: str) -> None:
+    """End the `sleep` of `mark` seconds of a tool as soon as it is there: its shell goes on."""
+    sleeps(mark)
+    for pid in _sleepers(mark):
+        os.kill(pid, signal.SIGTERM)
+
+
+def sleeps(mark: str) -> None:
+    """Wait until a tool sleeps for `mark` seconds."""
+    until(lambda: _sleepers(mark), f"sleep {mark}")
+
+
+def _sleepers(mark: str) -> list[int]:
+    return [pid for pid in processes_with(mark) if name_of(str(pid)) == "sleep\n"]
+
+
 #: A zombie has no command line, so it does not count as alive.
 alive = processes_with
 
@@ -182,10 +199,11 @@ def tools_in(group: Path) -> list[int]:
             raise
         return []  # an init has removed it meanwhile, which only an empty one lets
     # By name: an ordinary user may not look at a process that is not dumpable.
-    return [int(pid) for pid in processes if not _name_of(pid).startswith(("jail", "python", "\0"))]
+    return [int(pid) for pid in processes if not name_of(pid).startswith(("jail", "python", "\0"))]
 
 
-def _name_of(pid: str) -> str:
+def name_of(pid: str) -> str:
+    """As the kernel has it, with a line feed."""
     try:
         return Path(f"/proc/{pid}/comm").read_text()
     except (FileNotFoundError, ProcessLookupError):

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from actum.sandbox.handle import Sandbox
-from actum.sandbox.host import _GUESS, Spawner
-from actum.sandbox.probe import examine
+from actum.sandbox.host_probe import examine
+from actum.sandbox.spawner_client import _GUESS, Spawner
 
 if TYPE_CHECKING:
     from actum.sandbox.wire import Grant, Report, Request
@@ -82,11 +82,16 @@ def carried_out(started: Spawner, request: Request) -> tuple[Report, str]:
     sandbox, cgroup = started.launch(request, owner, b"")
     try:
         sandbox.go()
-        last = _last_report(sandbox)
-        return last, _all_of(sandbox.stdout)
+        return finished(sandbox)
     finally:
         sandbox.discard()
         cgroup.remove()
+
+
+def finished(sandbox: Sandbox) -> tuple[Report, str]:
+    """Of one that was told to go: its last report, and what its tool wrote."""
+    last = _last_report(sandbox)
+    return last, _all_of(sandbox.stdout)
 
 
 def _last_report(sandbox: Sandbox) -> Report:

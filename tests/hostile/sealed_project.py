@@ -10,8 +10,8 @@ from typing import Any
 
 from actum import Result
 from actum.contract.model import Contract
-from actum.engine import plan as planning
-from actum.engine.ask import Ask
+from actum.contract.request import ExecRequest
+from actum.execution import plan as planning
 from hostile.jail import Jail
 
 READ_ONLY: dict[str, Any] = {"sandbox.filesystem.level": "minimal"}
@@ -25,7 +25,7 @@ class Sealed(Jail):
     def asked(self, script: str, *files: Path, **more: Any) -> Contract:
         """A contract for the shell with these input files."""
         fields = {**(READ_ONLY if self.mode == "read-only" else {}), **more.pop("limits", {})}
-        ask = Ask(
+        ask = ExecRequest(
             tool="shell",
             stdin=script.encode(),
             files=[str(file) for file in files],

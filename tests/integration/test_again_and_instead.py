@@ -14,10 +14,10 @@ import yaml
 
 from actum import Outcome, Result, Runtime
 from actum.contract.model import RunnerKind
-from actum.engine.pace import Pace
-from actum.engine.project import create
 from actum.evidence.traces import Traces
-from actum.registry.change import approve
+from actum.execution.retry_clock import RetryClock
+from actum.project import create
+from actum.registry.approval_workflow import approve
 from actum.value import replace
 
 pytestmark = pytest.mark.sandbox
@@ -38,8 +38,10 @@ class House:
         self.work.mkdir(mode=0o755)
         self.runtime = Runtime.open(self.root)
         self.waited: list[float] = []
-        pace = Pace(lambda: sum(self.waited), lambda s, _: self.waited.append(s) is None)
-        self.runtime.rooms = replace(self.runtime.rooms, pace=pace)
+        retry_clock = RetryClock(
+            lambda: sum(self.waited), lambda s, _: self.waited.append(s) is None
+        )
+        self.runtime.services = replace(self.runtime.services, retry_clock=retry_clock)
 
     def adapt(
         self,
@@ -133,9 +135,9 @@ def test_every_attempt_has_its_own_events_and_record_and_all_is_verified(house: 
     house.adapt(retry=RETRY)
     result = house.run(COUNT, "75", "75", "75", "0")
     assert (result.outcome, result.attempts) == (Outcome.TOOL_ERROR, 3)
-    names = ["start", "resource_applied", "output_captured", "end"]
+    names = [f"tool_run_{name}" for name in ("start", "resource_applied", "output_captured", "end")]
     assert house.events(result) == [
-        (attempt, f"tool_run_{name}") for attempt in (1, 2, 3) for name in names
+        (attempt, name) for attempt in (1, 2, 3) for name in (*names, "error")
     ]
     assert house.audit(result) == [
         ("DECISION", 1),
@@ -178,6 +180,7 @@ def test_a_signal_a_timeout_and_a_limit_are_never_tried_again(house: House, end:
     assert (result.outcome is not Outcome.SUCCEEDED, result.attempts) == (True, 1)
 
 
+@pytest.mark.req("000-33")
 def test_the_time_of_all_attempts_is_the_time_of_one(house: House) -> None:
     house.adapt(retry={"max_attempts": 3, "backoff_ms": 700, "retryable_codes": [75]})
     result = house.run(COUNT, "75", "75", "0", set={"sandbox.timeout_ms": 1000})
@@ -328,7 +331,7 @@ def test_killed_in_its_second_attempt_it_is_closed_and_never_repeated(house: Hou
         finally:
             process.kill()
     house.runtime = Runtime.open(house.root)
-    known = house.runtime.rooms.executions.get("killed-in-the-second")
+    known = house.runtime.services.executions.get("killed-in-the-second")
     assert known is not None
     assert known.outcome is Outcome.EXCEPTION
     again = house.run("true", set={"execution_id": "killed-in-the-second"})

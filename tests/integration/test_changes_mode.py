@@ -9,9 +9,9 @@ import pytest
 
 from actum import Outcome, Result, Runtime
 from actum.contract.model import RunnerKind
-from actum.engine.project import create
 from actum.errors import ContractInvalid
-from actum.registry.change import approve, history
+from actum.project import create
+from actum.registry.approval_workflow import approve, history
 from actum.registry.model import ScopeChange
 from common.settings import add_settings
 

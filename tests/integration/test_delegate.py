@@ -29,7 +29,7 @@ UID = 70_000 + os.getpid() % 100_000
 
 
 def actum(*words: str, stdin: str = "", uid: int = 0, home: Path | None = None):
-    environment = {**os.environ, "LOGNAME": "somebody"}
+    environment = {**os.environ, "LOGNAME": "another"}
     if home is not None:
         environment |= {"HOME": str(home), "TMPDIR": str(home)}
     return subprocess.run(
@@ -64,6 +64,7 @@ def delegated() -> Iterator[tuple[str, ...]]:
     revoke(UID)
 
 
+@pytest.mark.req("004-8")
 def test_without_a_subtree_the_command_that_makes_one_is_named(home: Path):
     answer = actum("doctor", "--json", uid=UID, home=home)
     (local, *_others) = json.loads(answer.stdout)["runners"]

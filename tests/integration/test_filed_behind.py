@@ -1,4 +1,4 @@
-"""A runtime that goes on being used files what lies in the journal when nobody is being served."""
+"""A runtime in use writes the journal out while it is idle."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from actum.capture.model import Capture
 from actum.contract.call import Plan
 from actum.contract.model import RunnerKind
 from actum.errors import SandboxUnavailable
-from actum.evidence.clerk import MANY, SOME
+from actum.evidence.background_writer import MANY, SOME
 from actum.testing import FakeRunner, captured
 from common.journals import emptied, filed
 
@@ -22,7 +22,7 @@ _PATIENCE_S = 60  #: only a test that fails waits for it
 
 
 def _fails(_plan: Plan) -> Capture:
-    raise SandboxUnavailable("It does not work.", remedy="Mend it.")
+    raise SandboxUnavailable("It does not work.", remedy="Fix it.")
 
 
 def _breaks(_plan: Plan) -> Capture:
@@ -69,9 +69,9 @@ def test_without_a_pool_there_is_no_thread_and_no_connection_for_it() -> None:
             rt.exec("shell", stdin="echo hi", cwd=rt.settings.root).check()
         assert filed(rt.database) == 0
         rt.exec("shell", stdin="echo hi", cwd=rt.settings.root).check()
-        assert filed(rt.database) == MANY  # by whoever came then
-        assert rt.rooms.ledger.clerk._worker is None
-        assert rt.database._second is None
+        assert filed(rt.database) == MANY  # by the next request
+        assert rt.services.ledger.background_writer._worker is None
+        assert rt.database._background is None
 
 
 def test_what_it_holds_it_holds_from_the_start(
@@ -98,20 +98,20 @@ def test_nobody_counts_as_served_who_was_answered(
         assert rt.exec("shell", stdin="echo hi", cwd=rt.settings.root).outcome == "SUCCEEDED"
         refused = rt.exec("shell", stdin="echo hi", cwd=rt.settings.root, set={"tool_id": "TL-999"})
         assert refused.outcome == "REJECTED"
-    assert rt.rooms.ledger.clerk._served == []
+    assert rt.services.ledger.background_writer._served == []
 
 
 def test_nor_does_one_whose_action_was_carried_out(runtime: Callable[[Any], Runtime]) -> None:
     rt = runtime(captured())
-    clerk = rt.rooms.ledger.clerk
+    background_writer = rt.services.ledger.background_writer
     seen: list[int] = []
     act = rt.executors.act
 
     def watched(*given: Any, **words: Any) -> Any:
-        seen.append(len(clerk._served))
+        seen.append(len(background_writer._served))
         return act(*given, **words)
 
     rt.executors.act = watched  # type: ignore[method-assign]
     assert rt.act({"action": "no such action", "payload": {}}).status != "SUCCESS"
     assert seen == [1]
-    assert clerk._served == []
+    assert background_writer._served == []

@@ -8,8 +8,8 @@ import time
 import pytest
 
 from actum import Outcome, Refused, Result, Runtime
-from actum.engine.pipeline import prepare
 from actum.evidence.garbage import collect
+from actum.execution.preparation import prepare
 
 WHO = {"by": "ada", "why": "looked at it"}
 
@@ -39,7 +39,7 @@ def run(runtime: Runtime, script: str, **outputs: object) -> Result:
 
 
 @pytest.mark.sandbox
-@pytest.mark.req("000-22", "000-23")
+@pytest.mark.req("000-22")
 def test_what_is_expected_passes_and_what_differs_does_not(runtime: Runtime) -> None:
     (runtime.settings.root / "input").write_text("three\n")
     script = "echo one; echo two; cat input; echo aside >&2"
@@ -49,13 +49,31 @@ def test_what_is_expected_passes_and_what_differs_does_not(runtime: Runtime) -> 
     both = {"stdout": "expected", "stderr": "expected"}
     assert run(runtime, script, **both).ok
     # The same inputs by digest, and yet another output: a file that was not declared has changed.
-    (runtime.settings.root / "input").write_text("4\n")
+    (runtime.settings.root / "input").write_text("seven\n")
     result = run(runtime, script, **both)
     assert (result.outcome, result.reason_codes) == (Outcome.OUTPUT_INVALID, ("OUTPUT_INVALID",))
     (violation,) = result.violations
     assert violation.field == "outputs.stdout"
     assert "at byte 8, line 3" in violation.message
     assert run(runtime, script, stderr="expected").ok  # only what is asked for is compared
+
+
+@pytest.mark.sandbox
+@pytest.mark.req("000-23")
+def test_stderr_is_compared_like_stdout(runtime: Runtime) -> None:
+    (runtime.settings.root / "input").write_text("three\n")
+    script = "echo one; cat input >&2"
+    runtime.record_golden(contract(runtime, script), **WHO)
+    assert run(runtime, script, stderr="expected").ok
+    (runtime.settings.root / "input").write_text("4\n")
+    result = run(runtime, script, stderr="expected")
+    assert (result.outcome, result.reason_codes) == (Outcome.OUTPUT_INVALID, ("OUTPUT_INVALID",))
+    (violation,) = result.violations
+    assert violation.field == "outputs.stderr"
+    assert "at byte 0, line 1" in violation.message
+    captured = run(runtime, script, stderr="captured", stdout="expected").check()
+    assert captured.result is not None
+    assert captured.result.stderr == "4\n"
 
 
 @pytest.mark.req("000-22")
@@ -83,11 +101,11 @@ def test_it_is_changed_by_hand_only_and_never_expires(runtime: Runtime) -> None:
     ago = time.time() - 20 * 365 * 86_400
     os.utime(file, (ago, ago))
     collect(runtime.database, runtime.blobs, age_s=0)
-    assert runtime.rooms.golden.get(first.key) == first
+    assert runtime.services.golden.get(first.key) == first
     _, second = runtime.record_golden(contract(runtime, script), by="bob", why="new", replace=True)
     assert second is not None
     assert (second.key, second.by) == (first.key, "bob")
-    assert runtime.rooms.golden.get(first.key) == second
+    assert runtime.services.golden.get(first.key) == second
 
 
 @pytest.mark.sandbox
@@ -131,7 +149,7 @@ def test_an_input_file_that_changes_meanwhile_is_not_recorded(
         return ready
 
     file.write_text("two\n")
-    monkeypatch.setattr("actum.engine.golden_record.prepare", changed_after_the_look)
+    monkeypatch.setattr("actum.execution.golden_recording.prepare", changed_after_the_look)
     with pytest.raises(Refused) as refused:
         runtime.record_golden(asked, **WHO)
     assert refused.value.code == "GOLDEN_UNFIT"

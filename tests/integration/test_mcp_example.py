@@ -9,8 +9,8 @@ import pytest
 
 from actum import Outcome, Runtime
 from actum.contract.model import RunnerKind
-from actum.engine.project import create
-from actum.registry.change import approve
+from actum.project import create
+from actum.registry.approval_workflow import approve
 from actum.store.keys import Keyring
 
 pytestmark = pytest.mark.sandbox

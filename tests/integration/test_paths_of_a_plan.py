@@ -11,8 +11,8 @@ from actum import Runtime
 from actum.contract.call import Plan
 from actum.contract.model import RunnerKind
 from actum.errors import Refused
+from actum.runners.init_request import Description
 from actum.runners.local import LocalRunner
-from actum.runners.request import Description
 from actum.testing import FakeRunner, captured
 from actum.value import replace
 
@@ -89,7 +89,7 @@ def test_a_plan_that_was_changed_since_it_ran_is_refused(plan: Plan) -> None:
             assert runner.run(plan, lambda _event: None).stdout.kept == b"x\n"
         assert isinstance(plan.environment, dict)
         plan.environment["LD_PRELOAD"] = "x"
-        with pytest.raises(Refused, match="differs from what was validated"):
+        with pytest.raises(Refused, match="differs from the one that was validated"):
             runner.run(plan, lambda _event: None)
         del plan.environment["LD_PRELOAD"]
         assert runner.run(plan, lambda _event: None).stdout.kept == b"x\n"

@@ -28,7 +28,7 @@ def rt(request: pytest.FixtureRequest) -> Iterator[Runtime]:
 
 def waiting(rt: Runtime, count: int = 1) -> list[Warm]:
     """The warm interpreters of the runtime, once there are `count`."""
-    runner = rt.rooms.runners[RunnerKind.LOCAL]
+    runner = rt.services.runners[RunnerKind.LOCAL]
     assert isinstance(runner, LocalRunner) and runner._warm is not None
     for _ in range(500):
         found = [warm for shape in runner._warm._waiting.values() for warm in shape]

@@ -32,7 +32,7 @@ def test_what_repeats_is_identical_and_really_ran_again(runtime: Runtime) -> Non
     assert found.result is not None
     assert (found.result.cached, found.result.replayed) == (None, False)
     assert found.result.execution_id != first.execution_id
-    assert found.result.session not in runtime.rooms.sessions.names()
+    assert found.result.session not in runtime.services.sessions.names()
 
 
 @pytest.mark.sandbox

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from actum import Result, Runtime
-from actum.engine import results
-from actum.evidence.record import EvidenceRecords
+from actum.evidence.records.evidence_record import EvidenceRecords
 from actum.evidence.traces import Traces
+from actum.execution import result_cache
 
 D2 = {"determinism": "D2", "sandbox.filesystem.write": []}
 
@@ -26,7 +29,7 @@ def runtime() -> Iterator[Runtime]:
 
 def settle() -> None:
     """Until a change made now can be told from the next one."""
-    time.sleep(2 * results._RECENT_NS / 1e9)
+    time.sleep(2 * result_cache._RECENT_NS / 1e9)
 
 
 def run(runtime: Runtime, script: str = "cat data", **fields: object) -> Result:
@@ -37,6 +40,23 @@ def events(runtime: Runtime, result: Result) -> list[str]:
     return [
         event["event_type"] for event in Traces(runtime.database).of_execution(result.execution_id)
     ]
+
+
+def predicate(result: Result) -> dict[str, Any]:
+    envelope = json.loads(Path(result.receipt_path).read_bytes())
+    signed: dict[str, Any] = json.loads(base64.b64decode(envelope["payload"]))["predicate"]
+    return signed
+
+
+def final(runtime: Runtime, result: Result) -> dict[str, Any]:
+    """The audit record that closed an execution."""
+    rows = runtime.database.rows("SELECT record FROM audit ORDER BY seq")
+    (found,) = (
+        record
+        for record in map(json.loads, (row[0] for row in rows))
+        if (record["kind"], record.get("execution_id")) == ("FINAL", result.execution_id)
+    )
+    return dict(found)
 
 
 @pytest.mark.sandbox
@@ -63,6 +83,19 @@ def test_the_same_again_is_answered_marked_and_on_record(runtime: Runtime) -> No
     items = [item for section in record["checklists"].values() for item in section]
     assert len(items) > 10
     assert [item for item in items if item["verdict"] == "fail"] == []
+    # Each of them says that the result is a cached one, and which.
+    source = {"execution_id": first.execution_id, "receipt_id": first.receipt_id}
+    assert record["cached"] == source
+    assert predicate(again)["cached"] == source
+    assert final(runtime, again)["cached"] == first.execution_id
+    assert (final(runtime, again)["status"], final(runtime, again)["outcome"]) == (
+        "SUCCESS",
+        "SUCCEEDED",
+    )
+    # The control: the first one says that it is none.
+    (own,) = EvidenceRecords(runtime.database).of_execution(first.execution_id)
+    assert (own["cached"], final(runtime, first)["cached"]) == (None, None)
+    assert "cached" not in predicate(first)
 
 
 @pytest.mark.sandbox
@@ -134,9 +167,18 @@ def test_it_ends_with_its_session(runtime: Runtime) -> None:
         # Another process of the same session.
         result = other.exec("shell", stdin="cat data", cwd=runtime.settings.root, set=D2).check()
         assert result.cached == first.execution_id
-        other.rooms.sessions.end("one")
+        other.end_session("one")
         after = other.exec("shell", stdin="cat data", cwd=runtime.settings.root, set=D2).check()
         assert after.cached is None
+
+
+@pytest.mark.sandbox
+@pytest.mark.req("000-170")
+def test_ending_the_runtimes_own_session_drops_what_is_in_memory(runtime: Runtime) -> None:
+    run(runtime)
+    assert run(runtime).cached  # positive control
+    runtime.end_session()
+    assert run(runtime).cached is None
 
 
 @pytest.mark.sandbox
@@ -153,6 +195,6 @@ def test_too_many_files_are_not_looked_at(tmp_path: Path, monkeypatch: pytest.Mo
     for number in range(20):
         (tmp_path / str(number)).touch()
     settle()
-    assert results._state([str(tmp_path)], ()) is not None
-    monkeypatch.setattr(results, "_FILES", 10)
-    assert results._state([str(tmp_path)], ()) is None
+    assert result_cache._state([str(tmp_path)], ()) is not None
+    monkeypatch.setattr(result_cache, "_FILES", 10)
+    assert result_cache._state([str(tmp_path)], ()) is None

@@ -18,10 +18,10 @@ import pytest
 from actum import Outcome, Result, Runtime
 from actum.capture.model import Workspace
 from actum.contract.model import RunnerKind
-from actum.engine.project import create
-from actum.engine.session import PythonSession
-from actum.evidence.audit import Decision
-from actum.registry.change import approve
+from actum.evidence.records.audit import Decision
+from actum.execution.python_session import PythonSession
+from actum.project import create
+from actum.registry.approval_workflow import approve
 from actum.runners.base import Cancel
 from actum.store.keys import Keyring
 from common.settings import add_settings
@@ -67,7 +67,7 @@ def workspace(result: Result) -> Workspace:
 
 
 def predicate(rt: Runtime, receipt_id: str) -> dict[str, Any]:
-    envelope = json.loads(rt.rooms.receipts.export(receipt_id).read_bytes())
+    envelope = json.loads(rt.services.receipts.export(receipt_id).read_bytes())
     return dict(json.loads(base64.b64decode(envelope["payload"]))["predicate"])
 
 
@@ -118,7 +118,7 @@ def test_a_caller_may_look_first_or_drop_it(rt: Runtime, wanted: str) -> None:
 
 
 def _late(s: PythonSession) -> Result:
-    return s.run(f"{write('half', 'x')}\nwhile True: pass", timeout="1s")
+    return s.run(f"{write('half', 'x')}\nwhile True: pass", timeout="2s")
 
 
 def _cancelled(s: PythonSession) -> Result:

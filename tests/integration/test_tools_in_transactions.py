@@ -24,7 +24,7 @@ from pathlib import Path
 import pytest
 
 from actum import Result
-from actum.evidence.audit import Decision
+from actum.evidence.records.audit import Decision
 from hostile.jail import Jail
 
 pytestmark = pytest.mark.sandbox
@@ -62,6 +62,33 @@ def _same(_folder: Path) -> None:
 
 def _git_repository(folder: Path) -> None:
     _outside(folder, [_GIT])
+
+
+def _cloned_repository(folder: Path) -> None:
+    """A repository, a bare one that it was cloned to, and a clone that is ahead of it."""
+    _outside(
+        folder,
+        [
+            f"mkdir work; cd work; {_GIT}",
+            "git clone -q --bare --no-hardlinks work up.git; git -C up.git config gc.auto 0",
+            "git -C work remote add origin ../up.git; git -C work fetch -q",
+            "git -C work branch -q --set-upstream-to=origin/main main",
+            "git clone -q --no-hardlinks up.git other",
+            "cd other; echo theirs > theirs; git add .; git commit -q -m theirs; git push -q",
+        ],
+    )
+
+
+def _submodule(folder: Path) -> None:
+    _outside(
+        folder,
+        [
+            f"mkdir lib; cd lib; {_GIT}",
+            f"mkdir app; cd app; {_GIT}",
+            "cd app; git -c protocol.file.allow=always submodule --quiet add ../lib lib",
+            "cd app; git commit -q -m lib",
+        ],
+    )
 
 
 def _npm_packages(folder: Path) -> None:
@@ -185,6 +212,55 @@ CASES: dict[str, tuple[Callable[[Path], None], Sequence[str]]] = {
             "git gc -q --prune=now; git count-objects -v | grep -v size; git fsck --full",
             "echo 5 > a; git commit -q -a -m 5",
             "git gc -q --prune=now; git log --format='%h %s'",
+        ],
+    ),
+    "git: tag, amend, reset": (
+        _git_repository,
+        [
+            "git tag v1; git tag -a -m two v2; git tag -l; echo b > a; git commit -q -a -m second",
+            "git commit -q --amend -m amended; git log --format='%h %s'",
+            "echo c > a; git reset -q --hard; git reset -q --soft HEAD~1; git status --short",
+            "git reset -q; git checkout -q -- a; git clean -qfd; git status --short",
+        ],
+    ),
+    "git: revert, notes, restore": (
+        _git_repository,
+        [
+            "echo b > a; git commit -q -a -m second; git notes add -m note HEAD",
+            "git revert --no-edit HEAD >/dev/null; git log --format='%h %s%n%N'",
+            "rm a; git restore a; echo c > a; git add a; git restore --staged --worktree a; cat a",
+        ],
+    ),
+    "git: patches": (
+        _git_repository,
+        [
+            "git switch -q -c side; echo b > a; git commit -q -a -m patch; git switch -q main",
+            "mkdir out; git format-patch -q -o out main..side; git am -q out/*.patch",
+            "git apply -R out/*.patch; git diff --stat; git apply out/*.patch; git status --short",
+        ],
+    ),
+    "git: interactive rebase": (
+        _git_repository,
+        [
+            "for n in 1 2 3; do echo $n > $n; git add $n; git commit -q -m $n; done",
+            "GIT_SEQUENCE_EDITOR=\"sed -i -e '2s/pick/fixup/'\" git rebase -q -i HEAD~3",
+            "git log --format='%h %s'; ls",
+        ],
+    ),
+    "git: fetch, pull, push": (
+        _cloned_repository,
+        [
+            "cd work; git fetch -q; git log --format='%h %s' origin/main",
+            "cd work; git pull -q --ff-only; ls; echo o > ours; git add .; git commit -q -m ours",
+            "cd work; git push -q; git -C ../up.git log --format='%h %s' main",
+            "cd other; git pull -q --ff-only; git repack -q -a -d; git fsck; ls",
+        ],
+    ),
+    "git: commit in a submodule": (
+        _submodule,
+        [
+            "cd app/lib; git switch -q -c topic; echo b > a; git commit -q -a -m inner",
+            "cd app; git add lib; git commit -q -m outer; git submodule status; git status --short",
         ],
     ),
     "npm: install and upgrade": (

@@ -19,8 +19,8 @@ import pytest
 
 from actum import Runtime
 from actum.contract.model import RunnerKind
-from actum.engine.project import create
-from actum.workspace.transaction import Kept
+from actum.project import create
+from actum.workspace.transaction_record import Kept
 from common.settings import add_settings
 from hostile.jail import mounts_below, until
 

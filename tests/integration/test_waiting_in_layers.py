@@ -26,7 +26,7 @@ import pytest
 from actum import Result, Runtime
 from actum.capture.model import Workspace
 from actum.contract.model import RunnerKind
-from actum.registry.change import approve
+from actum.registry.approval_workflow import approve
 from actum.runners import warm
 from actum.runners.local import LocalRunner
 from actum.runners.warm import Warm
@@ -49,7 +49,7 @@ def jail(tmp_path: Path, probe: Path) -> Iterator[Jail]:
 
 
 def waiting(runtime: Runtime) -> list[Warm]:
-    runner = runtime.rooms.runners[RunnerKind.LOCAL]
+    runner = runtime.services.runners[RunnerKind.LOCAL]
     assert isinstance(runner, LocalRunner) and runner._warm is not None
     with runner._warm._guard:
         return [one for each in runner._warm._waiting.values() for one in each]
@@ -57,7 +57,7 @@ def waiting(runtime: Runtime) -> list[Warm]:
 
 def rests(jail: Jail) -> bool:
     """Whether as many wait as are wanted, and nothing is left of those that were used."""
-    runner = jail.runtime.rooms.runners[RunnerKind.LOCAL]
+    runner = jail.runtime.services.runners[RunnerKind.LOCAL]
     assert isinstance(runner, LocalRunner) and runner._warm is not None
     wanted = max(runner._warm._wanted.values(), default=2)
     idle = not runner._warm._due and not runner._left
@@ -373,7 +373,7 @@ def test_one_that_could_have_written_already_serves_nobody(
 
     def planted(one: Warm, layers: dict[str, str]) -> bool:
         assert one.layers is not None
-        (room,) = one.layers.rooms.values()
+        (room,) = one.layers.folders.values()
         (Path(room) / "upper" / "planted").write_text("x")
         asked.append(one.layers.folder)
         return joins(one, layers)

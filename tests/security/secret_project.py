@@ -9,8 +9,8 @@ import yaml
 
 from actum import Runtime
 from actum.contract.model import RunnerKind
-from actum.engine.project import create
-from actum.registry.change import approve
+from actum.project import create
+from actum.registry.approval_workflow import approve
 from actum.settings import load
 from actum.store.keys import Keyring
 from common.settings import add_settings

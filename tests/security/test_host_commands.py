@@ -10,7 +10,7 @@ import yaml
 from secret_project import NAME, make, open_project
 
 from actum import Outcome, Result
-from actum.registry.change import approve
+from actum.registry.approval_workflow import approve
 from actum.store.keys import Keyring
 from common.own_folder import own_folder
 
@@ -79,7 +79,7 @@ def test_a_program_in_the_project_is_refused_and_does_not_run(
     (root / "bin").mkdir()
     script = program(root / "bin/get")
     message = refused(root)
-    assert f"{script}: {root} is a place that tools may write" in message
+    assert f"{script}: {root} is a path that tools may write" in message
     assert "move the program out" in message
     assert not ran(script)
 
@@ -93,7 +93,7 @@ def test_a_link_between_the_project_and_elsewhere_is_refused(
     root = make(own_folder, {NAME: command(link)})
     script = program(target)
     link.symlink_to(target)
-    assert "is a place that tools may write" in refused(root)
+    assert "is a path that tools may write" in refused(root)
     assert not ran(script)
 
 
@@ -107,7 +107,7 @@ def test_a_step_that_others_can_write_is_refused_by_name_with_the_remedy(
     root = make(tmp_path, {NAME: command(script)})
     parent.chmod(mode)
     message = refused(root)
-    assert f"{parent} can be written by others than its owner (mode {mode:04o})" in message
+    assert f"{parent} is writable by others than its owner (mode {mode:04o})" in message
     assert f"chmod go-w {parent}" in message
     assert not ran(script)
     parent.chmod(0o755)
@@ -118,7 +118,7 @@ def test_a_program_that_others_can_write_is_refused(tmp_path: Path, own_folder: 
     script = program(own_folder / "get")
     root = make(tmp_path, {NAME: command(script)})
     script.chmod(0o775)
-    assert f"{script} can be written by others" in refused(root)
+    assert f"{script} is writable by others" in refused(root)
     script.chmod(0o755)
     assert given(root)
 
@@ -128,7 +128,7 @@ def test_the_temporary_directory_is_no_safe_place(tmp_path: Path) -> None:
     folder = Path(os.environ.get("TMPDIR", "/tmp")).resolve()
     script = program(tmp_path.resolve() / "get")
     message = refused(make(tmp_path, {NAME: command(script)}))
-    assert f"{'/tmp' if folder.is_relative_to('/tmp') else folder} can be written" in message
+    assert f"{'/tmp' if folder.is_relative_to('/tmp') else folder} is writable" in message
 
 
 def test_a_name_on_path_is_judged_where_it_is_found(
@@ -140,7 +140,7 @@ def test_a_name_on_path_is_judged_where_it_is_found(
     good.mkdir()
     program(good / "get-secret")
     monkeypatch.setenv("PATH", f"{root}:{good}:/usr/bin:/bin")
-    assert "is a place that tools may write" in refused(root)
+    assert "is a path that tools may write" in refused(root)
     assert not ran(planted)
     monkeypatch.setenv("PATH", f".:{good}:/usr/bin:/bin")
     monkeypatch.chdir(root)
@@ -162,7 +162,7 @@ def test_a_path_that_a_tool_may_write_outside_of_the_project_is_refused(own_fold
     keyring = Keyring.open(root / ".actum")
     approve(root, keyring, "python", by="user:maker", evidence="test", date="2026-11-15")
     # For another tool's secret too: whatever was written there stays there.
-    assert f"{shared} is a place that tools may write" in refused(root)
+    assert f"{shared} is a path that tools may write" in refused(root)
 
 
 @pytest.mark.parametrize("first", ["#!{planted}", "#!/usr/bin/env planted"])
@@ -173,7 +173,7 @@ def test_the_interpreter_of_a_script_is_judged_like_the_script(
     planted = program(root / "planted")
     program(own_folder / "get", first=first.format(planted=planted))
     monkeypatch.setenv("PATH", f"{root}:/usr/bin:/bin")
-    assert "is a place that tools may write" in refused(root)
+    assert "is a path that tools may write" in refused(root)
     assert not ran(planted)
 
 
@@ -194,7 +194,7 @@ def test_a_file_that_an_interpreter_is_to_execute_is_judged_too(own_folder: Path
     assert given(root)
     other = make(own_folder / "other", {NAME: command("/bin/sh", own_folder / "other/project/get")})
     planted = program(other / "get")
-    assert "is a place that tools may write" in refused(other)
+    assert "is a path that tools may write" in refused(other)
     assert not ran(planted)
 
 
@@ -216,7 +216,7 @@ def test_a_program_that_another_one_starts_is_judged_too(
     other = own_folder / "other/project/get"
     planted_in = make(own_folder / "other", {NAME: command(*launcher, other)})
     planted = program(other)
-    assert "is a place that tools may write" in refused(planted_in)
+    assert "is a path that tools may write" in refused(planted_in)
     assert not ran(planted)
 
 
@@ -226,10 +226,67 @@ def test_a_name_that_another_program_looks_up_is_judged_where_it_is_found(
     root = make(own_folder, {NAME: command("/usr/bin/timeout", "5", "get-the-secret")})
     monkeypatch.setenv("PATH", f"{root}:{os.environ['PATH']}")
     planted = program(root / "get-the-secret")
-    assert "is a place that tools may write" in refused(root)
+    assert "is a path that tools may write" in refused(root)
     assert not ran(planted)
     elsewhere = own_folder / "bin"
     elsewhere.mkdir(mode=0o755)
     program(elsewhere / "get-the-secret")
     monkeypatch.setenv("PATH", f"{elsewhere}:{os.environ['PATH']}")
     assert given(root)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("/usr/bin/python3", "{}/folder"),
+        ("/usr/bin/awk", "-f{}/program.awk"),
+        ("/usr/bin/make", "-sC", "{}/folder"),
+        ("/usr/bin/make", "-s", "--file={}/folder/Makefile"),
+    ],
+    ids=lambda words: " ".join(words),
+)
+def test_a_folder_and_a_value_of_an_option_are_judged_too(
+    own_folder: Path, words: tuple[str, ...]
+) -> None:
+    def in_folder(folder: Path) -> tuple[str, ...]:
+        return tuple(word.format(folder) for word in words)
+
+    def fill(folder: Path) -> None:
+        (folder / "folder").mkdir(mode=0o755, parents=True)
+        touch = f"open({str(folder / 'mark.ran')!r}, 'w')"
+        (folder / "folder/__main__.py").write_text(f"{touch}\nprint({VALUE!r})\n")
+        mark = f"touch {folder}/mark.ran"
+        (folder / "folder/Makefile").write_text(f"all:\n\t{mark}; echo {VALUE}\n")
+        (folder / "program.awk").write_text(f'BEGIN {{ system("{mark}"); print "{VALUE}" }}\n')
+
+    fill(own_folder / "safe")
+    assert given(make(own_folder, {NAME: command(*in_folder(own_folder / "safe"))}))
+    assert ran(own_folder / "safe/mark")
+    planted = own_folder / "other/project"
+    root = make(own_folder / "other", {NAME: command(*in_folder(planted))})
+    fill(planted)
+    assert "is a path that tools may write" in refused(root)
+    assert not ran(planted / "mark")
+
+
+def test_the_environment_leads_a_command_to_no_place_that_tools_may_write(
+    own_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The usual way: the shell that started Actum has the project's own `bin` on its PATH."""
+    program(own_folder / "get", f'test "$KEPT" = yes && test -n "$HOME" && helper {VALUE}')
+    root = make(own_folder, {NAME: command(own_folder / "get")})
+    (root / "bin").mkdir()
+    (own_folder / "bin").mkdir(mode=0o755)
+    planted = program(root / "bin/helper", 'echo "$1"')
+    (own_folder / "link").symlink_to(root / "bin")
+    startup = program(root / "startup")
+    honest = program(own_folder / "bin/helper", 'echo "$1"')
+    for first in (root / "bin", own_folder / "link"):
+        monkeypatch.setenv("PATH", f"{first}:{own_folder / 'bin'}:{os.environ['PATH']}")
+        monkeypatch.setenv("ENV", str(startup))
+        monkeypatch.setenv("BASH_ENV", str(startup))
+        monkeypatch.setenv("KEPT", "yes")
+        assert given(root)
+    assert ran(honest)
+    assert not ran(planted)
+    assert not ran(startup)

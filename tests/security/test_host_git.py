@@ -18,8 +18,8 @@ import yaml
 
 from actum import Runtime
 from actum.contract.model import RunnerKind
-from actum.engine.project import create
-from actum.engine.work.replay import head_commit
+from actum.project import create
+from actum.work.replay_script import head_commit
 
 pytestmark = pytest.mark.sandbox
 

@@ -8,6 +8,10 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import os
+import stat
+import tempfile
+import time
 import urllib.parse
 from pathlib import Path
 
@@ -19,7 +23,10 @@ from actum.evidence.traces import Traces
 from actum.runners import local
 from actum.settings import load
 
-VALUE = "kanarien/vogel+4711 \"singt'&laut"
+#: New for each run: the search looks at folders that neighbours use too.
+VALUE = f"kanarien/vogel+{os.urandom(6).hex()} \"singt'&laut"
+#: Where a process could leave a file, besides the project; `TMPDIR` is the test's own.
+PLACES = ("/dev/shm", "/run", "/var/tmp")
 
 #: What a hostile tool says about the secret it was given. Nothing in here holds the value.
 HOSTILE = f"""
@@ -67,7 +74,15 @@ def leaks(content: bytes) -> list[bytes]:
 def run(root: Path) -> dict[str, list[bytes]]:
     """Where -> what of the secret was found there, after the hostile tool has run."""
     live = bytearray()
+    during: list[bytes] = []
     session = "canary"
+    began = time.time() - 5
+
+    def hear(_name: str, chunk: bytes) -> None:
+        if not live:
+            during.extend(_elsewhere(began))  # while the tool runs and has its secret
+        live.extend(chunk)
+
     settings = load(root / ".actum", {"LOGNAME": "asker", "HOME": "/nonexistent"})
     with Runtime(settings, session=session, pool=False) as runtime:
         result = runtime.exec(
@@ -76,7 +91,7 @@ def run(root: Path) -> dict[str, list[bytes]]:
             cwd=root,
             secrets=[NAME],
             set={"outputs.output_files": ["declared.json"]},
-            on_output=lambda _name, chunk: live.extend(chunk),
+            on_output=hear,
         )
         assert result.result is not None, result.violations
         assert result.result.exit_code == 1
@@ -92,6 +107,25 @@ def run(root: Path) -> dict[str, list[bytes]]:
             "files": _files(root / ".actum"),
         }
     found["files afterwards"] = _files(root / ".actum")
+    found["elsewhere"] = [*during, *_elsewhere(began)]
+    return found
+
+
+def _elsewhere(since: float) -> list[bytes]:
+    """The same search in files outside the project that were written since then."""
+    found = []
+    for place in (tempfile.gettempdir(), *PLACES):
+        for folder, _folders, names in os.walk(place):
+            for name in names:
+                path = os.path.join(folder, name)
+                try:
+                    status = os.lstat(path)
+                    if not stat.S_ISREG(status.st_mode) or status.st_mtime < since:
+                        continue
+                    with open(path, "rb") as file:
+                        found += leaks(file.read(16 << 20)) + leaks(path.encode())
+                except OSError:
+                    continue  # a neighbour's, and gone by now
     return found
 
 
@@ -107,13 +141,30 @@ def _files(folder: Path) -> list[bytes]:
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("OPERATORS_TOKEN", VALUE)
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setenv("TMPDIR", str(scratch))
+    monkeypatch.setattr(tempfile, "tempdir", None)
     return make(tmp_path, {NAME: '{ env = "OPERATORS_TOKEN" }'})
 
 
 @pytest.mark.sandbox
 @pytest.mark.req("004-54", "004-57", "004-58")
-def test_nothing_of_it_is_found(root: Path) -> None:
+def test_nothing_of_it_is_found(root: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert {where: texts for where, texts in run(root).items() if texts} == {}
+    printed = "".join(capfd.readouterr())  # by any process of ours
+    assert leaks(printed.encode()) == []
+
+
+@pytest.mark.sandbox
+def test_the_search_elsewhere_would_have_found_it(root: Path) -> None:
+    began = time.time() - 5
+    assert _elsewhere(began) == []
+    for place in (tempfile.gettempdir(), "/dev/shm"):
+        with tempfile.NamedTemporaryFile(dir=place) as file:
+            file.write(b"x" + VALUE.encode())
+            file.flush()
+            assert VALUE.encode() in _elsewhere(began)
 
 
 @pytest.mark.sandbox

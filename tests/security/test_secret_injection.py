@@ -10,7 +10,7 @@ from secret_project import NAME, make, open_project
 
 from actum import Outcome, Result, Runtime
 from actum.contract.model import RunnerKind
-from actum.policy.secrets import _MOST
+from actum.policy.secret_grants import _MOST
 from actum.testing import FakeRunner, captured
 
 VALUE = "correct horse battery/staple+0815"

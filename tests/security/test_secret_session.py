@@ -14,7 +14,6 @@ VALUE = "correct horse battery/staple+0815"
 
 
 @pytest.mark.sandbox
-@pytest.mark.req("004-55")
 def test_no_call_of_a_session_lets_its_secret_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

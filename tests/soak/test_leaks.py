@@ -20,7 +20,7 @@ from actum import Result, Runtime
 from actum.contract.model import RunnerKind
 from actum.runners.local import LocalRunner
 from actum.sandbox.cgroup import Layout
-from actum.sandbox.host import Spawner, _Member
+from actum.sandbox.spawner_client import Spawner, _Member
 from actum.value import plain
 from hostile.jail import mounts_below
 
@@ -85,7 +85,7 @@ def _descriptors(member: _Member) -> int:
 
 
 def _spawner_of(runtime: Runtime) -> Spawner:
-    runner = runtime.rooms.runners[RunnerKind.LOCAL]
+    runner = runtime.services.runners[RunnerKind.LOCAL]
     assert isinstance(runner, LocalRunner)
     return runner._spawner
 

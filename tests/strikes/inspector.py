@@ -14,9 +14,9 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-import actum.wiring  # noqa: F401 -- loaded before the first fork
+import actum.runtime  # noqa: F401 -- loaded before the first fork
 from actum import Runtime
-from actum.evidence.work_findings import read_work_receipt
+from actum.evidence.verify.work_findings import read_work_receipt
 from actum.workspace.commit import pending_intent
 
 
@@ -30,7 +30,7 @@ def inspect(project: Path) -> dict[str, Any]:
         wrong = [*_of_rows(runtime, project, rows), *_left(project)]
         wrong += [str(finding) for finding in runtime.verifier.verify_all() if not finding.passed]
         done = [row for row in rows if row[3] == "success"]
-        last = runtime.workshop.records.last_success(project)
+        last = runtime.work_items.records.last_success(project)
         if done and (last is None or last[0] != state):
             wrong.append("the newest receipt names another state than the project has")
         if runtime.database.rows("SELECT 1 FROM executions WHERE state != 'FINAL'"):

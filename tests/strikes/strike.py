@@ -52,7 +52,7 @@ class Signal(StrEnum):
 
 #: Bytes in the command line of a process that make it the target.
 _MARKS: Mapping[Target, bytes] = {
-    Target.CHILD: b"actum.doors.chamber",
+    Target.CHILD: b"actum.doors.work_item_process",
     Target.SPAWNER: b"actum.sandbox.spawner",
     Target.AGAIN: b"\0item\0again\0",
 }

@@ -12,21 +12,21 @@ from typing import Any
 import yaml
 
 from actum import Outcome, Result, Runtime
-from actum.agents.foreman import Foreman
 from actum.contract.model import RunnerKind
-from actum.engine.ask import Ask
-from actum.engine.project import create
-from actum.engine.work.dag import read_work
-from actum.engine.work.model import RunResult
+from actum.contract.request import ExecRequest
 from actum.errors import ContractInvalid
-from actum.evidence.audit import Decision
 from actum.evidence.log import Log
+from actum.evidence.records.audit import Decision
 from actum.evidence.rotation import rotate
-from actum.registry.change import approve
+from actum.project import create
+from actum.registry.approval_workflow import approve
 from actum.settings import load
 from actum.store.blobs import SMALL_BYTES
 from actum.store.database import Database
 from actum.store.keys import Keyring
+from actum.work.dag import read_work
+from actum.work.graph import WorkGraph
+from actum.work.model import RunResult
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "security"))
 from mcp_servers.project import adapter, tool, write
@@ -40,10 +40,10 @@ _DYING = """
 import os, sys
 from pathlib import Path
 from actum import Runtime
-from actum.engine.work.model import WorkItem
-from actum.engine.work.receipt import Before
+from actum.work.model import WorkItem
+from actum.work.work_receipt import Before
 from actum.evidence.ledger import Ledger
-from actum.executors.records import Journal
+from actum.executors.action_records import Journal
 
 what, root = sys.argv[1], Path(sys.argv[2])
 die = lambda *words, **more: os._exit(9)
@@ -56,9 +56,9 @@ elif what == "action":
     rt.act({"action": "process", "payload": {"text": "x"}})
 else:
     item = WorkItem(id="open", agent_id="agent-1", description="Never ended")
-    before = Before(run_id=rt.rooms.session, item=item, agent_sha256="0" * 64, workspace=root,
-                    started_at=rt.rooms.clock())
-    rt.workshop.records.open(before, rt.state_hash())
+    before = Before(run_id=rt.services.session, item=item, agent_sha256="0" * 64, workspace=root,
+                    started_at=rt.services.clock())
+    rt.work_items.records.open(before, rt.state_hash())
     os._exit(9)
 """
 
@@ -75,21 +75,22 @@ def make_home(root: Path) -> Path:
     settings = load(root / ".actum", {"LOGNAME": "asker"})
     with Runtime(settings, session=SESSION, pool=False) as rt:
         _executions(rt)
+        _transactions(rt)
         _approvals(rt)
         _servers(rt)
         _pure_plane(rt)
         _works(rt)
         rotate(
-            rt.rooms.ledger,
+            rt.services.ledger,
             root=root,
             home=settings.home,
             approving=rt.keyring.approving,
-            at=rt.rooms.clock(),
+            at=rt.services.clock(),
         )
     with Runtime(settings, session=SESSION, pool=False) as rt:
         _succeed(_shell(rt, "echo after the rotation"))
-        for kept in rt.rooms.receipts.latest(2):
-            rt.rooms.receipts.export(kept.receipt_id)
+        for kept in rt.services.receipts.latest(2):
+            rt.services.receipts.export(kept.receipt_id)
     for what in ("execution", "execution", "action", "action", "work", "work"):
         ended = subprocess.run([sys.executable, "-c", _DYING, what, str(root)], check=False)
         assert ended.returncode == 9, what
@@ -100,7 +101,7 @@ def make_home(root: Path) -> Path:
 def _write_out(home: Path) -> None:
     database = Database.open(home)
     Log(database, Keyring.open(home).signer)
-    database.file()
+    database.write_out()
     database.close()
 
 
@@ -155,8 +156,36 @@ def _executions(rt: Runtime) -> None:
         assert time.monotonic() < deadline
         time.sleep(0.1)
     words = {"stdin": "echo expected", "set": _D2, "cwd": str(rt.settings.root)}
-    _, golden = rt.record_golden(rt.draft(Ask(tool="shell", **words)), by="user:boss", why="so")
+    _, golden = rt.record_golden(
+        rt.draft(ExecRequest(tool="shell", **words)), by="user:boss", why="so"
+    )
     assert golden
+
+
+def _transactions(rt: Runtime) -> None:
+    """Committed, undone, approved, denied, held for an approval, and held by wish."""
+    root = rt.settings.root
+    (root / "first").write_text("1\n")
+    (root / "second").write_text("2\n")
+
+    def changed(script: str, state: str, **more: Any) -> Result:
+        result = _succeed(_shell(rt, script, **more))
+        assert result.workspace is not None
+        assert result.workspace.state == state, result.workspace
+        return result
+
+    changed("echo 2 >> first; rm second; mkdir d; echo n > d/n; ln -s first to-first", "committed")
+    undone = changed("echo undone > undone", "committed")
+    rt.transactions.undo(rt.transactions.find(undone.execution_id))
+    for decision, state in ((Decision.ALLOW, "committed"), (Decision.DENY, "discarded")):
+        held = changed(f"mkdir -p rules; echo {decision} > rules/{decision}", "held")
+        assert held.workspace is not None
+        request = rt.approvals.decide(
+            held.workspace.request_id, decision, by="user:boss", why="looked at"
+        )
+        assert rt.transactions.approved(request) == state
+    changed("echo '# more' >> actum.toml", "held")
+    changed("echo x > wished", "held", changes="hold")
 
 
 def _approvals(rt: Runtime) -> None:
@@ -222,11 +251,11 @@ def _works(rt: Runtime) -> None:
     assert work("failed", "touch d", test_command="false").status == "failure"
     undone = work("undone", "echo 3 >> edit.txt")
     assert undone.status == "success", undone
-    assert rt.workshop.undo(undone.receipt_id).status == "success"
+    assert rt.work_items.undo(undone.receipt_id).status == "success"
     _agent(root, 2, "echo left > left.txt")
     _agent(root, 3, "cat left.txt > right.txt")
     graph = {"items": [_item("left", 2), _item("right", 3, dependencies=["left"])]}
-    done = Foreman(rt.workshop, lambda _event: None, at_once=2).carry_out(
+    done = WorkGraph(rt.work_items, lambda _event: None, at_once=2).carry_out(
         read_work(yaml.safe_dump(graph))
     )
     assert done.ok, done

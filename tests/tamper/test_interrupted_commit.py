@@ -14,7 +14,7 @@ import yaml
 
 from actum import Runtime
 from actum.contract.model import RunnerKind
-from actum.engine.project import create
+from actum.project import create
 from actum.workspace import commit
 
 from .attacker import verify
@@ -50,7 +50,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         assert done.status == "success", done
         with monkeypatch.context() as patch, pytest.raises(Struck):
             patch.setattr(commit, "_put", struck)
-            rt.workshop.undo(done.receipt_id)
+            rt.work_items.undo(done.receipt_id)
     return root
 
 

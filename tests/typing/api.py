@@ -7,7 +7,18 @@ from pathlib import Path
 from typing import assert_type
 
 import actum
-from actum import ActumError, Contract, ContractInvalid, Fault, Outcome, Refused, Result, Runtime
+from actum import (
+    ActumError,
+    Contract,
+    ContractInvalid,
+    Fault,
+    Outcome,
+    Refused,
+    Result,
+    Runtime,
+    ToolRunResult,
+    TraceContext,
+)
 from actum.errors import Problem, Violation
 from actum.value import replace
 
@@ -117,6 +128,16 @@ def live(runtime: Runtime) -> None:
     runtime.exec("shell", stdin="echo hi", on_output=show, cancel=cancel)
 
 
+def evidence(runtime: Runtime) -> bytes:
+    result = runtime.exec("shell", stdin="true")
+    assert_type(result.evidence_ref, str)
+    assert_type(result.filled, tuple[str, ...])
+    found = runtime.evidence(result.evidence_ref)
+    for file in found.files:
+        assert_type(file.sha256, str)
+    return found.read("stdout")
+
+
 def errors(runtime: Runtime) -> str:
     try:
         runtime.execute({"tool_id": "TL-010"})
@@ -130,6 +151,12 @@ def errors(runtime: Runtime) -> str:
     except ActumError as error:
         return error.message
     return actum.__version__
+
+
+def one_run(rt: Runtime, context: TraceContext) -> str | None:
+    done = rt.run_tool("TL-010", {"stdin": "true"}, {"filesystem": {"write": []}}, context)
+    assert_type(done, ToolRunResult)
+    return done.error_reason
 
 
 def temporary() -> None:

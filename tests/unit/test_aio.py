@@ -19,7 +19,7 @@ from actum import Outcome, Result, Runtime
 from actum.capture.model import Capture
 from actum.contract.call import Plan
 from actum.contract.model import RunnerKind
-from actum.engine.project import create
+from actum.project import create
 from actum.settings import load
 from actum.testing import FakeRunner, captured
 
@@ -104,7 +104,7 @@ def test_a_thousand_that_wait_need_few_threads_and_no_descriptors(tmp_path: Path
             asyncio.create_task(runtime.aio.exec("shell", stdin=str(n), cwd=tmp_path))
             for n in range(many)
         ]
-        await until(lambda: runtime.rooms.places.waiting == many - cap)
+        await until(lambda: runtime.services.concurrency.waiting == many - cap)
         # One per place, and the desk.
         assert threading.active_count() <= threads + cap + 1
         assert len(os.listdir("/proc/self/fd")) <= files + 10
@@ -129,11 +129,11 @@ def test_turns_are_taken_between_awaiting_and_blocking_callers(tmp_path: Path) -
             asyncio.create_task(runtime.aio.exec("shell", stdin=f"g{n}", **words))
             for n in range(20)
         ]
-        await until(lambda: runtime.rooms.places.waiting == 19)
+        await until(lambda: runtime.services.concurrency.waiting == 19)
         words["requested_by"] = "user:modest"
         blocking = threading.Thread(target=lambda: runtime.exec("shell", stdin="m", **words))
         blocking.start()
-        await until(lambda: runtime.rooms.places.waiting == 20)
+        await until(lambda: runtime.services.concurrency.waiting == 20)
         gate.open.set()
         await asyncio.gather(*tasks)
         blocking.join()
@@ -208,13 +208,13 @@ def test_cancelling_a_task_that_waits_is_recorded_and_starts_nothing(tmp_path: P
             :25
         ]:  # some at once, some while they are looked at, some while they wait
             task.cancel()
-        await until(lambda: runtime.rooms.places.waiting)
+        await until(lambda: runtime.services.concurrency.waiting)
         for task in others[25:]:
             task.cancel()
             await asyncio.sleep(0.001)
         ended = await asyncio.gather(*others, return_exceptions=True)
         assert all(isinstance(each, asyncio.CancelledError) for each in ended)
-        assert runtime.rooms.places.waiting == 0
+        assert runtime.services.concurrency.waiting == 0
         gate.open.set()
         assert (await first).ok
         assert (await runtime.aio.exec("shell", stdin="next", cwd=tmp_path)).ok
@@ -253,7 +253,7 @@ def test_what_changed_while_it_waited_is_judged_again(tmp_path: Path) -> None:
         blocking = asyncio.create_task(
             asyncio.to_thread(runtime.exec, "shell", stdin="3", cwd=tmp_path)
         )
-        await until(lambda: runtime.rooms.places.waiting == 2)
+        await until(lambda: runtime.services.concurrency.waiting == 2)
         (tmp_path / "tools" / "shell" / "README.md").write_text("changed")
         gate.open.set()
         return [await first, await awaiting, await blocking]
@@ -276,7 +276,7 @@ def test_a_fault_is_raised_where_it_is_awaited_and_frees_the_place(tmp_path: Pat
 
     with opened(tmp_path, broken, max_concurrent=1) as (runtime, _runner):
         asyncio.run(ask(runtime))
-        assert runtime.rooms.places.free == 1
+        assert runtime.services.concurrency.free == 1
         assert outcomes(runtime) == {("FINAL", "EXCEPTION"): 3}
 
 
@@ -288,9 +288,11 @@ def test_closing_ends_what_is_awaited(tmp_path: Path) -> None:
             asyncio.create_task(runtime.aio.exec("shell", stdin=str(n), cwd=tmp_path))
             for n in range(5)
         ]
-        await until(lambda: runtime.rooms.places.waiting == 4)
-        threading.Timer(0.1, gate.open.set).start()
-        await asyncio.to_thread(runtime.aio.close)
+        await until(lambda: runtime.services.concurrency.waiting == 4)
+        closing = asyncio.create_task(asyncio.to_thread(runtime.aio.close))
+        await until(lambda: runtime.services.concurrency.waiting == 0)
+        gate.open.set()
+        await closing
         ended = await asyncio.gather(*tasks)
         assert [each.outcome for each in ended] == [Outcome.SUCCEEDED] + [Outcome.CANCELLED] * 4
 

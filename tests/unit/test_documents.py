@@ -17,9 +17,9 @@ import actum
 from actum.contract.model import RunnerKind
 from actum.contract.outcome import PROJECTIONS, Outcome
 from actum.doors.cli.group import cli
-from actum.engine.project import create
 from actum.executors.reasons import Reason
-from actum.runners.attend import _REFUSALS
+from actum.project import create
+from actum.runners.supervise import _REFUSALS
 from actum.settings_file import KEYS
 
 ROOT = Path(__file__).parents[2]
@@ -150,6 +150,8 @@ def test_what_can_be_imported_is_pinned() -> None:
         "Refused",
         "Result",
         "Runtime",
+        "ToolRunResult",
+        "TraceContext",
         "__version__",
     ]
     assert all(getattr(actum, name) for name in actum.__all__)

@@ -14,10 +14,10 @@ SOURCE = Path(__file__).parents[2] / "src"
 PYTHON = sys.executable
 
 #: What starting the spawner imports: the jail's own files, which run before any wall stands.
-_JAIL = "spawner identity zygote talk become root seccomp system_calls landlock proc_files"
-_JAIL += " wire interpreter"
+_JAIL = "spawner identity zygote packets snippet_fork root seccomp system_calls landlock"
+_JAIL += " proc_files wire snippet_interpreter"
 #: Loaded when the first snippet is asked for.
-LEARNT = ("sandbox/snippet",)
+LEARNT = ("sandbox/snippet_program",)
 SPAWNER = ("kernel", *(f"sandbox/{name}" for name in _JAIL.split()))
 HEAVY = {"asyncio", "sqlite3", "yaml", "click", "jsonschema_rs", "cryptography"}
 #: Web, database toolkits, MCP: doors and runs that were not asked for.
@@ -58,12 +58,12 @@ def test_importing_actum_loads_nothing_but_itself() -> None:
 
 def test_the_front_door_opens_when_something_is_asked_of_it() -> None:
     modules = imported_by("import actum; actum.Runtime", "-I")
-    assert "actum.wiring" in modules
+    assert "actum.runtime" in modules
 
 
 def test_wiring_loads_no_door_that_was_not_asked_for() -> None:
-    modules = imported_by("import actum.wiring", "-I")
-    assert "actum.engine.pipeline" in modules
+    modules = imported_by("import actum.runtime", "-I")
+    assert "actum.execution.pipeline" in modules
     assert tops(modules) & ELSEWHERE == set()
     assert not any(name.startswith("actum.doors") for name in modules)
 

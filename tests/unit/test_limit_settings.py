@@ -9,7 +9,7 @@ import pytest
 
 from actum import ContractInvalid, Runtime
 from actum.contract.model import RunnerKind
-from actum.engine.project import create
+from actum.project import create
 from actum.runners.local import LocalRunner
 from actum.settings import Settings, load
 
@@ -36,9 +36,9 @@ def test_what_is_set_is_in_force(tmp_path: Path) -> None:
         "[egress]\nmax_connections = 5\nmax_at_once = 4\nmax_mb = 1\n",
     )
     with Runtime(settings, pool=False) as runtime:
-        assert (runtime.rooms.places.count, runtime.rooms.places.queued) == (3, 0)
-        assert runtime.rooms.wait_s == 7
-        runner = runtime.rooms.runners[RunnerKind.LOCAL]
+        assert (runtime.services.concurrency.count, runtime.services.concurrency.queued) == (3, 0)
+        assert runtime.services.wait_s == 7
+        runner = runtime.services.runners[RunnerKind.LOCAL]
         assert isinstance(runner, LocalRunner)
         assert runner._kept.count == 2
         bounds = runner._open_relay().bounds

@@ -51,8 +51,8 @@ def test_the_page_holds_every_row_of_the_five_contracts_once():
 def test_a_mark_that_names_no_row_is_an_error():
     assert conformance.unknown_rows([("test_a", ("000-1", "004-78"))]) == []
     assert conformance.unknown_rows([("test_a", ("000-1", "000-194")), ("test_b", ("5-1",))]) == [
-        "test_a: there is no row 000-194 in docs/requirements.md; mend the mark",
-        "test_b: there is no row 5-1 in docs/requirements.md; mend the mark",
+        "test_a: there is no row 000-194 in docs/requirements.md; correct the mark",
+        "test_b: there is no row 5-1 in docs/requirements.md; correct the mark",
     ]
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from actum import Runtime
 from actum.contract.model import RunnerKind
-from actum.engine.project import create
+from actum.project import create
 from actum.settings import load
 from actum.settings_file import KEYS, Approval, key_of, read_settings
 from actum.store.keys import Keyring

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import pytest
 
-from actum.value import WARM, FrozenError, as_dict, by_identity, field, fields, replace, value
+from actum.value import WARM, FrozenError, as_dict, field, fields, replace, value
 
 
 @value
@@ -277,23 +277,3 @@ def test_making_values_imports_neither_dataclasses_nor_typing() -> None:
 
 
 _FIND = f"import sys; sys.path.insert(0, {__import__('actum').__path__[0].rpartition('/')[0]!r});"
-
-
-def test_what_is_made_of_one_object_is_made_once_and_of_an_equal_one_again() -> None:
-    made: list[object] = []
-
-    @by_identity(2)
-    def told(of: Pair) -> str:
-        made.append(of)
-        return f"{of.first}"
-
-    one, equal, other = Pair(1), Pair(1), Pair(2)
-    assert [told(each) for each in (one, one, equal, equal)] == ["1"] * 4
-    assert [each is of for each, of in zip(made, (one, equal), strict=True)] == [True, True]
-    assert (told(other), told(one)) == ("2", "1")  # no more than so many are kept
-    assert len(made) == 4
-
-
-def test_what_is_known_is_kept_alive_so_that_nobody_takes_its_place() -> None:
-    told = by_identity(10_000)(lambda of: of.first)
-    assert [told(Pair(number)) for number in range(5_000)] == list(range(5_000))

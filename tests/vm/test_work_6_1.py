@@ -42,7 +42,7 @@ _CHECKS = [
 
 @pytest.fixture(scope="module")
 def answers() -> Answers:
-    return Answers(qemu.run(program("work.py"), deadline_s=1_800))
+    return Answers(qemu.run(program("work.py"), deadline_s=3_600))
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,11 @@
 """API adapters: from a contract to one HTTP call, made by a driver inside the sandbox.
 
-The driver (`drivers/http_call.py`) is a provided file; what it is to do travels on its stdin as
-JSON, what came back is one JSON document on its stdout. Credentials are no part of either: the
-order only names the variable that tells the driver from which descriptor to read them.
+The driver (`drivers/http_call.py`) is a provided file; its request is JSON on stdin, its answer
+one JSON document on stdout. Credentials are in neither: the request only names the variable that
+holds the descriptor to read them from.
 
-Of the parameters, those that the path names go there, percent-encoded; of the others a GET, HEAD,
-DELETE or OPTIONS makes a query, any other method a JSON object. Nothing is sent from this process.
+Parameters that the path names go there, percent-encoded; a GET, HEAD, DELETE or OPTIONS sends the
+others as a query, any other method as a JSON object. This process sends nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from urllib.parse import quote, urlencode, urlsplit
 
-from actum.adapters.schema import check_parameters
+from actum.adapters.args_schema import check_parameters
 from actum.contract.call import PROVIDED, TOKEN_FILE, Argument, Call, SecretUse, secrets_asked
 from actum.contract.model import SCRATCH, Contract, Json
 from actum.errors import Refused, Violation
@@ -27,7 +27,7 @@ from actum.registry.model import Adapter, Entry, Tool
 
 _DRIVER = "http_call.py"
 _PROGRAM = "python3"
-#: Of a response; the driver's whole answer must fit into what is kept of stdout.
+#: Of a response; the driver's whole answer must fit into the stored part of stdout.
 MAX_BYTES = 1_000_000
 _IN_QUERY = frozenset({"GET", "HEAD", "DELETE", "OPTIONS"})
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_.-]*)\}")
@@ -36,7 +36,7 @@ KEY_HEADER = "Idempotency-Key"
 
 
 def build_call(contract: Contract, entry: Entry) -> Call:
-    """The driver with its order; raises `Refused` with everything that is wrong at once."""
+    """The driver with its request; raises `Refused` with every problem at once."""
     inputs, interface = contract.inputs, entry.adapter.interface
     endpoint = interface["endpoint_mapping"].get(inputs.command)
     if endpoint is None:
@@ -99,7 +99,7 @@ def _driver() -> bytes:
 
 
 def unknown_operation(asked: str, known: Mapping[str, Json], entry: Entry) -> Refused:
-    """An operation that the adapter does not map: nothing stands for it."""
+    """The adapter does not map this operation."""
     violation = Violation(
         code="IV-01",
         field="inputs.command",
@@ -112,7 +112,7 @@ def unknown_operation(asked: str, known: Mapping[str, Json], entry: Entry) -> Re
 
 class _Unfit(Exception):
     def __init__(self, field: str, message: str) -> None:
-        # Never the value: what is sent to a service may be anybody's.
+        # Never the value: it may belong to a third party.
         self.violation = Violation(code="ARGS_INVALID", field=field, value="", message=message)
 
 
@@ -129,7 +129,7 @@ def _not_taken(contract: Contract) -> Iterator[Violation]:
 
 
 def _path(template: str, given: Mapping[str, Json]) -> tuple[str, dict[str, Json]]:
-    """The path, and the parameters that it did not take."""
+    """The path, and the parameters that it did not use."""
     named = _PLACEHOLDER.findall(template)
     missing = [name for name in named if name not in given]
     if missing:
@@ -141,10 +141,10 @@ def _path(template: str, given: Mapping[str, Json]) -> tuple[str, dict[str, Json
 
 
 def _segment(field: str, value: Json) -> str:
-    """One part of a path: encoded so that it cannot end there, and never a step up."""
+    """One path segment: encoded so that it cannot end the segment, and never a step up."""
     text = _scalar(field, value)
     if not text or any(part in (".", "..") for part in re.split(r"[/\\]", text)):
-        raise _Unfit(field, f"{field} is empty or a step in a path, which no name of a thing is.")
+        raise _Unfit(field, f"{field} is empty, `.` or `..`, which cannot be part of a path.")
     return quote(text, safe="")
 
 
@@ -159,7 +159,7 @@ def _scalar(field: str, value: Json) -> str:
         return value
     if isinstance(value, (bool, int, float)):
         return json.dumps(value)
-    raise _Unfit(field, f"{field} must be a string, number or boolean to be part of an address.")
+    raise _Unfit(field, f"{field} must be a string, number or boolean to be part of a URL.")
 
 
 def _line(field: str, value: Json) -> str:
@@ -170,7 +170,7 @@ def _line(field: str, value: Json) -> str:
 
 
 def _rest(method: str, rest: Mapping[str, Json], stdin: bytes | None) -> tuple[str, bytes | None]:
-    """(query, body) of what the path did not take."""
+    """(query, body) of the parameters that the path did not use."""
     if method in _IN_QUERY:
         if stdin:
             raise _Unfit("inputs.stdin", f"inputs.stdin: a {method} has no body.")
@@ -182,14 +182,14 @@ def _rest(method: str, rest: Mapping[str, Json], stdin: bytes | None) -> tuple[s
         return (f"?{urlencode(pairs)}" if pairs else ""), None
     if stdin and rest:
         names = ", ".join(rest)
-        raise _Unfit("inputs.stdin", f"inputs.stdin: the body is made of {names} already.")
+        raise _Unfit("inputs.stdin", f"inputs.stdin: the body is already made of {names}.")
     return "", stdin or json.dumps(dict(rest), ensure_ascii=False).encode()
 
 
 def _auth(
     interface: Mapping[str, Json], tool: Tool
 ) -> tuple[dict[str, Json], tuple[SecretUse, ...]]:
-    """How the driver is to prove who asks, and the secret that it needs for that."""
+    """How the driver authenticates, and the secret that it needs."""
     kind, more = interface["auth_method"], interface.get("auth", {})
     if kind == "none":
         return {"kind": "none"}, ()
@@ -199,7 +199,7 @@ def _auth(
         listed = ", ".join(allowed) or "none"
         raise Refused(
             "AUTH_SECRET_UNNAMED",
-            f"interface.api.auth_method is {kind}, but which secret to use is not said: "
+            f"interface.api.auth_method is {kind}, but no secret is chosen: "
             f"{tool.tool_id} is approved for {listed}.",
             remedy="Name one in permissions.secrets.allowed of tool.yaml, or, of several, in "
             "interface.api.auth.secret of the adapter; then approve the tool again.",
@@ -229,6 +229,6 @@ def _host(url: str) -> str:
 
 
 def repeatable(adapter: Adapter, operation: str) -> bool:
-    """Whether doing it twice is by nature the same as doing it once."""
+    """Whether repeating it has no further effect by the method's definition."""
     method, _ = split_endpoint(adapter.interface["endpoint_mapping"][operation])
     return method in ("GET", "HEAD", "OPTIONS")

@@ -2,19 +2,19 @@
 
 The order of argv is fixed: `base_args`, then the parameters whose template starts with `-` in the
 order of `arg_mapping`, then `--`, then the other parameters in the order of `arg_mapping`, then
-`inputs.arguments` as they are. The `--` is there exactly when a parameter was rendered as a
-positional, so that no positional can be read as an option; a call that is made of options and raw
-arguments alone (a shell, an interpreter, git) gets none.
+`inputs.arguments` unchanged. The `--` is present exactly when a parameter was rendered as a
+positional, so that no positional can be read as an option; a call of options and raw arguments
+only (a shell, an interpreter, git) has none.
 
-Nothing is judged here beyond the tool's own schema, no shell is involved and no file is touched.
+This module checks only the tool's own schema, uses no shell and reads no file.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from actum.adapters.schema import RAW, Marks, check_parameters, marks_of
-from actum.adapters.template import Template, check_templates, parse_template
+from actum.adapters.args_schema import RAW, Marks, check_parameters, marks_of
+from actum.adapters.template import Template, parse_templates
 from actum.contract.call import Argument, Call, secrets_asked
 from actum.contract.canonical import NotCanonical, canonical
 from actum.contract.model import Contract, Json
@@ -29,13 +29,13 @@ def build_call(contract: Contract, entry: Entry) -> Call:
     """What would run; raises `Refused` with every violation of the tool's schema at once."""
     cli = entry.adapter.cli
     if cli is None:
-        raise AssertionError(f"{entry.adapter.adapter_id} is no cli adapter")
-    broken = check_templates(cli.arg_mapping, "interface.cli.arg_mapping")
+        raise AssertionError(f"{entry.adapter.adapter_id} is not a cli adapter")
+    templates, broken = parse_templates(cli.arg_mapping, "interface.cli.arg_mapping")
     if broken:
         raise Refused(
             "TEMPLATE_INVALID",
             f"Adapter {entry.adapter.adapter_id} has templates that cannot be used.",
-            remedy="Mend them and have the tool approved again.",
+            remedy="Fix them and have the tool approved again.",
             violations=broken,
         )
     inputs = contract.inputs
@@ -48,9 +48,8 @@ def build_call(contract: Contract, entry: Entry) -> Call:
     ]
     given = {name: value for name, value in parameters.items() if value is not None}
     rendered: list[tuple[Template, tuple[Argument, ...]]] = []
-    for name, text in cli.arg_mapping.items():
+    for name, template in templates.items():
         if name in given:
-            template = parse_template(name, text)
             try:
                 arguments = tuple(_render(name, template, given[name], marks_of(schema, name)))
             except _Unrenderable as error:
@@ -159,7 +158,7 @@ def _render(name: str, template: Template, value: Json, marks: Marks) -> Iterato
 def _words(field: str, template: Template, value: Json, marks: Marks) -> Iterator[Argument]:
     text = _text(field, value)
     if text.startswith("-") and not marks.literal:
-        # Behind an option or in front of a careless parser it would be an option of the caller's.
+        # After an option, or before a lenient parser, it would be an option of the caller's.
         raise _Unrenderable(
             field, text, f"{field} starts with '-'; only a parameter marked literal may."
         )
@@ -178,7 +177,7 @@ def _words(field: str, template: Template, value: Json, marks: Marks) -> Iterato
 
 
 def _text(field: str, value: Json) -> str:
-    """One scalar as text: numbers in their canonical form, so that 5.0 and 5 are one call."""
+    """One scalar as text: numbers in canonical form, so that 5.0 and 5 are one call."""
     if isinstance(value, str):
         if "\0" in value:
             raise _Unrenderable(field, "", f"{field} contains a NUL byte, which ends an argument.")

@@ -1,8 +1,7 @@
-"""The kinds of adapters: one line each. What is common to them all is in the pipeline.
+"""The kinds of adapters: one line each. The pipeline holds what is common to all.
 
-`build_call` says what would run; `said_by` is the answer to be transformed; `told_by` reads, from
-what came back, what the engine needs to know in order to try again or to fall back. None of them
-decides anything.
+`build_call` returns what would run; `answer_of` the answer to be transformed; `report_of` what the
+pipeline needs in order to retry or to fall back. None of them decides anything.
 """
 
 from __future__ import annotations
@@ -10,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from actum.adapters import cli, mcp, sdk
-from actum.adapters.inputs import transformed
-from actum.adapters.output import Said
-from actum.adapters.told import Told
+from actum.adapters.attempt_report import AttemptReport
+from actum.adapters.input_transforms import transformed
+from actum.adapters.output_transforms import ToolAnswer
 from actum.capture.model import Capture, Exited
 from actum.contract.call import Call
 from actum.contract.model import Contract
@@ -21,7 +20,7 @@ from actum.registry.model import Adapter, AdapterKind, Entry
 
 
 def build_call(contract: Contract, entry: Entry) -> Call:
-    """What would run; raises `Refused` with everything that is wrong with the request at once."""
+    """What would run; raises `Refused` with all problems of the request at once."""
     build = _BUILDERS.get(entry.adapter.kind)
     if build is None:
         raise Refused(
@@ -34,7 +33,7 @@ def build_call(contract: Contract, entry: Entry) -> Call:
 
 
 def may_repeat(contract: Contract, entry: Entry, operation: str) -> bool:
-    """Whether `operation` may be done twice: by nature, as declared, or because it has a key."""
+    """Whether `operation` may be repeated: by nature, as declared, or because it has a key."""
     declared = entry.tool.operation(operation)
     if declared.idempotent:
         return True
@@ -45,23 +44,23 @@ def may_repeat(contract: Contract, entry: Entry, operation: str) -> bool:
     return entry.adapter.kind is AdapterKind.API and _api_repeatable(entry.adapter, operation)
 
 
-def said_by(adapter: Adapter, capture: Capture) -> Said:
-    """What there is to transform: stdout, and the value that a driver's answer holds."""
-    return _SPEAKERS.get(adapter.kind, _stdout)(adapter, capture)
+def answer_of(adapter: Adapter, capture: Capture) -> ToolAnswer:
+    """The input of transforms: stdout, and the value in a driver's answer."""
+    return _ANSWERS.get(adapter.kind, _stdout)(adapter, capture)
 
 
-def told_by(adapter: Adapter, capture: Capture) -> Told:
-    """What `capture` says, in the words of this kind of adapter."""
-    return _TELLERS.get(adapter.kind, _exit_code)(capture)
+def report_of(adapter: Adapter, capture: Capture) -> AttemptReport:
+    """The report of `capture`, by the rules of this kind of adapter."""
+    return _REPORTS.get(adapter.kind, _exit_code)(capture)
 
 
-def _stdout(_: Adapter, capture: Capture) -> Said:
-    return Said(raw=capture.stdout.kept, truncated=capture.stdout.truncated)
+def _stdout(_: Adapter, capture: Capture) -> ToolAnswer:
+    return ToolAnswer(raw=capture.stdout.kept, truncated=capture.stdout.truncated)
 
 
-def _exit_code(capture: Capture) -> Told:
-    """Only of a tool that ended by itself: 143 for a timeout is our word, not the tool's."""
-    return Told(code=capture.ending.code if isinstance(capture.ending, Exited) else None)
+def _exit_code(capture: Capture) -> AttemptReport:
+    """Only for a tool that ended by itself: 143 for a timeout is Actum's code, not the tool's."""
+    return AttemptReport(code=capture.ending.code if isinstance(capture.ending, Exited) else None)
 
 
 # Each loads its kind when the first adapter of that kind is used.
@@ -73,16 +72,16 @@ def _api_call(contract: Contract, entry: Entry) -> Call:
     return api.build_call(contract, entry)
 
 
-def _api_answer(adapter: Adapter, capture: Capture) -> Said:
+def _api_answer(adapter: Adapter, capture: Capture) -> ToolAnswer:
     from actum.adapters import api_answer
 
-    return api_answer.said_by(adapter, capture)
+    return api_answer.answer_of(adapter, capture)
 
 
-def _api_status(capture: Capture) -> Told:
+def _api_status(capture: Capture) -> AttemptReport:
     from actum.adapters import api_answer
 
-    return api_answer.told_by(capture)
+    return api_answer.report_of(capture)
 
 
 def _api_repeatable(adapter: Adapter, operation: str) -> bool:
@@ -97,13 +96,13 @@ _BUILDERS: Mapping[AdapterKind, Callable[[Contract, Entry], Call]] = {
     AdapterKind.SDK: sdk.build_call,
     AdapterKind.MCP: mcp.build_call,
 }
-_SPEAKERS: Mapping[AdapterKind, Callable[[Adapter, Capture], Said]] = {
+_ANSWERS: Mapping[AdapterKind, Callable[[Adapter, Capture], ToolAnswer]] = {
     AdapterKind.API: _api_answer,
-    AdapterKind.SDK: lambda _, capture: sdk.said(capture),
-    AdapterKind.MCP: lambda _, capture: mcp.said(capture),
+    AdapterKind.SDK: lambda _, capture: sdk.answer_of(capture),
+    AdapterKind.MCP: lambda _, capture: mcp.answer_of(capture),
 }
-_TELLERS: Mapping[AdapterKind, Callable[[Capture], Told]] = {
+_REPORTS: Mapping[AdapterKind, Callable[[Capture], AttemptReport]] = {
     AdapterKind.API: _api_status,
-    # An answer that says "error" is an answer, and has no code to try again for.
-    AdapterKind.MCP: mcp.told,
+    # An error answer is an answer: it has no code to retry for.
+    AdapterKind.MCP: mcp.report_of,
 }

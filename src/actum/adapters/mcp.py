@@ -1,9 +1,9 @@
-"""MCP adapters: an operation of the contract is a tool of a server that speaks MCP.
+"""MCP adapters: an operation of the contract is a tool of an MCP server.
 
-Two calls are built here. `build_call` is what the caller asks for: one tool, with its arguments as
-JSON. `server_call` is what has to run so that anyone can be asked: the server of the tool's own
-`servers`, or, for one that is reached over the network, a driver that carries messages to it. Both
-are judged, planned and recorded; nothing here starts or asks anything.
+Two calls are built here. `build_call` is the caller's request: one tool, with its arguments as
+JSON. `server_call` is what has to run to answer it: the server from the tool's own `servers`, or,
+for a network server, a driver that relays messages to it. Both are checked, planned and recorded;
+this module starts nothing.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from actum.adapters.output import Said
+from actum.adapters.args_schema import Marks, check_parameters, marks_of
+from actum.adapters.attempt_report import AttemptReport
+from actum.adapters.output_transforms import ToolAnswer
 from actum.adapters.parsers import decode, parse_text
-from actum.adapters.schema import Marks, check_parameters, marks_of
-from actum.adapters.told import Told
 from actum.capture.model import Capture, Failed
 from actum.contract.call import PROVIDED, Argument, Call, Plan, secrets_asked
 from actum.contract.canonical import NotCanonical, canonical
@@ -25,17 +25,17 @@ from actum.contract.limits import IDLE_S, TIMEOUT_MS
 from actum.contract.model import SCRATCH, SCRATCH_INSIDE, Contract, Json
 from actum.errors import Refused, Violation
 from actum.registry.model import Entry
-from actum.value import by_identity, value
+from actum.value import value
 
 STDIO, HTTP, WEBSOCKET = "stdio", "http", "websocket"
-#: In front of a server's name where an operation stands; no operation can be called that.
+#: Prefix of a server's name in place of an operation; no operation can have it.
 SERVER = "mcp:"
 _METHOD = "tools/call"
-_FIXED = 2  #: elements before the caller's own in the arguments of a call
+_FIXED = 2  #: arguments of a call before the caller's own
 _DRIVER = "mcp_bridge.py"
 _INTERPRETER = "python3"
 _decode = json.JSONDecoder().decode
-_NOTHING_TOLD = Told(code=None)
+_NO_REPORT = AttemptReport(code=None)
 
 
 @value
@@ -44,18 +44,17 @@ class ServerSpec:
 
     name: str
     transport: str
-    command: tuple[str, ...]  #: of stdio; else empty
+    command: tuple[str, ...]  #: for stdio; else empty
     url: str
-    stateful: bool  #: kept open between calls
+    stateful: bool  #: stays open between calls
     idle_s: float
-    lifetime_ms: int  #: of a kept one; another one lives for its one call
+    lifetime_ms: int  #: of a stateful server; others live for one call
 
     @property
     def program(self) -> str:
         return self.command[0] if self.command else _INTERPRETER
 
 
-@by_identity(64)  # an entry that was read anew is another
 def server_spec(entry: Entry) -> ServerSpec:
     interface = entry.adapter.interface
     name, transport = interface["server"], interface["transport"]
@@ -64,7 +63,7 @@ def server_spec(entry: Entry) -> ServerSpec:
     if found is None or wanted not in found:
         raise Refused(
             "SERVER_UNKNOWN",
-            f"interface.mcp.server: {entry.tool.name} says nothing about how {name} is "
+            f"interface.mcp.server: {entry.tool.name} does not declare how {name} is "
             f"{'started' if transport == STDIO else 'reached'}.",
             remedy=f"Give servers.{name}.{wanted} in {entry.tool.folder}/tool.yaml, and have the "
             "tool approved again.",
@@ -81,7 +80,7 @@ def server_spec(entry: Entry) -> ServerSpec:
 
 
 def build_call(contract: Contract, entry: Entry) -> Call:
-    """What the caller asks of the server; raises `Refused` with everything that is wrong."""
+    """The caller's request to the server; raises `Refused` with every problem."""
     inputs, mapping = contract.inputs, entry.adapter.interface["tool_mapping"]
     spec = server_spec(entry)
     if inputs.command not in mapping:
@@ -135,13 +134,13 @@ def build_call(contract: Contract, entry: Entry) -> Call:
 
 
 def tool_of(plan: Plan) -> str:
-    """The server's own name of what is asked for."""
+    """The server's own name of the requested tool."""
     _program, _method, tool = plan.argv[:3]
     return tool
 
 
 def request_of(plan: Plan) -> tuple[str, dict[str, Json]]:
-    """(tool, arguments) as judged: every text is the one that the input checks let through."""
+    """(tool, arguments) as checked: every text is the one that passed the input checks."""
     _program, _method, tool, *texts = plan.argv
     left = iter(texts)
     asked = _decode(plan.stdin.decode())
@@ -180,40 +179,42 @@ def server_call(contract: Contract, entry: Entry) -> Call:
     )
 
 
-def said(capture: Capture) -> Said:
-    """The server's answer as a value; `encoded` of the engine wrote it."""
+def answer_of(capture: Capture) -> ToolAnswer:
+    """The server's answer as a value; `mcp` encoded it."""
     stdout = capture.stdout
     if stdout.truncated or not stdout.kept:
-        return Said(raw=stdout.kept, truncated=stdout.truncated)
-    return Said(raw=stdout.kept, has_value=True, value=parse_text("json", decode(stdout.kept), ""))
+        return ToolAnswer(raw=stdout.kept, truncated=stdout.truncated)
+    return ToolAnswer(
+        raw=stdout.kept, has_value=True, value=parse_text("json", decode(stdout.kept), "")
+    )
 
 
-def told(capture: Capture) -> Told:
-    """That no answer came, and whether the question had been asked by then."""
+def report_of(capture: Capture) -> AttemptReport:
+    """Whether an answer is missing, and whether the request had been sent."""
     ending = capture.ending
     if not isinstance(ending, Failed):
-        return _NOTHING_TOLD
-    return Told(code=None, transport_failure=ending.transport, untouched=ending.untouched)
+        return _NO_REPORT
+    return AttemptReport(code=None, transport_failure=ending.transport, untouched=ending.untouched)
 
 
 def _of_command(index: int, text: str, contract: Contract, entry: Entry) -> Argument:
     field = f"servers.{entry.adapter.interface['server']}.command[{index}]"
     if text == "{working_directory}":
         here = contract.inputs.working_directory
-        # The caller's own word: judged like any other path of the caller's.
+        # Given by the caller: checked like any other path of the caller.
         value = SCRATCH_INSIDE if here == SCRATCH else here
         return Argument(value=value, field=field, literal=True, path=here != SCRATCH)
     folder = entry.tool.folder
-    places = {"{tool}": folder, "{root}": os.path.dirname(os.path.dirname(folder))}
-    for name, place in places.items():
-        text = text.replace(name, place)
+    paths = {"{tool}": folder, "{root}": os.path.dirname(os.path.dirname(folder))}
+    for name, path in paths.items():
+        text = text.replace(name, path)
     return Argument(value=text, field=field, fixed=True)
 
 
 def _texts(
     parameters: Mapping[str, Json], schema: Mapping[str, Json]
 ) -> Iterator[tuple[str, str, Marks]]:
-    """Every text among the parameters, however deep, with the marks of the parameter it is in."""
+    """Every text in the parameters, at any depth, with the marks of its parameter."""
     for name, given in parameters.items():
         marks = marks_of(schema, name)
         for field, text in _leaves(f"inputs.parameters.{name}", given):

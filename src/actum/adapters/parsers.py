@@ -1,7 +1,7 @@
 """Parsers of output: from text to a value. Strict, bounded, never guessing.
 
-What cannot be read exactly as declared is an `OutputInvalid`, with its place: the tool ran, so the
-raw output is kept and the execution ends as OUTPUT_INVALID.
+Output that cannot be read exactly as declared is an `OutputInvalid` with its position: the tool
+ran, so the raw output is stored and the execution ends as OUTPUT_INVALID.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class OutputInvalid(ActumError):
 
 
 def parse_text(spec: str, text: str, where: str = "stdout") -> Json:
-    """`text` as the format `spec` reads it; `where` names it in messages."""
+    """Parse `text` as format `spec`; `where` names it in messages."""
     return _PARSERS[spec](text, where)
 
 
@@ -40,7 +40,7 @@ def _json(text: str, where: str) -> Json:
 
 
 def _json_lines(text: str, where: str) -> Json:
-    # Not splitlines(): U+2028 and its kin are ordinary characters inside a JSON string.
+    # Not splitlines(): U+2028 and similar are ordinary characters inside a JSON string.
     return [
         _strict_json(line, f"{where} line {number}")
         for number, line in enumerate(text.split("\n"), start=1)
@@ -103,7 +103,7 @@ def _csv(text: str, where: str) -> Json:
 
 
 def _yaml(text: str, where: str) -> Json:
-    from actum.contract.document import load_document
+    from actum.documents.document import load_document
 
     try:
         return load_document(text, file=where).value

@@ -1,9 +1,9 @@
 """SDK adapters: functions of a package, called by a driver inside the sandbox.
 
-Nothing of a package is ever imported into our own process. The driver and the tool's own packages
-are provided files, so the bytes that were approved are the bytes that run. Parameters travel as
-JSON on stdin and the answer comes back as JSON on stdout; an exception is an ending with its type
-and message. Go and Rust are compiled first (`adapters.compiled`).
+No package is ever imported into our own process. The driver and the tool's own packages are
+provided files, so the approved bytes are the bytes that run. Parameters are JSON on stdin and the
+answer is JSON on stdout; an exception is an ending with its type and message. Go and Rust are
+compiled first (`adapters.compiled`).
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from functools import cache
 from pathlib import Path
 
 from actum.adapters import compiled
-from actum.adapters.output import Said
+from actum.adapters.args_schema import check_parameters, marks_of
+from actum.adapters.output_transforms import ToolAnswer
 from actum.adapters.parsers import OutputInvalid, decode, parse_text
-from actum.adapters.schema import check_parameters, marks_of
-from actum.capture.interpret import interpret
+from actum.capture.endings import interpret
 from actum.capture.model import Capture
 from actum.contract.call import PROVIDED, WAITING_DRIVER, Argument, Call, secrets_asked
 from actum.contract.model import SCRATCH, Contract, Json
@@ -32,7 +32,7 @@ _NODE_DRIVER = "sdk_node.cjs"
 
 
 def build_call(contract: Contract, entry: Entry) -> Call:
-    """What would run; raises `Refused` with everything that is wrong with the request at once."""
+    """What would run; raises `Refused` with all problems of the request at once."""
     sdk, inputs = entry.adapter.interface, contract.inputs
     if inputs.command == COMPILE and sdk["language"] in compiled.LANGUAGES:
         return _call(contract, entry, *compiled.compiling(entry), stdin=b"")
@@ -40,7 +40,7 @@ def build_call(contract: Contract, entry: Entry) -> Call:
     if function is None:
         raise Refused(
             "OPERATION_UNKNOWN",
-            f"inputs.command: adapter {entry.adapter.adapter_id} maps no operation "
+            f"inputs.command: adapter {entry.adapter.adapter_id} has no operation "
             f"{inputs.command!r}.",
             remedy=f"Use one of: {', '.join(sdk['function_mapping'])}.",
         )
@@ -97,7 +97,7 @@ def _call(
 
 
 def _working_directory(contract: Contract, entry: Entry) -> str:
-    """A tool that may see no data needs no directory of the host, unless one was asked for."""
+    """A tool without data access needs no host directory, unless one was requested."""
     filled = "inputs.working_directory" in contract.filled
     if filled and entry.tool.scope.data_access == "none":
         return SCRATCH
@@ -123,7 +123,7 @@ def _fixed(values: tuple[str, ...]) -> Iterator[Argument]:
 
 
 def _paths(contract: Contract, entry: Entry) -> Iterator[Argument]:
-    """Parameters that are paths, named once more so that they are judged as such (IV-03)."""
+    """Parameters that are paths, repeated as arguments so that IV-03 checks them."""
     for name, value in contract.inputs.parameters.items():
         if marks_of(entry.tool.args_schema, name).path:
             field = f"inputs.parameters.{name}"
@@ -133,7 +133,7 @@ def _paths(contract: Contract, entry: Entry) -> Iterator[Argument]:
 
 
 def _python(entry: Entry) -> tuple[str, tuple[str, ...], dict[str, bytes], Argument]:
-    # -S: of the host's own packages none is in reach, only what is approved or declared.
+    # -S: none of the host's own packages are importable, only approved or declared ones.
     flags = ("-S", "-B", f"{PROVIDED}/{WAITING_DRIVER}")
     provided, where = _packages(entry, "lib", WAITING_DRIVER)
     return "python3", flags, provided, where
@@ -146,12 +146,12 @@ def _node(entry: Entry) -> tuple[str, tuple[str, ...], dict[str, bytes], Argumen
 
 
 def _packages(entry: Entry, folder: str, driver: str) -> tuple[dict[str, bytes], Argument]:
-    """The driver with the tool's own packages, or with where the declared ones are."""
+    """The driver with the tool's own packages, or with the path of the declared ones."""
     provided = {driver: driver_text(driver)}
     declared = entry.tool.packages_path
     if declared is not None:
         path = os.path.join(os.path.dirname(os.path.dirname(entry.tool.folder)), declared)
-        # Judged like any path that a tool is given: it must be in reach of this call.
+        # Checked like any path of a tool: it must be in reach of this call.
         return provided, Argument(
             value=path, field="tool.yaml packages.path", path=True, literal=True
         )
@@ -169,28 +169,28 @@ def _encoded(order: Json) -> bytes:
     return json.dumps(order, allow_nan=False, ensure_ascii=False).encode()
 
 
-def said(capture: Capture) -> Said:
-    """The driver's answer: the value of the function, or what it raised."""
+def answer_of(capture: Capture) -> ToolAnswer:
+    """The driver's answer: the function's value or its exception."""
     stdout = capture.stdout
     succeeded = interpret(capture.ending).outcome is Outcome.SUCCEEDED
     if stdout.truncated:
         if succeeded:
             raise OutputInvalid(
-                "the function's value is too large: stdout was over its limit.",
+                "the function's value is too large: stdout exceeded its limit.",
                 remedy="Return less, or write a file to the artifacts.",
             )
-        return Said(raw=stdout.kept, truncated=True)
+        return ToolAnswer(raw=stdout.kept, truncated=True)
     try:
         answer = parse_text("json", decode(stdout.kept), "the driver's answer")
     except OutputInvalid:
         if succeeded:
             raise
-        return Said(raw=stdout.kept)  # killed before it could answer
+        return ToolAnswer(raw=stdout.kept)  # killed before it answered
     if not isinstance(answer, dict):
         answer = {}
     if succeeded and "value" not in answer:
         raise OutputInvalid("the driver ended without an answer.")
-    return Said(
+    return ToolAnswer(
         raw=stdout.kept,
         has_value="value" in answer,
         value=answer.get("value"),

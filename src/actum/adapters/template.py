@@ -18,7 +18,7 @@ _PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_.-]*)\}")
 
 @value
 class Word:
-    """One argv element of a template; `placeholder` says whether the value goes between."""
+    """One argv element of a template; `placeholder` tells whether the value goes between."""
 
     prefix: str
     suffix: str = ""
@@ -34,12 +34,12 @@ class Template:
 
     @property
     def flag(self) -> bool:
-        """Without a placeholder it is a switch: there or not there."""
+        """Without a placeholder it is a switch: present or absent."""
         return not any(word.placeholder for word in self.words)
 
     @property
     def bare(self) -> bool:
-        """Exactly one placeholder and nothing else: the only form that takes a list."""
+        """Exactly one placeholder and nothing else: the only form that accepts a list."""
         return self.words == (Word(prefix="", placeholder=True),)
 
     @property
@@ -48,7 +48,7 @@ class Template:
 
 
 def parse_template(name: str, text: str) -> Template:
-    """Read the template of parameter `name`; raises ValueError saying what is wrong with it."""
+    """Parse the template of parameter `name`; raises ValueError with the reason."""
     words = tuple(_word(name, word) for word in text.split())
     if not words:
         raise ValueError("the template is empty; write a flag such as -i or a placeholder {value}")
@@ -64,19 +64,22 @@ def _word(name: str, text: str) -> Word:
     (placeholder,) = found
     if placeholder[1] not in (name, "value"):
         raise ValueError(
-            f"{placeholder[0]} is no placeholder of this parameter; write {{{name}}} or {{value}}"
+            f"{placeholder[0]} is not a placeholder here; write {{{name}}} or {{value}}"
         )
     return Word(
         prefix=text[: placeholder.start()], suffix=text[placeholder.end() :], placeholder=True
     )
 
 
-def check_templates(mapping: Mapping[str, str], field: str) -> tuple[Violation, ...]:
-    """What is wrong with the templates of an adapter; asked once, when it is loaded."""
+def parse_templates(
+    mapping: Mapping[str, str], field: str
+) -> tuple[dict[str, Template], tuple[Violation, ...]]:
+    """(the templates of an adapter by parameter, what is wrong with the others)."""
+    templates: dict[str, Template] = {}
     problems: list[Violation] = []
     for name, text in mapping.items():
         try:
-            parse_template(name, text)
+            templates[name] = parse_template(name, text)
         except ValueError as error:
             problems.append(
                 Violation(
@@ -86,4 +89,4 @@ def check_templates(mapping: Mapping[str, str], field: str) -> tuple[Violation, 
                     message=f"{error}.",
                 )
             )
-    return tuple(problems)
+    return templates, tuple(problems)

@@ -1,8 +1,8 @@
-"""What came back from one attempt, as frozen data: ending, streams, files, enforcement."""
+"""The results of one attempt, as frozen data: ending, streams, files, enforcement."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 from actum.contract.canonical import sha256_bytes
@@ -23,7 +23,7 @@ class Signalled:
 
 @value(kw_only=False)
 class DeadlinePassed:
-    """Stopped at the wall-clock limit. `signal` is what finally ended it; 0: it exited itself."""
+    """Stopped at the wall-clock limit. `signal` ended it; 0 if it exited by itself."""
 
     signal: int
 
@@ -38,21 +38,21 @@ class LimitKilled:
 
 @value(kw_only=False)
 class PolicyBroken:
-    """Killed for an attempt that has no innocent reading."""
+    """Killed for an attempt that has no legitimate use."""
 
     attempt: str  #: e.g. ``system call mount``
 
 
 @value(kw_only=False)
 class CoverLost:
-    """Ended because a name that was covered inside was replaced on the host."""
+    """Ended because the host replaced a name that was covered inside."""
 
     paths: tuple[str, ...]
 
 
 @value(kw_only=False)
 class GoverningChanged:
-    """It ended as it did, and names that decide what is executed later differ afterwards.
+    """Names that decide what is executed later differ after the tool has ended.
 
     They were not covered, so the tool could write them.
     """
@@ -66,13 +66,14 @@ class GoverningChanged:
 @value(kw_only=False)
 class Cancelled:
     signal: int
+    started: bool = True  #: ``False``: cancelled before the tool was started
 
 
 @value(kw_only=False)
 class Closed:
-    """A tool kept running to be spoken with, ended by us when nobody needed it any more.
+    """A tool with a session, ended by Actum when it was no longer needed.
 
-    `signal` is what finally ended it; 0: it exited itself.
+    `signal` ended it; 0 if it exited by itself.
     """
 
     signal: int
@@ -80,17 +81,17 @@ class Closed:
 
 @value(kw_only=False)
 class Failed:
-    """The tool was spoken with, and answered that it failed, broke the protocol, or was gone."""
+    """A tool with a session reported failure, broke the protocol, or was gone."""
 
     reason: str
-    transport: bool = False  #: no answer came: whether the call was carried out is not known
-    untouched: bool = False  #: or known after all: it was gone before anything was asked of it
+    transport: bool = False  #: no answer: it is unknown whether the call took effect
+    untouched: bool = False  #: known not to: it was gone before the request
 
 
 @value(kw_only=False)
 class SealLost:
     """The host replaced an input file on which its sealed copy was mounted. The tool may have read
-    other bytes than those that were digested."""
+    other bytes than the digested ones."""
 
     path: str
 
@@ -112,11 +113,11 @@ Ending: TypeAlias = (
 
 @value
 class Stream:
-    """The first bytes of a stream, and the truth about all of it."""
+    """The first bytes of a stream, and length and digest of all of it."""
 
     kept: bytes
     total_bytes: int
-    sha256: str  #: of the whole stream, kept or not
+    sha256: str  #: of the whole stream
 
     @property
     def truncated(self) -> bool:
@@ -124,7 +125,7 @@ class Stream:
 
     @property
     def consistent(self) -> bool:
-        """Whether what is kept agrees with what is told of all of it."""
+        """Whether the stored bytes agree with length and digest."""
         kept = len(self.kept)
         if self.total_bytes > kept:
             return True
@@ -133,14 +134,15 @@ class Stream:
 
 @value
 class Collected:
-    """A file taken out of the sandbox, by value: nothing refers to where the tool left it."""
+    """A file from the sandbox, by value: nothing refers to the tool's own copy."""
 
-    name: str
+    name: str  #: as declared; for a file that is not, the last part of its path
     path: str
     kind: str  #: ``output_file`` or ``artifact``
     content: bytes
     sha256: str
     blake3: str
+    type: str = "file"  #: as declared
 
     @property
     def size(self) -> int:
@@ -149,7 +151,7 @@ class Collected:
 
 @value
 class NotCollected:
-    """A declared or found file that could not be taken, and why."""
+    """A declared or found file that was not collected, and why."""
 
     path: str
     kind: str
@@ -171,10 +173,10 @@ class Enforced:
 
 @value
 class Denial:
-    """Something the tool tried and did not get, as the enforcing layer reported it."""
+    """Something that the tool tried and was denied, as the enforcing layer reported it."""
 
-    #: ``fork``, ``thread``, ``network``; ``syscall``: the target is a name that we know;
-    #: ``syscall_number``: a number that the tool chose; ``others``: all that found no room
+    #: ``fork``, ``thread``, ``network``; ``syscall``: the target is a known name;
+    #: ``syscall_number``: a number that the tool chose; ``others``: all beyond the bound
     kind: str
     target: str
     time_ms: int  #: of the first time
@@ -183,20 +185,20 @@ class Denial:
 
 @value
 class Connection:
-    """One attempt to reach something outside, as the relay that decided saw it."""
+    """One attempt to connect outside, as the deciding relay saw it."""
 
     host: str
-    port: int  #: 0 for a name that was only asked for
-    address: str  #: the one that was judged and connected to; "" when there was none
+    port: int  #: 0 for a name that was only looked up
+    address: str  #: the one that was checked and connected to; "" when there was none
     time_ms: int
     sent: int = 0
     received: int = 0
-    refused: str = ""  #: why not; empty when it was made
+    refused: str = ""  #: the reason; empty when connected
 
 
 @value
 class Workspace:
-    """What became of an execution's changes to the folders that it may write."""
+    """The state of an execution's changes to its writable folders."""
 
     state: str  #: unchanged, committed, discarded, held or conflict; direct
     mode: str = "transaction"  #: or direct: the tool wrote to the folders themselves
@@ -204,29 +206,42 @@ class Workspace:
     modified: int = 0
     deleted: int = 0
     diff_sha256: str = ""  #: of the list of changes, with the digests before and after
-    #: Paths that a person has to decide about, or why changes could not be compared; of direct
+    #: Paths that a person has to decide about, or why changes could not be compared; for direct
     #: changes, those that the tool could write and that decide what is executed later.
     why: tuple[str, ...] = ()
     request_id: str = ""  #: of the approval that the commit waits for
-    left_out: tuple[str, ...] = ()  #: pipes, sockets and devices, which are never taken over
-    #: Of direct changes: such paths that were covered, so that another program has changed them.
+    left_out: tuple[str, ...] = ()  #: pipes, sockets and devices, which are never committed
+    #: For direct changes: such paths that were covered, so that another program changed them.
     changed_by_host: tuple[str, ...] = ()
-    covers_lost: tuple[str, ...] = ()  #: names whose cover was lost while the tool ran
+    covers_lost: tuple[str, ...] = ()  #: names that lost their cover while the tool ran
     compared: bool = (
         True  #: all such names were compared; direct changes of a large project may not
     )
     engine: str = ""  #: overlay, or copy if at least one of the folders was copied
-    #: SHA-256 of what is kept of each attempt's changes (`record.json`); empty where nothing is.
+    #: SHA-256 of the stored record of each attempt's changes (`record.json`); empty if none.
     records: tuple[str, ...] = ()
 
 
-#: Of a call to a tool that is kept running: what governs is compared when that ends.
+@value
+class DiffSummary:
+    """The changed paths, for the evidence record. The first of many are named."""
+
+    state: str  #: as in `Workspace`; ``direct`` also for the changes of a work item so far
+    created: int
+    modified: int
+    deleted: int
+    sha256: str  #: of the whole list of changes, with the digests before and after
+    files: tuple[Mapping[str, str], ...]  #: ``action`` and ``path``
+    unnamed: int = 0  #: changes beyond those
+
+
+#: For a call in a session: governing names are compared when the session ends.
 NOT_COMPARED_YET = Workspace(state="direct", mode="direct", compared=False)
 
 
 @value
 class Capture:
-    """Everything one attempt left behind."""
+    """Everything that one attempt returned."""
 
     ending: Ending
     stdout: Stream
@@ -239,12 +254,13 @@ class Capture:
     duration_ms: int
     container_id: str | None = None
     workspace: Workspace | None = None  #: ``None``: nothing writable
-    #: What was still there after the runner had cleaned up and looked: ``()`` is "nothing",
-    #: ``None`` is "nobody looked".
+    diff: DiffSummary | None = None  #: ``None``: nothing changed, or changes were not compared
+    #: What was left after the runner's cleanup: ``()`` for nothing, ``None`` if it was not
+    #: checked.
     leftovers: tuple[str, ...] | None = None
-    #: How to find that out, where it takes its time: asked last, before the record is closed.
-    clearing: Callable[[], tuple[str, ...]] | None = field(default=None, compare=False, repr=False)
+    #: Checks that, where it takes time: called last, before the record is closed.
+    cleanup: Callable[[], tuple[str, ...]] | None = field(default=None, compare=False, repr=False)
 
     def left(self) -> tuple[str, ...] | None:
-        """What is left behind, once the runner has cleaned up."""
-        return self.leftovers if self.clearing is None else self.clearing()
+        """What the runner's cleanup left behind."""
+        return self.leftovers if self.cleanup is None else self.cleanup()

@@ -1,12 +1,12 @@
-"""Takes the secrets of one execution out of everything that came back, while it comes.
+"""Removes the secrets of one execution from all of its output, while it streams.
 
-Only values that were given to this very execution are looked for, in the forms of `capture.forms`;
-nothing is guessed, so nothing innocent is changed. A stream is searched with a window: what could
-be the beginning of a secret waits for its continuation, however the tool cuts its writes. Memory
-is bounded by the longest form, whatever the tool says.
+Only values that this very execution received are searched for, in the forms of
+`capture.secret_encodings`; nothing is guessed, so unrelated text stays unchanged. A stream is
+searched with a window: bytes that could begin a secret wait for the next bytes, however the tool
+splits its writes. Memory is bounded by the longest form, whatever the tool writes.
 
-What is kept, shown live, digested and counted is the text *after* this. A digest of the raw stream
-would let anybody who guesses a short secret confirm the guess.
+Actum stores, shows, digests and counts the text *after* redaction. A digest of the raw stream
+would confirm a correct guess of a short secret.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from collections.abc import Mapping
 
 import ahocorasick_rs
 
-from actum.capture.forms import Form, forms, windows
 from actum.capture.model import Capture, Collected, Connection
+from actum.capture.secret_encodings import Form, forms, windows
 from actum.contract.canonical import blake3_bytes, sha256_bytes
 from actum.value import replace
 
 _BASE64 = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_")
-_HEAD = 4  #: of a form, by which its beginning is looked for
+_HEAD = 4  #: bytes of a form by which its beginning is searched
 
 
 class Redaction:
-    """The secrets of one execution. `found` says how often each was taken out, never where."""
+    """The secrets of one execution. `found` counts how often each was removed, never where."""
 
     def __init__(self, values: Mapping[str, bytes]) -> None:
         self._whole: list[Form] = []
@@ -48,12 +48,12 @@ class Redaction:
         return StreamRedaction(self)
 
     def whole(self, content: bytes) -> bytes:
-        """All of something at once."""
+        """Redact complete content."""
         stream = self.stream()
         return stream.feed(content) + stream.rest()
 
     def text(self, text: str) -> str:
-        """A name that the tool chose; compared without case, for names of hosts lose theirs."""
+        """Redact a name that the tool chose; ignores case, because host names lose theirs."""
         redacted = self.whole(text.encode("utf-8", "surrogateescape"))
         for value, name in self._lowered.items():
             if value in redacted.lower():
@@ -62,7 +62,7 @@ class Redaction:
         return redacted.decode("utf-8", "surrogateescape")
 
     def capture(self, capture: Capture) -> Capture:
-        """Everything but the streams, which were redacted as they came."""
+        """Redact everything but the streams, which were redacted as they came."""
         return replace(
             capture,
             collected=tuple(self._file(item) for item in capture.collected),
@@ -90,7 +90,7 @@ class Redaction:
     # -- for streams ------------------------------------------------------------------------
 
     def matches(self, content: bytes) -> list[tuple[int, int, str]]:
-        """(start, end, name) of what is to be hidden; sorted, merged where they touch."""
+        """(start, end, name) of what is to be hidden; sorted, adjacent ones merged."""
         hidden: list[tuple[int, int, str]] = []
         for index, start, end in self._automaton.find_matches_as_indexes(content, overlapping=True):
             form = self._forms[index]
@@ -108,11 +108,11 @@ class Redaction:
         return merged
 
     def pending(self, content: bytes) -> int:
-        """From where on `content` may be the beginning of a form that goes on."""
+        """The offset from which `content` may begin an incomplete form."""
         size = len(content)
         earliest = size
         if self._window:
-            # None of them holds a line end.
+            # No form holds a line end.
             line = content.rfind(b"\n") + 1
             earliest = max(line, size - self._window)
         for form in self._whole:
@@ -123,26 +123,26 @@ class Redaction:
 
 
 class StreamRedaction:
-    """One stream, fed in pieces."""
+    """One stream, fed in chunks."""
 
     def __init__(self, redaction: Redaction) -> None:
         self._redaction = redaction
         self._held = b""
-        self._hidden = 0  #: how many bytes at the start of `_held` already stand behind a marker
+        self._hidden = 0  #: bytes at the start of `_held` that a marker already covers
 
     def feed(self, data: bytes | memoryview) -> bytes:
-        """What may be let through by now."""
+        """The bytes that may be released now."""
         content = self._held + bytes(data)
         return self._let(content, self._redaction.pending(content))
 
     def rest(self) -> bytes:
-        """What was held back, once there is no more."""
+        """The bytes held back, at the end of the stream."""
         return self._let(self._held, len(self._held))
 
     def _let(self, content: bytes, until: int) -> bytes:
         out: list[bytes] = []
         position = min(self._hidden, until)
-        beyond = self._hidden  #: up to where bytes are hidden already
+        beyond = self._hidden  #: end of the bytes that are already hidden
         for start, end, name in self._redaction.matches(content):
             if start >= until:
                 break
@@ -151,7 +151,7 @@ class StreamRedaction:
             if start > position:
                 out.append(content[position:start])
             if start > beyond or beyond == 0:
-                # Bytes that touch what was hidden before are the same secret going on.
+                # Bytes adjacent to hidden ones continue the same secret.
                 out.append(marker(name))
                 self._redaction.found[name] += 1
             beyond = end

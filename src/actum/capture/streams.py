@@ -1,7 +1,7 @@
-"""What a tool says, at any volume: the first bytes kept, all of them counted and digested.
+"""A tool's output at any volume: stores the first bytes, counts and digests all of them.
 
-Memory stays flat whatever the tool writes, and a full limit never blocks it: the excess is read
-and dropped. Nothing here decides when to stop reading; that is the runner's deadline.
+Memory use is constant whatever the tool writes, and a full limit never blocks it: the excess is
+read and dropped. The runner's deadline decides when to stop reading, not this module.
 """
 
 from __future__ import annotations
@@ -21,36 +21,35 @@ _READ_BYTES = 65_536
 # A tool that writes faster than we read would otherwise hold the reader past its deadline.
 _READS_PER_DRAIN = 16
 
-#: Of one that wrote nothing.
+#: The stream of a tool that wrote nothing.
 SILENCE = Stream(kept=b"", total_bytes=0, sha256=hashlib.sha256().hexdigest())
 
 
 class StreamKeeper:
-    """Keeps the first `limit` bytes of one stream and the digest of the whole.
+    """Stores the first `limit` bytes of one stream and the digest of the whole.
 
-    With a `redaction`, all of it is about the stream as it is after that: what is kept, shown live,
-    counted and digested.
+    With a `redaction`, it stores, shows, counts and digests the redacted stream.
     """
 
     def __init__(self, limit: int, redaction: StreamRedaction | None = None) -> None:
         if limit < 0:
-            raise ValueError(f"limit: {limit} bytes cannot be kept; give 0 or more")
+            raise ValueError(f"limit: {limit} bytes is not a limit; give 0 or more")
         self._limit = limit
         self._kept = bytearray()
         self._total = 0
-        self._digest: hashlib._Hash | None = None  #: from the first byte on
+        self._digest: hashlib._Hash | None = None  #: made at the first byte
         self._redaction = redaction
         self._read_buffer: memoryview | None = None
 
     def feed(self, data: bytes | memoryview) -> bytes | memoryview:
-        """Take `data` in; returns what may be shown of it by now."""
+        """Take in `data`. Returns what may be shown now."""
         if self._redaction is not None:
             data = self._redaction.feed(data)
         self._keep(data)
         return data
 
     def rest(self) -> bytes:
-        """What redaction held back, once the stream has ended."""
+        """The bytes that redaction held back, at the end of the stream."""
         if self._redaction is None:
             return b""
         data, self._redaction = self._redaction.rest(), None
@@ -69,8 +68,8 @@ class StreamKeeper:
         self._digest.update(data)
 
     def read_from(self, fd: int) -> memoryview:
-        """One read, of much into the keeper's own buffer; the view is good until the next read."""
-        if self._total < _READ_BYTES:  # most tools say little: no buffer is cleared for them
+        """One read, into the keeper's buffer if large; the view is valid until the next read."""
+        if self._total < _READ_BYTES:  # most tools write little and need no buffer
             return memoryview(os.read(fd, _READ_BYTES))
         if self._read_buffer is None:
             self._read_buffer = memoryview(bytearray(_READ_BYTES))
@@ -90,7 +89,7 @@ class StreamKeeper:
 
 
 def whole(content: bytes, limit: int) -> Stream:
-    """The stream of which `content` is all there will be."""
+    """A complete stream with this `content`."""
     return Stream(
         kept=content[:limit],
         total_bytes=len(content),
@@ -103,7 +102,7 @@ def keeper(limit: int, redaction: Redaction | None) -> StreamKeeper:
 
 
 def drain(fd: int, keeper: StreamKeeper, on_chunk: Callable[[bytes], None] | None = None) -> bool:
-    """Feed what a non-blocking `fd` has now, at most 1 MiB of it; False once it has ended."""
+    """Feed the available bytes of a non-blocking `fd`, at most 1 MiB; False at its end."""
     for _ in range(_READS_PER_DRAIN):
         try:
             chunk = keeper.read_from(fd)

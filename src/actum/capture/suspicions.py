@@ -1,7 +1,7 @@
-"""What looks like somebody's secret, though it is none of ours: noted, never changed.
+"""Notes output that resembles a secret not known to Actum. Never changes it.
 
-Guessing by pattern is often wrong, so output stays as it is; the note says which kind was seen and
-where, so that a person can look. Never what was seen.
+Guessing by pattern is often wrong, so the output stays unchanged; the note names the kind and
+the stream, so that a person can check. It never holds the text itself.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from functools import cache
 
 from actum.capture.model import Capture
 
-#: Of each stream or file; a note is worth little time.
-_LOOKED_AT = 65_536
+#: Bytes searched of each stream or file; a note is not worth more time.
+_SEARCHED_BYTES = 65_536
 
 _KINDS = {
     "api_key": rb"(?i:api[_-]?key)[\"']?\s*[:=]\s*[\"']?[A-Za-z0-9_\-]{16,}",
@@ -32,12 +32,12 @@ def suspected(content: bytes) -> tuple[str, ...]:
     """The kinds of secrets that `content` seems to hold."""
     if len(content) < 16:
         return ()
-    looked_at = content[:_LOOKED_AT]
-    return tuple(kind for kind, pattern in _patterns() if pattern.search(looked_at))
+    searched = content[:_SEARCHED_BYTES]
+    return tuple(kind for kind, pattern in _patterns() if pattern.search(searched))
 
 
 def suspicions(capture: Capture) -> dict[str, list[str]]:
-    """Stream or sort of file -> kinds. No names of files: a tool chose them."""
+    """Stream or sort of file -> kinds. No file names: a tool chose them."""
     if not (capture.stdout.kept or capture.stderr.kept or capture.collected):
         return {}
     contents = [("stdout", capture.stdout.kept), ("stderr", capture.stderr.kept)]

@@ -1,8 +1,8 @@
-"""From a contract to exactly one thing to run: Call, proof, effective policy, Plan.
+"""From a contract to one execution: Call, proof, effective policy, Plan.
 
-`Call` is what an adapter makes of a contract. `ValidationProof` says that the call was checked and
-how. `EffectivePolicy` says what it may do. `Plan` joins them: it is all that a runner ever sees,
-so a runner cannot widen, guess or choose.
+An adapter turns a contract into a `Call`. `ValidationProof` records that the call was checked and
+how. `EffectivePolicy` holds what it may do. `Plan` joins them: a runner sees nothing else, so a
+runner cannot widen, guess or choose.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from functools import lru_cache
 from actum.contract.canonical import sha256_bytes, sha256_json
 from actum.contract.limits import Limits
 from actum.contract.model import Inputs, Json, RunnerKind
-from actum.value import field, value
+from actum.value import field, replace, value
 
-#: Where the files that an adapter brings along lie inside: an interpreter is given their paths.
+#: The folder inside the sandbox for files that an adapter provides; interpreters get their paths.
 PROVIDED = "/run/actum"
-#: Left among the artifacts by a driver that got an access token; it is taken out, never collected.
+#: A driver that got an access token leaves it here among the artifacts; it is never collected.
 TOKEN_FILE = "actum-access-token"  # noqa: S105 -- a name
-#: The provided file that, started by Python, imports first and then waits for its order on stdin.
+#: The provided file that, started by Python, imports first and then waits for a request on stdin.
 WAITING_DRIVER = "sdk_python.py"
 
 
 @value
 class Argument:
-    """One argv element and where it came from; the checks differ by origin."""
+    """One argv element and its origin; the checks differ by origin."""
 
     value: str
     field: str  #: e.g. ``inputs.arguments[0]`` or ``inputs.parameters.pattern``
@@ -38,13 +38,13 @@ class Argument:
 
     @property
     def given(self) -> str:
-        """The caller's part of the element: what the input checks judge."""
+        """The caller's part of the element, which the input checks judge."""
         return self.value[len(self.prefix) : len(self.value) - len(self.suffix)]
 
 
 @value
 class Executable:
-    """The file that was checked, so that the file that runs can be compared with it."""
+    """The checked file. The file that runs is compared with it."""
 
     path: str  #: absolute, symlinks resolved
     sha256: str
@@ -71,17 +71,17 @@ class AdapterRef:
 
 @value
 class SecretUse:
-    """One secret that a call asks for. Its value is in no contract, call, plan or digest."""
+    """One secret that a call requests. Its value is in no contract, call, plan or digest."""
 
     name: str  #: as `[secrets]` of actum.toml and `permissions.secrets.allowed` write it
     variable: str  #: holds the value, or the number of the descriptor to read it from
     by_descriptor: bool = False
-    #: Not the secret itself but the access token that it last got, if one is kept
+    #: Not the secret itself but its latest access token, if one is cached
     token: bool = False
 
 
 def secrets_asked(inputs: Inputs) -> tuple[SecretUse, ...]:
-    """What `inputs.secrets` means, in the order of the names; descriptors count from 3."""
+    """The requests of `inputs.secrets`, sorted by name; descriptors count from 3."""
     return tuple(
         SecretUse(name=name, variable=f"ACTUM_FD_{name}", by_descriptor=True)
         if how == "fd"
@@ -92,7 +92,7 @@ def secrets_asked(inputs: Inputs) -> tuple[SecretUse, ...]:
 
 @value
 class Call:
-    """What would be executed, before anyone has said that it may be."""
+    """What would be executed, before any check."""
 
     tool: ToolRef
     adapter: AdapterRef
@@ -103,7 +103,7 @@ class Call:
     stdin: bytes
     working_directory: str
     input_files: tuple[str, ...]
-    #: name -> content of files that the adapter brings along, found inside below `PROVIDED`
+    #: name -> content of files that the adapter provides, inside the sandbox below `PROVIDED`
     provided: Mapping[str, bytes] = field(default_factory=dict)
     secrets: tuple[SecretUse, ...] = ()
 
@@ -121,7 +121,7 @@ class CheckResult(StrEnum):
 
 @value
 class Check:
-    """Verdict of one input check; `names` lists what was escaped or stripped, never its value."""
+    """Verdict of one input check; `names` lists escaped or stripped names, never values."""
 
     code: str  #: ``IV-01`` … ``IV-05``
     result: CheckResult
@@ -130,12 +130,14 @@ class Check:
 
 @value
 class ValidationProof:
-    """That IV-01..05 held for exactly this call. A runner refuses a plan without it."""
+    """Proof that IV-01..05 held for exactly this call. A runner refuses a plan without it."""
 
     call_sha256: str
     policy_sha256: str
     checks: tuple[Check, ...]
     executable: Executable
+    #: Binds the proof to every field of one plan; `Plan.bound_sha256` must equal it.
+    plan_sha256: str = field(default="", compare=False)
 
     @property
     def sha256(self) -> str:
@@ -159,22 +161,34 @@ class NetworkPolicy:
 
 
 @value
+class Narrowed:
+    """A part of the request of which the call gets less than the request names."""
+
+    field: str  #: e.g. ``sandbox.timeout_ms`` or ``sandbox.filesystem.read``
+    asked: str  #: a number, or a path
+    given: str  #: the number in force, or the paths below that are left; empty for nothing
+    by: str  #: the field of tool.yaml, or the other source, that permits no more
+
+
+@value
 class EffectivePolicy:
-    """The intersection of everything that has a say. Frozen, hashed, never wider than an input."""
+    """The intersection of all policy sources. Frozen, hashed, never wider than any source."""
 
     runner: RunnerKind
     limits: Limits
     read: tuple[str, ...]  #: absolute, resolved; the only host paths visible inside
     write: tuple[str, ...]  #: each also readable
     deny: tuple[str, ...]  #: hidden, wins over both
-    #: Inside a writable path, yet not the tool's to change: covered where it writes directly, held
-    #: back at the commit of a transaction.
+    #: Inside a writable path, but not writable by the tool: a read-only mount where it writes
+    #: directly, held back when a transaction commits.
     protect: tuple[str, ...]
     network: NetworkPolicy
     environment: tuple[str, ...]  #: names that may reach the tool
-    approvals: tuple[str, ...] = ()  #: what this rests on: ``gate:pin``, ``gate:who:request_id``
+    approvals: tuple[str, ...] = ()  #: approvals used: ``gate:pin``, ``gate:who:request_id``
     #: Whether changes are a transaction, which the host decides about afterwards, or direct.
     transaction: bool = False
+    #: For people: no right follows from it, so it is no part of the document and its digest.
+    narrowed: tuple[Narrowed, ...] = field(default=(), compare=False)
 
     @property
     def writes_directly(self) -> bool:
@@ -213,14 +227,14 @@ class EffectivePolicy:
         return _policy_sha256(self)
 
 
-@lru_cache(maxsize=64)  # one execution asks four times, and most have the policy of another one
+@lru_cache(maxsize=64)  # asked four times per execution; many share one policy
 def _policy_sha256(policy: EffectivePolicy) -> str:
     return sha256_json(policy.document())
 
 
 @value
 class TraceContext:
-    """Who this attempt belongs to (seed 004)."""
+    """The trace and execution that this attempt belongs to (seed 004)."""
 
     trace_id: str
     execution_id: str
@@ -230,7 +244,7 @@ class TraceContext:
 
 @value
 class SealedInput:
-    """An input file as it was read once. Its copy is what the tool reads at `path`."""
+    """An input file, read once. The tool reads its copy at `path`."""
 
     path: str  #: absolute, resolved
     sha256: str
@@ -239,7 +253,7 @@ class SealedInput:
 
 @value
 class Plan:
-    """All a runner may know about one attempt."""
+    """All that a runner may know about one attempt."""
 
     tool: ToolRef
     adapter: AdapterRef
@@ -250,15 +264,15 @@ class Plan:
     policy: EffectivePolicy
     proof: ValidationProof
     output_files: tuple[str, ...]  #: absolute paths to collect
-    artifacts: tuple[str, ...]  #: declared names; others in the directory are collected as well
+    artifacts: tuple[str, ...]  #: declared names; other files there are collected too
     trace: TraceContext
     provided: Mapping[str, bytes] = field(default_factory=dict)  #: read-only, below `PROVIDED`
-    secrets: tuple[SecretUse, ...] = ()  #: names; the runner asks for the values at the start
+    secrets: tuple[SecretUse, ...] = ()  #: names; the runner gets the values at the start
     steady: bool = False  #: addresses are not randomised
-    #: writable folder -> folder of the layers that take its changes, where they are a transaction
+    #: writable folder -> folder of the layers that receive its changes, for a transaction
     layers: Mapping[str, str] = field(default_factory=dict)
     sealed: tuple[SealedInput, ...] = ()  #: the input files
-    #: read-only folder with sealed inputs -> folder of the layers that keep them from being lost
+    #: read-only folder with sealed inputs -> folder of the layers that hold the sealed copies
     views: Mapping[str, str] = field(default_factory=dict, compare=False)
     label: str = field(default="", compare=False)
 
@@ -277,6 +291,42 @@ class Plan:
             steady=self.steady,
             sealed=self.sealed,
         )
+
+    @property
+    def bound_sha256(self) -> str:
+        """Digest of the proof and of every field that neither `call_sha256` nor the digest of the
+        policy covers whole; `proof.plan_sha256` must equal it."""
+        tool, adapter, proof, trace = self.tool, self.adapter, self.proof, self.trace
+        executable = proof.executable
+        return sha256_json(
+            {
+                "call": proof.call_sha256,
+                "policy": proof.policy_sha256,
+                "narrowed": [[n.field, n.asked, n.given, n.by] for n in self.policy.narrowed],
+                "checks": [[c.code, c.result.value, c.names] for c in proof.checks],
+                # Text: an inode number may be beyond the exact integers of JSON.
+                "executable": [
+                    executable.path,
+                    executable.sha256,
+                    f"{executable.device}:{executable.inode}",
+                ],
+                "tool": tool.name,
+                "adapter": [adapter.kind, adapter.status],
+                "output_files": self.output_files,
+                "artifacts": self.artifacts,
+                "trace": [trace.trace_id, trace.execution_id, trace.attempt, trace.parent],
+                "layers": dict(self.layers),
+                "views": dict(self.views),
+                "copies": [each.copy for each in self.sealed],
+                "label": self.label,
+            }
+        )
+
+
+def bound(plan: Plan) -> Plan:
+    """`plan` with a proof that is bound to it. Only the pipeline calls this: for a plan that it
+    validated, or changed in nothing that a validation judges (trace, layers, views, label)."""
+    return replace(plan, proof=replace(plan.proof, plan_sha256=plan.bound_sha256))
 
 
 def call_sha256(

@@ -1,9 +1,9 @@
 """The one canonical JSON encoder (RFC 8785) and the one digest module.
 
 Everything that is hashed as JSON goes through `canonical`: UTF-8, keys in UTF-16 code unit order,
-no white space, integers as integers. What JSON cannot say exactly (NaN, infinities, integers of
-2^53 and beyond, keys that are not strings, lone surrogates, bytes, sets) is refused instead of
-being rounded or guessed.
+no white space, integers as integers. Values without an exact JSON form (NaN, infinities, integers
+of 2^53 and beyond, keys that are not strings, lone surrogates, bytes, sets) are refused, not
+rounded or guessed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from actum.errors import ActumError
 
 _SAFE = 2**53
 _CHUNK = 1 << 20
-#: Parts of one value; what contains itself has more, and is told so by the slower way.
+#: Most parts of one value. A value that contains itself has more; the slower check reports it.
 _MOST = 1 << 20
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -35,16 +35,16 @@ def canonical(value: Any) -> bytes:
     if _simple(value):
         return encode(value)
     _require_json(value, "$")
-    # Floats and keys beyond ASCII need RFC 8785's number format and UTF-16 ordering.
+    # Floats and non-ASCII keys need RFC 8785's number format and UTF-16 ordering.
     import rfc8785
 
     return rfc8785.dumps(value)
 
 
 def _simple(value: Any) -> bool:
-    """Whether a plain encoder is exact: every digest takes this way, so it is one loop."""
+    """Whether a plain encoder is exact. Every digest runs this check, so it is one loop."""
     waiting = [value]
-    for item in waiting:  # which grows meanwhile
+    for item in waiting:  # grows during the loop
         kind = type(item)
         if kind is str:
             if not item.isascii() and _SURROGATE.search(item):
@@ -69,7 +69,7 @@ def _simple(value: Any) -> bool:
 
 
 def _require_json(value: Any, where: str) -> None:
-    """Refuse what is not JSON, and say where."""
+    """Refuse a value that is not JSON, and name its position."""
     if value is None or isinstance(value, bool):
         return
     if isinstance(value, str):
@@ -94,7 +94,7 @@ def _require_json(value: Any, where: str) -> None:
         raise NotCanonical(f"{where}: {type(value).__name__} has no JSON form.")
 
 
-#: Never fed: to make another one takes OpenSSL longer than to copy it, and than most digests.
+#: Empty hash, copied for each digest: OpenSSL makes a new one more slowly than it copies one.
 _UNFED = hashlib.sha256()
 
 

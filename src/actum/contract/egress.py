@@ -1,9 +1,11 @@
-"""What a network policy means in names and ports; pure text, nothing is resolved here.
+"""A network policy as names and ports. Pure text: this module resolves no name.
 
-A plain host stands for the ports of the tool's protocol classes (http: 80, https: 443); `host:port`
-stands for that port, if the tool has a class that connects at all. `*.suffix` and `*` are answered
-by name when asked. Deny comes first. Which addresses are internal is listed here as well, for
-those who judge a text and for those who judge an answer.
+A plain host means the ports of the tool's protocol classes (http: 80, https: 443); `host:port`
+means that port, if the tool has a class that connects at all. The relay closes a connection of
+another protocol than those of the classes; class tcp permits every protocol. Class dns alone
+permits to look the names up. `*.suffix` and `*` are matched by name on lookup. Deny wins. The
+internal address ranges are listed here as well, for checks of written addresses and of resolved
+ones.
 """
 
 from __future__ import annotations
@@ -12,14 +14,14 @@ import ipaddress
 
 from actum.contract.call import NetworkPolicy
 from actum.contract.levels import ANY_HOST, host_covers, split_port
-from actum.value import value
+from actum.value import replace, value
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 _CLASS_PORTS = {"http": 80, "https": 443}
 _CONNECTING = frozenset({"http", "https", "tcp"})
 
-# Spelt out: `ipaddress.is_global` passes multicast, 6to4 relays, mapped and site-local addresses.
+# Explicit: `ipaddress.is_global` passes multicast, 6to4 relays, mapped and site-local addresses.
 INTERNAL_NETWORKS = tuple(
     ipaddress.ip_network(text)
     for text in (
@@ -27,7 +29,7 @@ INTERNAL_NETWORKS = tuple(
         "10.0.0.0/8",
         "100.64.0.0/10",
         "127.0.0.0/8",
-        "168.63.129.16/32",  # looks public; inside one large cloud it is the machine's own host
+        "168.63.129.16/32",  # in a public range, but in one large cloud it is the host itself
         "169.254.0.0/16",
         "172.16.0.0/12",
         "192.0.0.0/24",
@@ -57,7 +59,7 @@ INTERNAL_NETWORKS = tuple(
     )
 )
 _GLOBAL_UNICAST = ipaddress.ip_network("2000::/3")
-#: IPv6 networks whose addresses carry an IPv4 address, and how many bits come after that.
+#: IPv6 networks whose addresses embed an IPv4 address, and how many bits follow it.
 _CARRIERS = tuple(
     (ipaddress.IPv6Network(text), after)
     for text, after in (
@@ -88,9 +90,21 @@ class EgressPlan:
     patterns: tuple[tuple[str, tuple[int, ...]], ...]  #: ``*.suffix`` or ``*`` and their ports
     deny: tuple[str, ...]
     internal: tuple[str, ...]  #: entries whose internal addresses were approved
+    protocols: tuple[str, ...] = ()  #: classes that connect; with ``tcp``, any protocol
+    lookups: tuple[str, ...] = ()  #: names and patterns that may be looked up, but not reached
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.endpoints or self.patterns or self.lookups)
+
+    def resolves(self, name: str) -> bool:
+        """Whether the real addresses of `name` may be looked up."""
+        return any(host_covers(entry, name) for entry in self.lookups) and not any(
+            host_covers(entry, name) for entry in self.deny
+        )
 
     def ports_of(self, name: str) -> tuple[int, ...]:
-        """The ports on which a name that was asked for may be reached; empty: not at all."""
+        """The ports on which a looked-up name may be reached; empty for none."""
         ports = {
             port
             for pattern, permitted in self.patterns
@@ -103,7 +117,7 @@ class EgressPlan:
         return any(host_covers(entry, f"{_bracketed(host)}:{port}") for entry in self.deny)
 
     def denies_address(self, address: Address, port: int) -> bool:
-        """By value and not by spelling; what carries a denied IPv4 address is denied with it."""
+        """Compares by value, not spelling; an address that embeds a denied IPv4 one is denied."""
         meant = _forms(address)
         for entry in self.deny:
             host, denied_port = split_port(entry)
@@ -124,6 +138,7 @@ def plan_egress(network: NetworkPolicy) -> EgressPlan:
     endpoints: set[Endpoint] = set()
     patterns: dict[str, tuple[int, ...]] = {}
     connects = network.enabled and not _CONNECTING.isdisjoint(network.outbound)
+    looks_up = network.enabled and not connects and "dns" in network.outbound
     for entry in network.allow if connects else ():
         host, port = split_port(entry)
         ports = (int(port),) if port else by_class
@@ -136,11 +151,11 @@ def plan_egress(network: NetworkPolicy) -> EgressPlan:
         patterns=tuple(sorted(patterns.items())),
         deny=network.deny,
         internal=network.internal,
+        protocols=tuple(sorted(_CONNECTING.intersection(network.outbound))),
+        lookups=tuple(sorted({split_port(entry)[0] for entry in network.allow if looks_up})),
     )
     kept = tuple(item for item in plan.endpoints if not plan.denies(item.host, item.port))
-    return EgressPlan(
-        endpoints=kept, patterns=plan.patterns, deny=plan.deny, internal=plan.internal
-    )
+    return replace(plan, endpoints=kept)
 
 
 def class_ports(outbound: tuple[str, ...]) -> tuple[int, ...]:
@@ -149,7 +164,7 @@ def class_ports(outbound: tuple[str, ...]) -> tuple[int, ...]:
 
 
 def internal_network(address: Address) -> str:
-    """The range that keeps `address` from being a public one; empty when it is public."""
+    """The internal range of `address`; empty when the address is public."""
     if isinstance(address, ipaddress.IPv6Address):
         if address.ipv4_mapped is not None:
             return internal_network(address.ipv4_mapped)
@@ -163,13 +178,13 @@ def internal_network(address: Address) -> str:
 
 
 def plain_address(address: Address) -> Address:
-    """An IPv4 address that is written as IPv6 (`::ffff:10.0.0.1`) is the IPv4 address."""
+    """Convert an IPv4-mapped IPv6 address (`::ffff:10.0.0.1`) to IPv4."""
     mapped = None if isinstance(address, ipaddress.IPv4Address) else address.ipv4_mapped
     return address if mapped is None else mapped
 
 
 def _forms(address: Address) -> set[Address]:
-    """`address`, and the IPv4 address that it carries."""
+    """`address`, and the IPv4 address that it embeds."""
     forms: set[Address] = {address}
     if isinstance(address, ipaddress.IPv6Address):
         for network, after in _CARRIERS:
@@ -179,7 +194,7 @@ def _forms(address: Address) -> set[Address]:
 
 
 def is_odd_spelling(host: str) -> bool:
-    """Whether programs would take `host` for an address, though it is not written as one.
+    """Whether programs would take `host` for an address although it is not spelled canonically.
 
     `127.1`, `0x7f.1`, `2130706433` and full-width digits all mean 127.0.0.1 to a resolver.
     """
@@ -199,7 +214,7 @@ def split_address(text: str) -> tuple[Address, int]:
 
 
 def literal(host: str) -> Address | None:
-    """The address that `host` spells, in its one canonical spelling; ``None`` for a name."""
+    """The address that `host` spells canonically; ``None`` for a name."""
     try:
         return ipaddress.ip_address(host)
     except ValueError:

@@ -1,9 +1,9 @@
-"""JSON text, sorted and tight: the standard library's encoder, or a faster one with the same bytes.
+"""Sorted, compact JSON text: the standard library's encoder, or a faster one with equal bytes.
 
-A process that makes one record does not earn back the import of the faster one (about 8 ms); a
-`Runtime` that stays open does within some dozens, and calls `hasten`. For what both can say they
-say the same, byte for byte (tests/unit/contract/test_encoder.py); what the faster one cannot say
-exactly, or would say differently, is left to the other.
+A process that writes one record does not earn back the import of the faster one (about 8 ms); a
+`Runtime` that stays open does within some dozens, and calls `hasten`. Where both can encode a
+value, the bytes are equal (tests/unit/contract/test_encoder.py). The standard encoder handles
+values that the faster one cannot encode exactly or would encode differently.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ _plain = json.JSONEncoder(
     allow_nan=False,
     sort_keys=True,
     separators=(",", ":"),
-    check_circular=False,  # what is encoded here are trees that we have just built
+    check_circular=False,  # callers pass trees that they just built
 ).encode
 
 
 class _Encoder:
-    """Which one is in use; both are right at any time."""
+    """The encoder in use; both are correct at any time."""
 
     def __init__(self) -> None:
         self.fast: Callable[[Any], bytes] | None = None
@@ -32,7 +32,7 @@ _encoder = _Encoder()
 
 
 def hasten() -> None:
-    """Use the faster encoder from here on."""
+    """Use the faster encoder from now on."""
     if _encoder.fast is None:
         import msgspec
 

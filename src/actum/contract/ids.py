@@ -1,13 +1,13 @@
-"""Names for executions, receipts and traces: random UUIDs (RFC 9562, version 4) as text.
+"""Ids of executions, receipts and traces: random UUIDs (RFC 9562, version 4) as text.
 
-The standard `uuid` module reads the platform to do more than this, at every start.
+The standard `uuid` module does more at import: it inspects the platform.
 """
 
 from __future__ import annotations
 
 import os
 
-#: Drawn ahead, many for one question to the kernel. Not by a process for the one it forks.
+#: Ids drawn ahead, many per system call. Cleared in a forked child.
 _drawn: list[str] = []
 _AT_ONCE = 64
 os.register_at_fork(after_in_child=_drawn.clear)
@@ -27,7 +27,7 @@ def _draw(count: int) -> list[str]:
     return [_named(text[start : start + 32]) for start in range(0, 32 * count, 32)]
 
 
-#: The first digit of the fourth group: two bits of it say which kind of UUID it is.
+#: The first digit of the fourth group: two of its bits are the UUID variant.
 _VARIANT = dict(zip("0123456789abcdef", "89ab" * 4, strict=True))
 
 

@@ -1,8 +1,8 @@
-"""Access levels (seed 000): what each one grants, and how a contract's own lists narrow it.
+"""Access levels (seed 000): the grants of each, and how a contract's own lists narrow them.
 
-Pure functions on absolute path strings and host names. No file is looked at: whether a path is a
-symlink out of its parent is for the input checks and, finally, for the kernel to say. A path that
-still contains ``..`` is inside nothing.
+Pure functions on absolute path strings and host names. No file is read: the input checks and
+finally the kernel decide whether a path is a symlink out of its parent. A path that still
+contains ``..`` is inside nothing.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ DEFAULT_FILESYSTEM_LEVEL = FilesystemLevel.STANDARD
 SYSTEM_PATHS = ("/etc", "/opt", "/usr", "/var")
 ANY_HOST = "*"
 
-#: The kernel's own interfaces are no files to be written, whatever was approved.
+#: The kernel's own interfaces are never writable, whatever was approved.
 _NEVER_WRITABLE = ("/dev", "/proc", "/sys")
 
 
 @value
 class FilesystemGrant:
-    """Absolute paths, each with everything below it."""
+    """Absolute paths, each with all contents."""
 
     read: tuple[str, ...]
     write: tuple[str, ...]
     deny: tuple[str, ...] = ()  #: wins over both
-    write_if_listed: tuple[str, ...] = ()  #: not granted, but a contract may name paths in here
+    write_if_listed: tuple[str, ...] = ()  #: not granted, but a contract may list paths in here
 
 
 @value
@@ -44,13 +44,13 @@ class NetworkGrant:
 
 @lru_cache(maxsize=256)
 def absolute(path: str, base: str) -> str:
-    """Join without resolving: ``.`` goes, ``..`` stays visible for the path checks."""
+    """Join without resolving: drops ``.``, leaves ``..`` visible for the path checks."""
     joined = path if path.startswith("/") else f"{base}/{path}"
     return "/" + "/".join(part for part in joined.split("/") if part not in ("", "."))
 
 
 def is_within(path: str, parent: str) -> bool:
-    """Whether `path` is `parent` or lies below it, component by component."""
+    """Whether `path` is `parent` or below it, compared by components."""
     inner, outer = _parts(path), _parts(parent)
     return ".." not in inner and ".." not in outer and inner[: len(outer)] == outer
 
@@ -72,7 +72,7 @@ def expand_filesystem(
     dependencies: tuple[str, ...] = (),
     output_directory: str | None = None,
 ) -> FilesystemGrant:
-    """The lists a level stands for. A working directory outside the level's reach earns nothing."""
+    """The paths of a level. A working directory outside the level's reach is not granted."""
     here = (working_directory,) if is_within(working_directory, repo_root) else ()
     match level:
         case FilesystemLevel.MINIMAL:
@@ -94,7 +94,7 @@ def expand_filesystem(
 
 
 def _outermost(paths: Iterable[str]) -> tuple[str, ...]:
-    """Sorted, without those that another one already covers."""
+    """Sorted, without paths that another path covers."""
     kept: list[str] = []
     for path in sorted(set(paths), key=lambda one: (len(_parts(one)), one)):
         if not _within_any(path, kept):
@@ -105,7 +105,7 @@ def _outermost(paths: Iterable[str]) -> tuple[str, ...]:
 def narrow(
     grant: FilesystemGrant, request: FilesystemRequest, working_directory: str
 ) -> tuple[FilesystemGrant, tuple[Violation, ...]]:
-    """Apply a contract's own lists. What lies outside the grant is a violation, never an addition.
+    """Apply a contract's own lists. A path outside the grant is a violation, never an addition.
 
     A read list without a write list narrows both: a path that may be written may also be read.
     """
@@ -146,21 +146,21 @@ def narrow(
 
 
 def _common(some: tuple[str, ...], others: tuple[str, ...]) -> tuple[str, ...]:
-    """The paths that lie in both."""
+    """The paths that are in both."""
     inner = [path for path in some if _within_any(path, others)]
     inner += [path for path in others if _within_any(path, some)]
     return _outermost(inner)
 
 
 def _exceeds(field: str, value: str, bounds: str) -> Violation:
-    message = f"{value} lies outside {bounds}. Remove it or ask for a wider level."
+    message = f"{value} is outside {bounds}. Remove it or ask for a wider level."
     return Violation(code="SCOPE_EXCEEDED", field=field, value=value, message=message)
 
 
 def expand_network(
     level: NetworkLevel, *, registry_hosts: tuple[str, ...], api_hosts: tuple[str, ...]
 ) -> NetworkGrant:
-    """The hosts a level stands for."""
+    """The hosts of a level."""
     match level:
         case NetworkLevel.OFFLINE:
             return NetworkGrant(enabled=False, allow=())
@@ -175,7 +175,7 @@ def expand_network(
 def narrow_network(
     grant: NetworkGrant, request: NetworkRequest
 ) -> tuple[NetworkGrant, tuple[Violation, ...]]:
-    """Apply a contract's own switch and host list, which can only take away."""
+    """Apply a contract's own switch and host list, which can only narrow the grant."""
     if request.enabled is False:
         return NetworkGrant(enabled=False, allow=(), deny=request.deny), ()
     violations: list[Violation] = []
@@ -201,10 +201,10 @@ def narrow_network(
 
 
 def host_covers(granted: str, asked: str) -> bool:
-    """Whether everything `asked` stands for is also stood for by `granted`.
+    """Whether `granted` covers everything that `asked` means.
 
-    Without a port an entry stands for all ports; ``*.suffix`` for every name below the suffix,
-    not for the suffix itself.
+    An entry without a port means all ports; ``*.suffix`` means every name below the suffix,
+    not the suffix itself.
     """
     if granted == ANY_HOST:
         return True

@@ -1,4 +1,4 @@
-"""The four numeric limits of one execution: default, least, most (seed 000, "Default Limits")."""
+"""The numeric limits of one execution: default, least, most. These four are seed 000's."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ ARTIFACTS_BYTES = 10_485_760
 STDIN_BYTES = 1_048_576
 INPUT_FILES_BYTES = 10_485_760
 
-#: The longest line that a tool kept running may say at once.
+#: The longest line that a tool with a session may write at once.
 MESSAGE_BYTES = 4_194_304
-#: How long such a tool may wait to be spoken to, unless it is said otherwise.
+#: How long such a tool may be idle, unless declared otherwise.
 IDLE_S = 60.0
 
-#: Between the polite SIGTERM at the deadline and the kill of the whole tree.
+#: Between SIGTERM at the deadline and the kill of the whole process tree.
 TERM_GRACE_S = 0.5
 
 
@@ -63,5 +63,5 @@ class Limits:
 
     @property
     def children(self) -> int:
-        """How many children may really live at once: `allow_fork` wins over the count."""
+        """The effective number of children at once: `allow_fork` wins over the count."""
         return self.max_children if self.allow_fork else 0

@@ -1,9 +1,9 @@
-"""The execution contract: what is asked, as frozen values. Start reading here.
+"""The execution contract: the request, as frozen values. Start reading here.
 
 A contract is written by a person or an agent (YAML, JSON or keyword arguments), parsed strictly
-by `contract.parse`, completed once by `contract.complete`, and never changed afterwards. ``None``
-in the sandbox section means "not asked for": the table default or the adapter's override then
-applies (`policy.effective`). Nothing here decides anything.
+by `contract.parse`, completed once by `contract.defaults`, and never changed afterwards. ``None``
+in the sandbox section means "not requested": the table default or the adapter's override then
+applies (`policy.effective`). This module decides nothing.
 """
 
 from __future__ import annotations
@@ -11,15 +11,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
 
+from actum.documents.json_value import Json as Json
 from actum.value import field, value
 
-#: A working directory that asks for no directory of the host: the sandbox's own scratch.
+#: The working directory that requests no directory of the host: the sandbox's own scratch.
 SCRATCH = "scratch:"
 SCRATCH_INSIDE = "/tmp"
-
-Json = Any  #: a JSON value; canonical encoding refuses whatever is not one
 
 
 class FilesystemLevel(StrEnum):
@@ -57,21 +55,21 @@ class RunnerKind(StrEnum):
 @value
 class Inputs:
     command: str  #: the adapter's executable (cli) or one of its operations
-    arguments: tuple[str, ...] = ()  #: raw argv elements, after what parameters render to
+    arguments: tuple[str, ...] = ()  #: raw argv elements, after the rendered parameters
     parameters: Mapping[str, Json] = field(default_factory=dict)  #: named, for the adapter
     environment: Mapping[str, str] = field(default_factory=dict)
     working_directory: str = ""
     input_files: tuple[str, ...] = ()
     stdin: bytes | None = None
-    #: secret -> how it comes in: ``env``, ``env:VARIABLE`` or ``fd``. Names, never values.
+    #: secret -> how the tool gets it: ``env``, ``env:VARIABLE`` or ``fd``. Names, never values.
     secrets: Mapping[str, str] = field(default_factory=dict)
 
 
 class ChangesMode(StrEnum):
-    """What becomes of what a tool writes."""
+    """How a tool's changes reach the project."""
 
-    TRANSACTION = "transaction"  #: the host takes it over when the tool is gone
-    DIRECT = "direct"  #: it is written to the folders themselves
+    TRANSACTION = "transaction"  #: the host commits them when the tool has ended
+    DIRECT = "direct"  #: the tool writes to the folders themselves
 
 
 @value
@@ -109,7 +107,7 @@ class SandboxRequest:
 
 @value
 class ArtifactSpec:
-    """A file the tool promises to leave in the artifacts directory."""
+    """A file that the tool promises to write to the artifacts directory."""
 
     name: str
     path: str  #: relative to the artifacts directory
@@ -125,7 +123,7 @@ class ExpectedOutputs:
     artifacts: tuple[ArtifactSpec, ...] = ()
 
 
-#: What most contracts say about these two: nothing.
+#: The two sections as most contracts have them: empty.
 NOTHING_ASKED = SandboxRequest()
 NOTHING_EXPECTED = ExpectedOutputs()
 
@@ -133,14 +131,14 @@ NOTHING_EXPECTED = ExpectedOutputs()
 @value
 class Metadata:
     requested_by: str
-    requested_at: datetime  #: the one value of time that any decision sees
+    requested_at: datetime  #: the only time that any decision reads
     purpose: str
     evidence_ref: str | None = None
 
 
 @value
 class Contract:
-    """One code execution, as asked for (seed 000)."""
+    """One requested execution (seed 000)."""
 
     execution_id: str
     tool_id: str
@@ -151,6 +149,6 @@ class Contract:
     metadata: Metadata
     determinism: Determinism = Determinism.D0
     session: str | None = None
-    #: Dotted names of the fields that were filled in at creation, not written by the asker.
-    #: They are left out of the identity digest, so that asking the same thing twice is the same.
+    #: Dotted names of the fields that Actum filled in at creation, not written by the requester.
+    #: The identity digest leaves them out, so that equal requests have equal digests.
     filled: frozenset[str] = frozenset()

@@ -1,4 +1,4 @@
-"""The user of the operating system that this process acts for, as the kernel knows it."""
+"""The operating system user of this process, as the kernel knows it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from actum.value import value
 @value
 class OsUser:
     uid: int
-    name: str  #: of the user database; a user without an entry is a number
+    name: str  #: in the user database; the uid for a user without an entry
 
 
 def os_user() -> OsUser:
-    # The real one: it stays who started a program that runs as its owner.
+    # The real uid: in a set-uid program it is still the user who started it.
     uid = os.getuid()
     try:
         return OsUser(uid=uid, name=pwd.getpwuid(uid).pw_name)

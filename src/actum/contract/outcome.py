@@ -1,7 +1,7 @@
-"""The closed set of outcomes, and each seed's own word for every one of them.
+"""The closed set of outcomes, and each seed's word for every one of them.
 
-Inside Actum there is one vocabulary. At a contract's border an outcome is projected onto that
-contract's words by `PROJECTIONS`; no contract ever sees a foreign word.
+Inside Actum there is one vocabulary. `PROJECTIONS` translates an outcome into each contract's
+own words at its boundary; no contract ever sees a foreign word.
 """
 
 from __future__ import annotations

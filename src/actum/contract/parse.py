@@ -1,7 +1,7 @@
-"""From what somebody wrote to a `Draft`: a contract that is sound, if not yet complete.
+"""From written text or data to a `Draft`: a contract that is valid, if not yet complete.
 
-Raises `ContractInvalid` with every problem at once. Fills in nothing, looks nothing up, touches
-no file but the one it is given; paths stay as written.
+Raises `ContractInvalid` with every problem at once. Fills in nothing, resolves nothing, reads no
+file but the given one; paths stay as written.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from datetime import datetime
 from functools import cache
 
-from actum.contract.document import Document, Source, check, document_from
+from actum.contract.contract_json import schema
 from actum.contract.model import Json
-from actum.contract.place import in_reading_order, shown
-from actum.contract.wire import schema
+from actum.documents.document import Document, Source, check, document_from
+from actum.documents.source_position import in_reading_order, shown
 from actum.errors import ContractInvalid, Problem
 from actum.value import value
 
@@ -43,14 +43,14 @@ def _schema() -> dict[str, Json]:
 
 
 def _beyond_the_schema(document: Document) -> list[Problem]:
-    """What a schema cannot say: that a timestamp and a base64 text really are what they claim."""
+    """What a schema cannot check: that a timestamp and a base64 text really are that."""
     problems = []
     requested_at = _dig(document.value, "metadata", "requested_at")
     if isinstance(requested_at, str) and timestamp(requested_at) is None:
         problems.append(
             document.problem(
                 ("metadata", "requested_at"),
-                f"{shown(requested_at)} is not a moment in time.",
+                f"{shown(requested_at)} is not a timestamp.",
                 value=shown(requested_at),
                 permitted="ISO 8601 with a UTC offset, such as 2026-01-16T09:30:00Z",
             )
@@ -77,18 +77,18 @@ def _dig(value: Json, *keys: str) -> Json:
 
 
 def timestamp(text: str) -> datetime | None:
-    """The moment that an ISO 8601 text names; ``None`` if it names none, or one for each zone."""
+    """The time of an ISO 8601 text; ``None`` if it is invalid or has no UTC offset."""
     try:
-        moment = datetime.fromisoformat(text)
+        parsed = datetime.fromisoformat(text)
     except ValueError:
         return None
-    return moment if moment.tzinfo is not None else None
+    return parsed if parsed.tzinfo is not None else None
 
 
 def from_base64(text: str) -> bytes | None:
-    """The bytes that a base64 text stands for; ``None`` if it stands for none."""
+    """The bytes of a base64 text; ``None`` if it is invalid."""
     try:
-        # White space lets long values be wrapped in a file.
+        # White space is allowed, so that long values can be wrapped in a file.
         return base64.b64decode("".join(text.split()), validate=True)
     except (binascii.Error, ValueError):
         return None

@@ -1,11 +1,11 @@
-"""Patterns of paths, as a part of what `.gitignore` takes. No expression of a library: a path is
-the work of a tool, and must not make a comparison slow.
+"""Path patterns: a subset of `.gitignore`. No regular expression: tools choose the paths, and a
+path must not make matching slow.
 
-    *       any characters of one name          a/       a folder, with everything below it
-    ?       one character of a name             /a, a/b  from the project's folder
-    **      any number of folders               a        at any depth, with everything below it
+        *       any characters of one name          a/       a folder, with all contents
+        ?       one character of a name             /a, a/b  from the project's folder
+        **      any number of folders               a        at any depth, with all contents
 
-`!`, `[` and `\\` are not taken.
+`!`, `[` and `\\` are not supported.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _ANY_FOLDERS = "**"
 
 
 def problem_with(pattern: str) -> str:
-    """What is wrong with a pattern; empty if nothing is."""
+    """What is wrong with a pattern; empty if it is valid."""
     if not pattern.strip("/"):
         return "names nothing"
     if taken := sorted(_NOT_TAKEN.intersection(pattern)):
@@ -33,7 +33,7 @@ def problem_with(pattern: str) -> str:
 
 
 def match(patterns: Iterable[str], path: str) -> bool:
-    """Whether a pattern matches this path of a file, relative to the project, or a folder of it."""
+    """Whether a pattern matches this file path, relative to the project, or a folder of it."""
     names = path.split("/")
     return any(_matches(pattern, names) for pattern in patterns)
 
@@ -42,26 +42,26 @@ def _matches(pattern: str, names: list[str]) -> bool:
     parts = pattern.strip("/").split("/")
     if "/" not in pattern.rstrip("/"):
         parts = [_ANY_FOLDERS, *parts]
-    # Every place in the pattern that the names so far can have led to.
-    places = _onwards({0}, parts)
+    # All positions in the pattern that the names so far can have reached.
+    positions = _onwards({0}, parts)
     for name in names:
-        if len(parts) in places:
-            return True  # a folder around it matches
-        places = _onwards({_after(place, name, parts) for place in places}, parts)
-    return len(parts) in places and not pattern.endswith("/")
+        if len(parts) in positions:
+            return True  # a parent folder matches
+        positions = _onwards({_after(position, name, parts) for position in positions}, parts)
+    return len(parts) in positions and not pattern.endswith("/")
 
 
-def _after(place: int, name: str, parts: list[str]) -> int:
-    if parts[place] == _ANY_FOLDERS:
-        return place
-    return place + 1 if fnmatchcase(name, parts[place]) else -1
+def _after(position: int, name: str, parts: list[str]) -> int:
+    if parts[position] == _ANY_FOLDERS:
+        return position
+    return position + 1 if fnmatchcase(name, parts[position]) else -1
 
 
-def _onwards(places: set[int], parts: list[str]) -> set[int]:
+def _onwards(positions: set[int], parts: list[str]) -> set[int]:
     found: set[int] = set()
-    for place in places - {-1}:
-        end = place
+    for position in positions - {-1}:
+        end = position
         while end < len(parts) and parts[end] == _ANY_FOLDERS:
             end += 1
-        found.update(range(place, end + 1))
+        found.update(range(position, end + 1))
     return found

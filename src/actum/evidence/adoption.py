@@ -1,4 +1,4 @@
-"""Rows from before audit records bound them: bound from here on, as they are found.
+"""Binds rows of versions whose audit records did not bind them.
 
 Nothing can show that such a row was not changed before. So `actum verify --all` counts them, and
 from the ROWS records on compares them like all others. A home is adopted when it is first opened,
@@ -15,9 +15,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from actum.contract.model import Json
-from actum.evidence.audit import VERSION, rows_found
-from actum.evidence.bound_rows import BOUND, bound
 from actum.evidence.log import Log
+from actum.evidence.records.audit import VERSION, rows_found
+from actum.evidence.records.bound_rows import BOUND, bound
 from actum.store.database import Database
 
 #: Rows per record: a record stays far below what a frame of the journal takes.
@@ -29,11 +29,11 @@ def adopt_rows(database: Database, log: Log) -> None:
     """Bind the rows of an older version. Does nothing in a home that holds none."""
     if _is_adopted(database) or not _holds_any(database):
         return
-    database.file()  # the journal may hold records of this version
+    database.write_out()  # the journal may hold records of this version
     if _is_adopted(database):
         return
     with suppress(_AdoptedAlready), log.page() as page:
-        # Looked at again under the write lock: another process may have been faster.
+        # Checked again under the write lock: another process may have adopted it.
         newest = page.cursor.execute(f"{_RECORD} ORDER BY seq DESC LIMIT 1").fetchone()
         if is_binding(_document(newest)):
             raise _AdoptedAlready
@@ -56,13 +56,13 @@ def _is_adopted(database: Database) -> bool:
 
     An empty one has nothing to adopt: no version wrote a row of these tables before a record.
     """
-    with database.as_it_is():
+    with database.tables_only():
         ends = [database.row(f"{_RECORD} ORDER BY seq {order} LIMIT 1") for order in ("", "DESC")]
     return any(row is None or is_binding(_document(row)) for row in ends)
 
 
 def _holds_any(database: Database) -> bool:
-    with database.as_it_is():
+    with database.tables_only():
         return any(
             database.row(f"SELECT 1 FROM {table} LIMIT 1")  # noqa: S608 -- a constant
             for table in BOUND

@@ -1,7 +1,7 @@
 """The row of an execution: open while it may run, closed for ever afterwards.
 
-It exists so that one execution id starts at most one tool, and so that asking again gets the
-recorded answer. It is no proof of anything; the receipt is.
+It ensures that one execution id starts at most one tool, and that a repeated request gets the
+recorded answer. The row proves nothing; the receipt does. `store.writer` writes it.
 """
 
 from __future__ import annotations
@@ -13,18 +13,15 @@ from actum.contract.canonical import sha256_bytes
 from actum.contract.model import Json
 from actum.contract.outcome import PROJECTIONS, Outcome
 from actum.errors import EvidenceUnavailable, Refused
-from actum.evidence.audit import closed
-from actum.evidence.facts import ExecutionFacts, Intent
 from actum.evidence.owner import is_alive
-from actum.evidence.trace import rfc3339
+from actum.evidence.records.facts import Intent
 from actum.store.database import Database
-from actum.store.filing import REPLACING
 from actum.value import value
 
 
 @value
 class KnownExecution:
-    """What the store remembers of an execution id."""
+    """The stored state of an execution id."""
 
     execution_id: str
     identity_sha256: str
@@ -40,7 +37,7 @@ class KnownExecution:
 
     @property
     def may_have_run(self) -> bool:
-        """Whether a tool was perhaps started, so that this id must not start another."""
+        """Whether a tool may have been started, so that this id must not start another."""
         return _Found(self.outcome).may_have_run
 
 
@@ -105,7 +102,7 @@ class Executions:
 
 @value
 class Opening:
-    """What recovery would be based on: who runs it, and what holds if they never come back."""
+    """The input of recovery: the owning process, and the opening record."""
 
     owner: str
     document: bytes
@@ -116,13 +113,13 @@ class Opening:
 
 
 def require_startable(cursor: sqlite3.Cursor, intent: Intent) -> None:
-    """Of two that start one id at once, the second is refused here."""
+    """Refuse an id that has been started: of two simultaneous starts, the second."""
     found = _found(cursor, intent.execution_id)
     require_unstarted((found.outcome,) if found else None, intent)
 
 
 def require_unstarted(found: tuple[str | None] | None, intent: Intent) -> None:
-    """The same, of what `Entry.outcome_of` says of the id."""
+    """The same check on the result of `Entry.outcome_of`."""
     if found is not None and _Found(Outcome(found[0]) if found[0] else None).may_have_run:
         raise Refused(
             "EXECUTION_ID_REUSED",
@@ -137,52 +134,10 @@ def require_open(cursor: sqlite3.Cursor, intent: Intent) -> None:
         raise not_open(intent.execution_id)
 
 
-def open_row(cursor: sqlite3.Cursor, intent: Intent, opening: Opening, pending_seq: int) -> None:
-    """Make an id PENDING, or keep it so for its next attempt."""
-    _write(
-        cursor,
-        intent,
-        state="PENDING",
-        owner=opening.owner,
-        opening=opening.document.decode(),
-        pending_seq=pending_seq,
-    )
-
-
-def close_row(cursor: sqlite3.Cursor, facts: ExecutionFacts, result: str | None) -> None:
-    """Make an id FINAL. A refusal never overwrites what the same id did before."""
-    if facts.opened is not None or facts.capture is not None:
-        _close_open(cursor, facts, result)
-        return
-    found = _found(cursor, facts.execution_id)
-    if found and found.may_have_run:
-        return
-    _write(
-        cursor,
-        facts,
-        state="FINAL",
-        outcome=facts.outcome.value,
-        result_json=result,
-        receipt_id=facts.receipt_id,
-        ended_at=rfc3339(facts.ended_at),
-    )
-
-
-def _close_open(cursor: sqlite3.Cursor, facts: ExecutionFacts, result: str | None) -> None:
-    cursor.execute(
-        "UPDATE executions SET state = 'FINAL', outcome = ?, result_json = ?, receipt_id = ?,"
-        " ended_at = ?, owner = NULL, opening = NULL, pending_seq = NULL"
-        " WHERE execution_id = ? AND state = 'PENDING'",
-        (
-            facts.outcome.value,
-            result,
-            facts.receipt_id,
-            rfc3339(facts.ended_at),
-            facts.execution_id,
-        ),
-    )
-    if cursor.rowcount != 1:
-        raise not_open(facts.execution_id)
+def may_have_run(cursor: sqlite3.Cursor, execution_id: str) -> bool:
+    """Whether an id may have started a tool. A refusal does not replace such a row."""
+    found = _found(cursor, execution_id)
+    return found is not None and found.may_have_run
 
 
 def not_open(execution_id: str) -> EvidenceUnavailable:
@@ -211,28 +166,6 @@ SELECT execution_id, identity_sha256, contract_sha256, trace_id, session, tool_i
 FROM executions
 """
 
-_UPSERT = f"""
-INSERT INTO executions (execution_id, identity_sha256, contract_sha256, trace_id, session, tool_id,
-    state, outcome, result_json, receipt_id, started_at, ended_at, owner, opening, pending_seq)
-VALUES (:execution_id, :identity_sha256, :contract_sha256, :trace_id, :session, :tool_id,
-    :state, :outcome, :result_json, :receipt_id, :started_at, :ended_at, :owner, :opening,
-    :pending_seq)
-{REPLACING}"""  # noqa: S608 -- all of it is ours
-
-
-def started_columns(intent: Intent) -> dict[str, str]:
-    """What a row says of the start, by column."""
-    return {
-        "execution_id": intent.execution_id,
-        "identity_sha256": intent.identity_sha256,
-        "contract_sha256": intent.contract_sha256,
-        "trace_id": intent.trace_id,
-        "session": intent.session,
-        # As in the receipt, which will be held against this row.
-        "tool_id": intent.tool.tool_id if intent.tool else closed(intent.contract.tool_id) or "",
-        "started_at": rfc3339(intent.started_at),
-    }
-
 
 def _found(cursor: sqlite3.Cursor, execution_id: str) -> _Found | None:
     row = cursor.execute(
@@ -241,32 +174,3 @@ def _found(cursor: sqlite3.Cursor, execution_id: str) -> _Found | None:
     if row is None:
         return None
     return _Found(Outcome(row[0]) if row[0] else None)
-
-
-def _write(
-    cursor: sqlite3.Cursor,
-    intent: Intent,
-    *,
-    state: str,
-    outcome: str | None = None,
-    result_json: str | None = None,
-    receipt_id: str | None = None,
-    ended_at: str | None = None,
-    owner: str | None = None,
-    opening: str | None = None,
-    pending_seq: int | None = None,
-) -> None:
-    cursor.execute(
-        _UPSERT,
-        {
-            **started_columns(intent),
-            "state": state,
-            "outcome": outcome,
-            "result_json": result_json,
-            "receipt_id": receipt_id,
-            "ended_at": ended_at,
-            "owner": owner,
-            "opening": opening,
-            "pending_seq": pending_seq,
-        },
-    )

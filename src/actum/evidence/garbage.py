@@ -1,8 +1,8 @@
 """`actum gc`: removes what nothing refers to. No record, no receipt and no signed file is touched.
 
 A large file is on the disk before the record that names it is committed. If the process dies in
-between, the file is left with no record. It goes once it is old enough that nobody can be about to
-name it, and only while the write lock keeps everybody from doing so.
+between, the file is left with no record. `collect` removes it once no running process can be about
+to name it, by its age, and only under the write lock.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Removed:
 
 
 def collect(database: Database, blobs: BlobStore, *, age_s: float = AGE_S) -> Removed:
-    """Remove files that no evidence record names; fold the database's log into the database."""
+    """Remove files that no evidence record names; checkpoint the WAL into the database."""
     files = freed = 0
     with database.transaction():
         named = _named(database)

@@ -1,18 +1,18 @@
 """The audit log: a Merkle tree that only grows, and signed checkpoints over all of it.
 
-Each record keeps, beside its bytes, the hashes of the subtrees it completes; so adding, the root
-and every proof cost a few reads, however long the log is. There are two ways to add:
+Each record stores, beside its bytes, the hashes of the subtrees it completes. So appending, the
+root and every proof cost a few reads, however long the log is. There are two ways to append:
 
 - a `page` is a transaction of the database, with its checkpoint;
 - an `entry` is a frame of the journal (`store.journal`): one write, one sync. A receipt in it is
-  signed already. The audit records are bound by the frame's MAC until they are filed: then the tree
-  grows by them, under a signed checkpoint. Every reader files first.
+  signed already. The frame's MAC binds the audit records until they are written out: then the tree
+  grows by them, under a signed checkpoint. Every reader writes out first.
 
-Nothing is ever added to a log whose end is not the one that was signed last: what was changed
-behind our back is reported, not signed over.
+Nothing is ever appended to a log whose end is not the one that was signed last: a change made by
+another program is reported, not signed over.
 
-This makes changes evident, to whoever has the key's public half. It cannot show that the newest
-records *and* their checkpoints were cut off together: only a checkpoint kept elsewhere can.
+This makes changes evident to holders of the public key. It cannot show that the newest records
+*and* their checkpoints were cut off together: only a checkpoint stored elsewhere can.
 """
 
 from __future__ import annotations
@@ -27,22 +27,23 @@ from typing import Self
 
 from actum.contract.model import Json
 from actum.errors import EvidenceUnavailable, VerificationFailed
-from actum.evidence.audit import adopted
-from actum.evidence.encoding import encoded
-from actum.evidence.laid import signed
-from actum.evidence.portion import Portion
+from actum.evidence.batch import Batch
+from actum.evidence.journal_entry import signed
+from actum.evidence.records.audit import adopted
+from actum.evidence.records.encoding import encoded
 from actum.store import frames, note
 from actum.store.database import Database
-from actum.store.filing import End, Ready, Unfit, file_away, ready, require_next
 from actum.store.frames import Frame, Part, unpacked
-from actum.store.journal import LARGEST_FRAME, Journal, JournalChanged, Mac, Turn
+from actum.store.journal import LARGEST_FRAME, Journal, JournalChanged, Mac, Revision
 from actum.store.keys import Keyring, Signer, private_keys, switch_to_next
 from actum.store.merkle import HASH_BYTES, Edge, ReadNode, leaf_hash, read_edge
+from actum.store.write_out import End, Ready, Unfit, ready, require_next, write_frames
+from actum.store.writer import insert_audit, insert_checkpoints, remove_unsigned_checkpoint
 
 #: Number and note of the checkpoint that a migration leaves; those that were signed count from 1.
 _UNSIGNED = (0, "")
 
-_BESIDE = 16_384  #: more bytes than a frame's audit records have
+_BESIDE = 16_384  #: upper bound of the bytes of a frame's audit records
 
 
 class Page:
@@ -50,37 +51,35 @@ class Page:
 
     def __init__(self, cursor: sqlite3.Cursor, end: End, signer: Signer) -> None:
         self.cursor = cursor
-        self.signer = signer  #: whoever signs anything in this transaction
+        self.signer = signer  #: signs everything in this transaction
         self._before = end
         self._edge = end.edge
-        self._heir: Signer | None = None
+        self._successor: Signer | None = None
 
     def append(self, document: dict[str, Json]) -> int:
         """Add one record and return its number, counted from 1 without gaps."""
         record = encoded(document)
         self._edge, nodes = self._edge.grown(leaf_hash(record))
         seq = self._edge.size
-        self.cursor.execute(
-            "INSERT INTO audit (seq, record, nodes) VALUES (?, ?, ?)", (seq, record, nodes)
-        )
+        insert_audit(self.cursor, [(seq, record, nodes)])
         return seq
 
-    def hand_over(self, heir: Signer) -> None:
-        """Both keys sign this page's checkpoint; the next page is the heir's."""
-        self._heir = heir
+    def hand_over(self, successor: Signer) -> None:
+        """Both keys sign this page's checkpoint; the next page is the successor's."""
+        self._successor = successor
 
     def sign(self) -> tuple[End, Signer]:
-        """Write the checkpoint; returns where the log ends now and who signs the next page."""
-        signers = (self.signer, self._heir) if self._heir else (self.signer,)
+        """Write the checkpoint; returns the new end of the log and the signer of the next page."""
+        signers = (self.signer, self._successor) if self._successor else (self.signer,)
         end = End(self._before.origin, self._edge, self._before.checkpoints + 1)
         _insert_checkpoint(self.cursor, end, signers)
         return end, signers[-1]
 
 
 class Entry:
-    """One frame's records, and what they are of. Durable when its `with` block has ended.
+    """One frame's records and rows. Durable when its `with` block has ended.
 
-    Only one who holds it can be writing; so what it finds out inside stays true until then.
+    It holds the write lock, so what it reads inside the block stays true until the block ends.
     """
 
     def __init__(self, log: Log) -> None:
@@ -104,9 +103,9 @@ class Entry:
         log = self._log
         try:
             if kind is None:
-                ticket = log.lay_down(self._first, self._last, self._parts, self._outcomes)
+                ticket = log.append_frame(self._first, self._last, self._parts, self._outcomes)
         except BaseException:
-            log.undone()  # its bytes may be there and not be counted: they are read the next time
+            log.undone()  # its bytes may be in the file uncounted: the next entry reads them
             raise
         finally:
             log.end_entry()
@@ -115,7 +114,7 @@ class Entry:
 
     @property
     def signer(self) -> Signer:
-        """Whoever signs anything in this frame."""
+        """Signs everything in this frame."""
         return self._log.signer
 
     def append(self, document: dict[str, Json]) -> int:
@@ -128,7 +127,7 @@ class Entry:
         return self._last
 
     def add(self, part: Part) -> None:
-        """What else is to be filed with the records."""
+        """Add rows that are written out with the records."""
         self._parts.append(part)
 
     def start(self, execution_id: str, part: Part) -> None:
@@ -142,23 +141,25 @@ class Entry:
         self._outcomes.append((execution_id, outcome))
 
     def outcome_of(self, execution_id: str) -> tuple[str | None] | None:
-        """What is on record of an id: ``None`` nothing, ``(None,)`` it is open, or its outcome."""
+        """The state of an id: ``None`` unknown, ``(None,)`` open, or its outcome."""
         return self._log.outcome_of(execution_id)
 
 
 class Log:
-    """One process's hold on the log. Its lock is the `Database`'s."""
+    """One process's handle of the log. Its lock is the `Database`'s."""
 
     def __init__(self, database: Database, signer: Signer) -> None:
         self._database = database
         self._journal = database.journal
         self.signer = signer
-        self._end: End | None = None  #: of what is filed
-        self._last = 0  #: the newest record, those in frames that were read included
-        self._known: Turn | None = None  #: the journal's, to which both belong: the very same
-        self._laid: dict[str, str | None] = {}  #: executions in the journal: outcome, if ended
+        self._end: End | None = None  #: of the records in the tables
+        self._last = 0  #: the newest record, including those in frames that were read
+        #: The journal's, when both were read; compared by identity.
+        self._revision: Revision | None = None
+        #: Executions in the journal, with the outcome if ended.
+        self._in_journal: dict[str, str | None] = {}
         self._mac: tuple[bytes, Signer, Mac] | None = None
-        database.files_by(self)
+        database.reads_journal_with(self)
 
     @contextmanager
     def page(self) -> Iterator[Page]:
@@ -167,77 +168,78 @@ class Log:
             end = self._stored(cursor)
             page = Page(cursor, end, self.signer)
             if not end.signed:
-                cursor.execute("DELETE FROM checkpoints WHERE note = ''")
+                remove_unsigned_checkpoint(cursor)
                 page.append(adopted(end.edge.size, end.edge.root, datetime.now(UTC)))
             yield page
-            # Forgotten again by `undone` if the commit fails.
+            # `undone` resets it if the commit fails.
             end, self.signer = page.sign()
             self._ends_at(end)
 
     @contextmanager
     def last_page(self) -> Iterator[Page]:
-        """A page that another key comes after.
+        """The last page of a key, before a rotation.
 
-        No frame may be left that only the key before it could read, not by a power cut either: so
-        the journal is empty, on the disk, before there is anything of that key's heir.
+        No frame may remain that only the retired key can read, not even after a power cut. So the
+        journal is empty, on the disk, before the successor signs anything.
         """
-        self._database.begin_turn()
+        self._database.acquire_write_lock()
         try:
-            self._database.file()
+            self._database.write_out()
             self._journal.settle()
             with self.page() as page:
                 yield page
         finally:
-            self._database.end_turn()
+            self._database.release_write_lock()
 
     def entry(self) -> Entry:
         """A frame of the journal that adds at least one record."""
         return Entry(self)
 
     def has(self, execution_id: str) -> bool:
-        """Whether anything is on record of an id. Reads the journal as it is: nothing is filed."""
+        """Whether an id is known. Reads the journal without a write-out."""
         self.begin_entry()
         try:
             return self.outcome_of(execution_id) is not None
         finally:
             self.end_entry()
 
-    def laid(self) -> int:
-        """How many executions lie in the journal, as far as this process knows."""
-        return len(self._laid)
+    def in_journal(self) -> int:
+        """How many executions are in the journal, as far as this process knows."""
+        return len(self._in_journal)
 
     @property
     def almost_full(self) -> bool:
-        """Whether there will soon be no place in the journal, whatever it is that lies there."""
+        """Whether the journal will soon be full, of any kind of entry."""
         return self._journal.almost_full
 
-    # What an `Entry` is made of
+    # Parts of an `Entry`
 
     def begin_entry(self) -> int:
-        """The number of the newest record."""
-        self._database.begin_turn()
+        """Take the write lock and return the number of the newest record."""
+        self._database.acquire_write_lock()
         try:
             journal = self._journal
-            if self._end is None or self._known is not journal.turn or not journal.nothing_new:
+            current = self._end is not None and self._revision is journal.revision
+            if not (current and journal.nothing_new):
                 self._catch_up()
         except BaseException:
-            self.undone()  # half of what was read is not to be believed the next time
-            self._database.end_turn()
+            self.undone()  # drop what was half read
+            self._database.release_write_lock()
             raise
         return self._last
 
     def end_entry(self) -> None:
-        self._database.end_turn()
+        self._database.release_write_lock()
 
     def outcome_of(self, execution_id: str) -> tuple[str | None] | None:
-        if execution_id in self._laid:
-            return (self._laid[execution_id],)
+        if execution_id in self._in_journal:
+            return (self._in_journal[execution_id],)
         found: tuple[str | None] | None = self._database.peek(
             "SELECT outcome FROM executions WHERE execution_id = ?", (execution_id,)
         )
         return found
 
-    def lay_down(
+    def append_frame(
         self,
         first: int,
         last: int,
@@ -246,20 +248,20 @@ class Log:
     ) -> int:
         payload = frames.packed(first, parts)
         if not self._journal.fits(len(payload)):
-            self._database.file()
+            self._database.write_out()
             if not self._journal.fits(len(payload)):
                 raise EvidenceUnavailable(
-                    f"A record of {len(payload)} bytes has no place in {self._journal.path}.",
+                    f"A record of {len(payload)} bytes does not fit in {self._journal.path}.",
                     remedy="Free space on that file system.",
                 )
         ticket = self._journal.append(payload, self._macs())
         self._last = last
-        self._laid.update(outcomes)
+        self._in_journal.update(outcomes)
         return ticket
 
     def takes(self, payload_bytes: int) -> bool:
-        """Whether so much is for a frame, and not for a transaction."""
-        # Where the disk is almost full a journal stays small.
+        """Whether an entry of this size goes into a frame; else it needs a transaction."""
+        # On a disk that is almost full the journal stays small.
         return payload_bytes <= LARGEST_FRAME and self._journal.holds(payload_bytes + _BESIDE)
 
     def sync(self, ticket: int) -> None:
@@ -269,8 +271,8 @@ class Log:
         self._journal.settle()
 
     def adopt(self) -> None:
-        """Sign what a migration from before checkpoints has left unsigned, on record."""
-        with self._database.as_it_is():  # there can be no journal to such a home
+        """Sign a log from before checkpoints, which a migration left unsigned, on record."""
+        with self._database.tables_only():  # such a home has no journal
             oldest = self._database.row(
                 "SELECT number, note FROM checkpoints ORDER BY size LIMIT 1"
             )
@@ -283,97 +285,96 @@ class Log:
         row = self._database.row("SELECT note FROM checkpoints ORDER BY size DESC LIMIT 1")
         return str(row[0]) if row else None
 
-    # What the `Database` asks for: see `store.database.Filer`
+    # `store.database.JournalReader`
 
-    def file(self, cursor: sqlite3.Cursor) -> bool:
-        if self._known is not self._journal.turn:
+    def write_out(self, cursor: sqlite3.Cursor) -> bool:
+        if self._revision is not self._journal.revision:
             self._end = None
-        if not (self._journal.lies() or self._journal.unfinished):
+        if not (self._journal.has_frames() or self._journal.unfinished):
             return False
         known = self._end is not None
         end = self._load(cursor)
-        self._journal.rewind(looked_through=known)
-        lying = [
+        self._journal.rewind(scanned=known)
+        frames_read = [
             ready(signed(each, self.signer))
             for each in self._read(end.edge.size)
             if each.last > end.edge.size
         ]
-        self._ends_at(self._put_away(cursor, end, lying, self.signer))
+        self._ends_at(self._write_frames(cursor, end, frames_read, self.signer))
         return True
 
     def committed(self) -> None:
-        self._known = self._journal.turn if self._end is not None else None
+        self._revision = self._journal.revision if self._end is not None else None
 
     def undone(self) -> None:
-        self._end = self._known = None
+        self._end = self._revision = None
 
-    # What the `Clerk` files, beside those who write
+    # For the `BackgroundWriter`, concurrently with writers
 
-    def portion(self) -> Portion:
-        """All that lies in the journal, from its first frame on."""
+    def batch(self) -> Batch:
+        """The frames of the journal, from the first one on."""
         self.begin_entry()
         try:
-            return Portion(self._journal, self._macs(), self.signer)
+            return Batch(self._journal, self._macs(), self.signer)
         finally:
             self.end_entry()
 
-    def file_beside(self, portion: Portion) -> None:
-        """File what is ready of it, with no lock but SQLite's.
+    def write_out_batch(self, batch: Batch) -> None:
+        """Write out its prepared frames, with no lock but SQLite's.
 
-        That needs no turn: a frame that is filed and still lies there says what it said before, to
-        everyone who remembers it and to everyone who reads it, as after a crash. The turn is for
-        emptying.
+        A frame that is written out and still in the journal does no harm, as after a crash: every
+        reader skips records that the tables have. Only emptying needs the write lock.
         """
-        with self._database.beside() as cursor:
+        with self._database.background_transaction() as cursor:
             end, found = self._ending(cursor)
-            if not end.signed or (found is not None and not _signed_last(found, portion.signer)):
+            if not end.signed or (found is not None and not _signed_last(found, batch.signer)):
                 raise EvidenceUnavailable(
-                    "Another key signs by now.", remedy="Whoever files next uses it."
+                    "Another key signs by now.", remedy="The next write-out uses it."
                 )
-            lying = [each for each in portion.ready if each.last > end.edge.size]
-            filed = self._put_away(cursor, end, lying, portion.signer)
-        portion.filed(filed)
+            frames_read = [each for each in batch.ready if each.last > end.edge.size]
+            written = self._write_frames(cursor, end, frames_read, batch.signer)
+        batch.written(written)
 
-    def finish(self, portion: Portion) -> None:
-        """File what has come since, which are few, and begin the journal anew."""
+    def finish(self, batch: Batch) -> None:
+        """Write out the few frames that came since, and empty the journal."""
         self.begin_entry()
         try:
-            if not portion.is_current:
+            if not batch.is_current:
                 return
-            while portion.step():
+            while batch.step():
                 pass
-            if not portion.is_all:
-                self._database.file()  # which finds out what is wrong with the rest
+            if not batch.is_all:
+                self._database.write_out()  # which reports what is wrong with the rest
                 return
-            if portion.ready:
-                self.file_beside(portion)
-            if portion.end is not None:
+            if batch.ready:
+                self.write_out_batch(batch)
+            if batch.end is not None:
                 self._journal.empty()
-                self._ends_at(portion.end)
+                self._ends_at(batch.end)
         except BaseException:
             self.undone()
             raise
         finally:
             self.end_entry()
 
-    def _put_away(
-        self, cursor: sqlite3.Cursor, end: End, lying: Sequence[Ready], signer: Signer
+    def _write_frames(
+        self, cursor: sqlite3.Cursor, end: End, frames_read: Sequence[Ready], signer: Signer
     ) -> End:
         try:
-            return write_out(cursor, end, lying, signer)
+            return write_out(cursor, end, frames_read, signer)
         except Unfit as error:
-            raise JournalChanged(self._journal.path, f"of what lies there, {error}") from error
+            raise JournalChanged(self._journal.path, f"of its frames, {error}") from error
 
     # Where the log ends
 
     def _ends_at(self, end: End) -> None:
-        """So far it is filed, and nothing is known to lie behind it."""
-        self._end, self._last, self._laid = end, end.edge.size, {}
-        self._known = self._journal.turn
+        """The tables end here, and no frame behind it has been read."""
+        self._end, self._last, self._in_journal = end, end.edge.size, {}
+        self._revision = self._journal.revision
 
     def _catch_up(self) -> None:
-        """Get to know where the log ends, with the turn held."""
-        if self._end is None or self._known is not self._journal.turn:
+        """Find the end of the log, with the write lock held."""
+        if self._end is None or self._revision is not self._journal.revision:
             with self._database.cursor() as cursor:
                 end = self._load(cursor)
             self._ends_at(end)
@@ -385,35 +386,36 @@ class Log:
                 self._follow(frame)
         if self._journal.unfinished:
             with self._database.transaction():
-                pass  # which files, and leaves an empty journal
+                pass  # writes out and empties the journal
 
-    def _read(self, filed: int) -> Iterable[Frame]:
-        """Frames not read yet; raises if one was taken away that the tables do not have."""
-        return read_frames(self._journal, self._macs(), filed)
+    def _read(self, written: int) -> Iterable[Frame]:
+        """Frames not read yet; raises if one is missing that the tables do not have."""
+        return read_frames(self._journal, self._macs(), written)
 
     def _follow(self, frame: Frame) -> None:
-        """Somebody else has written it."""
+        """Take over a frame that another process has written."""
         try:
             require_next(self._last, frame)
         except Unfit as error:
-            raise JournalChanged(self._journal.path, f"of what lies there, {error}") from error
+            raise JournalChanged(self._journal.path, f"of its frames, {error}") from error
         self._last = frame.last
-        self._laid.update((row["execution_id"], None) for row in frame.started)
+        self._in_journal.update((row["execution_id"], None) for row in frame.started)
         ended = (*frame.ended, *frame.sealed)
-        self._laid.update((row["execution_id"], row["outcome"]) for row in ended)
+        self._in_journal.update((row["execution_id"], row["outcome"]) for row in ended)
 
     def _macs(self) -> Mac:
         kept = self._mac
-        # By what it is made of, so it is never that of another generation or key.
+        # Keyed by its inputs, so it never belongs to another generation or key.
         if kept is None or kept[0] != self._journal.salt or kept[1] is not self.signer:
             salt = self._journal.salt
             kept = self._mac = (salt, self.signer, self.signer.macs(salt))
         return kept[2]
 
     def _stored(self, cursor: sqlite3.Cursor) -> End:
-        """The end of the log in a transaction, everything being filed."""
+        """The end of the log in a transaction, after the write-out."""
         end = self._end
-        if end is None or self._known is not self._journal.turn or end.edge.size != _size(cursor):
+        current = self._revision is self._journal.revision
+        if end is None or not current or end.edge.size != _size(cursor):
             end = self._load(cursor)
             self._ends_at(end)
         return end
@@ -431,18 +433,18 @@ class Log:
         return stored_end(cursor, self.signer, self._database.path)
 
     def _require_signature(self, found: note.Note) -> None:
-        """The last signature says whose turn it is. If it is not ours, a rotation went by."""
+        """The last signature names the current key. If it is not ours, a rotation was made."""
         home = self._database.path.parent
         if _signed_last(found, self.signer):
             return
         keyring = Keyring.open(home)
         if not _signed_last(found, keyring.signer):
-            # A rotation was committed, and stopped before the key was switched: carry it through.
-            heir = next((key for key in private_keys(home) if _signed_last(found, key)), None)
-            if heir is None:
+            # A rotation was committed, and stopped before the key was switched: complete it.
+            successor = next((key for key in private_keys(home) if _signed_last(found, key)), None)
+            if successor is None:
                 note.verify(found, keyring.trusted.values())
                 raise self._changed("it was signed last by a key that is not in use here")
-            switch_to_next(home, heir.keyid)
+            switch_to_next(home, successor.keyid)
             keyring = Keyring.open(home)
         self.signer = keyring.signer
 
@@ -451,7 +453,7 @@ class Log:
 
 
 def stored_end(cursor: sqlite3.Cursor, signer: Signer, path: Path) -> tuple[End, note.Note | None]:
-    """Where the tables say that the log ends, and what was signed there, by any key."""
+    """The end of the log according to the tables, and the note signed there, by any key."""
     size = _size(cursor)
     row = cursor.execute(
         "SELECT size, number, note FROM checkpoints ORDER BY size DESC LIMIT 1"
@@ -473,24 +475,26 @@ def stored_end(cursor: sqlite3.Cursor, signer: Signer, path: Path) -> tuple[End,
     return End(found.checkpoint.origin, edge, number), found
 
 
-def read_frames(journal: Journal, mac: Mac, filed: int) -> Iterable[Frame]:
-    """Frames not read yet; raises if one was taken away that the tables do not have."""
+def read_frames(journal: Journal, mac: Mac, written: int) -> Iterable[Frame]:
+    """Frames not read yet; raises if one is missing that the tables do not have."""
     read, strays = journal.read(mac)
     for stray in strays:
-        if unpacked(stray.payload).last > filed and stray.durable > journal.frames:
+        if unpacked(stray.payload).last > written and stray.durable > journal.frames:
             missing = f"frame {journal.frames} is damaged, and frame {stray.number} is not"
             raise JournalChanged(journal.path, missing)
     return map(unpacked, read)
 
 
-def write_out(cursor: sqlite3.Cursor, end: End, lying: Sequence[Ready], signer: Signer) -> End:
-    """Put frames into their tables, under a signed checkpoint; raises `Unfit`."""
-    filed = file_away(cursor, end, lying)
-    # Frames of older versions bring checkpoints of their own; the last may be over all of it.
-    if lying and not filed.signed:
-        filed = End(filed.origin, filed.edge, filed.checkpoints + 1)
-        _insert_checkpoint(cursor, filed, (signer,))
-    return filed
+def write_out(
+    cursor: sqlite3.Cursor, end: End, frames_read: Sequence[Ready], signer: Signer
+) -> End:
+    """Insert the rows of frames, under a signed checkpoint; raises `Unfit`."""
+    written = write_frames(cursor, end, frames_read)
+    # Frames of older versions carry checkpoints; the last one may cover the whole log.
+    if frames_read and not written.signed:
+        written = End(written.origin, written.edge, written.checkpoints + 1)
+        _insert_checkpoint(cursor, written, (signer,))
+    return written
 
 
 def _changed(path: Path, why: str) -> EvidenceUnavailable:
@@ -501,7 +505,7 @@ def _changed(path: Path, why: str) -> EvidenceUnavailable:
 
 
 def node_reader(source: sqlite3.Cursor | Database) -> ReadNode:
-    """Nodes of the stored tree: a subtree is kept beside the last of its leaves."""
+    """Nodes of the stored tree: a subtree is stored with the last of its leaves."""
     select = "SELECT nodes FROM audit WHERE seq = ?"
 
     def read(level: int, index: int) -> bytes:
@@ -523,14 +527,12 @@ def _size(cursor: sqlite3.Cursor) -> int:
 
 
 def _insert_checkpoint(cursor: sqlite3.Cursor, end: End, signers: Sequence[Signer]) -> None:
-    cursor.execute(
-        "INSERT INTO checkpoints (size, number, note) VALUES (?, ?, ?)",
-        (end.edge.size, end.checkpoints, note.sign(_checkpoint(end), signers)),
-    )
+    signed_note = note.sign(_checkpoint(end), signers)
+    insert_checkpoints(cursor, [(end.edge.size, end.checkpoints, signed_note)])
 
 
 def _only_one(cursor: sqlite3.Cursor) -> bool:
-    # What a migration leaves unsigned has never been signed: nothing else may claim to be that.
+    # Only a log that was never signed may have an unsigned checkpoint.
     return bool(cursor.execute("SELECT count(*) = 1 FROM checkpoints").fetchone()[0])
 
 
@@ -539,7 +541,7 @@ def _checkpoint(end: End) -> note.Checkpoint:
 
 
 def _new_origin(signer: Signer) -> str:
-    # A log keeps its name through rotations: that of its first key.
+    # The name of its first key; it stays through rotations.
     return f"actum/{signer.keyid[:32]}"
 
 

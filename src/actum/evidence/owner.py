@@ -1,7 +1,7 @@
 """Which process an unfinished execution belongs to, and whether that process is still there.
 
 A process id alone means nothing after a restart or in another pid namespace. With the boot, the
-namespace and the moment of its start it names one process for ever.
+namespace and the start time it identifies one process for ever.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from functools import cache
 
 
 def current_owner() -> str:
-    """This process, as a text that no other process will ever have."""
+    """The identity of this process; no other process ever has the same."""
     return _owner(os.getpid())
 
 
 def owner_of(pid: int) -> str:
-    """Another process of this pid namespace, in the same words."""
+    """The identity of another process of this pid namespace."""
     return f"{this_boot()} {_namespace()} {pid} {_start_of(pid)}"
 
 
@@ -32,7 +32,7 @@ def is_alive(owner: str) -> bool:
 
 @cache
 def this_boot() -> str:
-    """A text that is another one after each start of the machine."""
+    """The boot id: a new one after each start of the machine."""
     with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
         return file.read().strip()
 
@@ -55,5 +55,5 @@ def _start_of(pid: int) -> str | None:
     except (FileNotFoundError, ProcessLookupError):
         return None
     if after_name[0] in (b"Z", b"X"):
-        return None  # dead, only not yet buried by its parent
+        return None  # dead, not reaped by its parent yet
     return after_name[19].decode()

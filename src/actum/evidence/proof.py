@@ -1,4 +1,4 @@
-"""A proof that one record is in the log, for someone who does not have the log.
+"""A proof that one record is in the log, for a reader without the log.
 
 The bundle holds the record itself, its place, the path of hashes from it to the root, and a signed
 checkpoint with that root. `check_proof` needs nothing else but the log's public key.
@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping
 
 from actum.contract.model import Json
 from actum.errors import Refused, VerificationFailed
-from actum.evidence.findings import Finding, judged
 from actum.evidence.log import node_reader
+from actum.evidence.verify.findings import Finding, judged
 from actum.store import note
 from actum.store.database import Database
 from actum.store.keys import PublicKey
@@ -67,7 +67,7 @@ def is_proof(document: Mapping[str, Json]) -> bool:
 
 
 def check_proof(bundle: Mapping[str, Json], trusted: Mapping[str, PublicKey]) -> Iterator[Finding]:
-    """Check a bundle on its own, with the public keys that the reader believes."""
+    """Check a bundle on its own, with the public keys that the reader trusts."""
     if set(bundle) != _FIELDS or not isinstance(bundle["seq"], int):
         yield Finding("inclusion proof", "shape", False, "it has other fields than a proof")
         return

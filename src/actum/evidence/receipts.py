@@ -1,19 +1,18 @@
-"""Kept receipts: found in the database, handed out as files.
+"""Stored receipts: read from the database, exported as files.
 
-The file `.actum/receipts/<receipt_id>.json` is a copy, made when someone asks for it. The row in
-the database is the original, so the file is written without a sync and may be deleted at will.
+The file `.actum/receipts/<receipt_id>.json` is a copy, made on request. The row in the database is
+the original, so the file is written without a sync and may be deleted at will.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import sqlite3
 from pathlib import Path
 
 from actum.contract.model import Json
 from actum.errors import EvidenceUnavailable, Refused
-from actum.evidence.receipt import Receipt
+from actum.evidence.records.receipt import Receipt
 from actum.store.database import Database
 from actum.store.whole_file import write_whole
 from actum.value import value
@@ -67,7 +66,7 @@ class Receipts:
         return tuple(_kept(row) for row in rows)
 
     def path(self, receipt_id: str) -> Path:
-        """Where `export` puts a receipt of this home."""
+        """The path of a receipt's exported file."""
         return self.directory / f"{receipt_id}.json"
 
     def export(self, receipt_id: str) -> Path:
@@ -77,12 +76,12 @@ class Receipts:
         return self.path(kept.receipt_id)
 
     def write(self, receipt: Receipt | KeptReceipt) -> None:
-        """Write a receipt's file, or write it anew; does not need the database."""
+        """Write or replace a receipt's file; does not need the database."""
         path = self.path(receipt.receipt_id)
         try:
             if not os.path.isdir(self.directory):
                 if not os.path.isdir(self.directory.parent):
-                    return  # a throwaway project that was closed; its receipts went with it
+                    return  # a closed throwaway project; its receipts are gone
                 self.directory.mkdir(mode=0o700, exist_ok=True)
             write_whole(path, receipt.encoded, synced=False)  # a reader never sees half of it
         except OSError as error:
@@ -107,26 +106,4 @@ def _kept(row: tuple[str, str, str, int, str, str]) -> KeptReceipt:
         final_seq=row[3],
         encoded=row[4].encode(),
         sha256=row[5],
-    )
-
-
-def insert_receipt(
-    cursor: sqlite3.Cursor,
-    receipt: Receipt,
-    *,
-    execution_id: str,
-    evidence_id: str,
-    final_seq: int,
-) -> None:
-    cursor.execute(
-        "INSERT INTO receipts (receipt_id, execution_id, evidence_id, final_seq, envelope, sha256)"
-        " VALUES (?, ?, ?, ?, ?, ?)",
-        (
-            receipt.receipt_id,
-            execution_id,
-            evidence_id,
-            final_seq,
-            receipt.encoded.decode(),
-            receipt.sha256,
-        ),
     )

@@ -1,8 +1,8 @@
-"""Executions whose process died: closed with the ending that was written down beforehand.
+"""Closes executions whose process died, from the opening record written before their start.
 
-Before the start, `opening` writes down all that its records would say by then. So the ending of a
-vanished one needs nothing that died with its process, and says only what is known: it was about to
-start, and its end was not seen.
+The opening record holds everything that the closing records will need. So closing an interrupted
+execution needs nothing that died with its process. It states only known facts: the execution was
+about to start, and its end was not seen.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from actum.contract.canonical import sha256_bytes
 from actum.contract.model import Json
 from actum.contract.outcome import PROJECTIONS, Outcome
 from actum.errors import EvidenceUnavailable
-from actum.evidence.audit import VERSION, Kind, closed
-from actum.evidence.checklists import unreached
-from actum.evidence.draft import Draft
-from actum.evidence.encoding import encoded
 from actum.evidence.executions import Opening, not_open
 from actum.evidence.log import Log
 from actum.evidence.owner import current_owner, is_alive
-from actum.evidence.receipt import MANIFEST, Receipt, statement_of
-from actum.evidence.receipts import insert_receipt
-from actum.evidence.record import insert_record
-from actum.evidence.trace import rfc3339
+from actum.evidence.records.audit import VERSION, Kind, closed
+from actum.evidence.records.checklists import unreached
+from actum.evidence.records.encoding import encoded
+from actum.evidence.records.error_event import Phase, error_document
+from actum.evidence.records.opening import OpeningRecord
+from actum.evidence.records.receipt import MANIFEST, Receipt, statement_of
+from actum.evidence.records.trace import rfc3339
+from actum.store.writer import Rows, ended
 
 INTERRUPTED = "INTERRUPTED"
 _OUTCOME = Outcome.EXCEPTION
 
 
-def opening(draft: Draft) -> Opening:
-    """What `close_interrupted` will need."""
-    return Opening(owner=current_owner(), document=draft.opening())
+def opening(begun: OpeningRecord) -> Opening:
+    """The input of `close_interrupted`."""
+    return Opening(owner=current_owner(), document=begun.opening())
 
 
 def close_interrupted(log: Log, execution_id: str) -> Receipt:
@@ -66,31 +66,22 @@ def close_interrupted(log: Log, execution_id: str) -> Receipt:
                 "opening_sha256": None,
             },
         )
-        page.cursor.execute(
-            "UPDATE executions SET state = 'FINAL', outcome = ?, receipt_id = ?, ended_at = ?,"
-            " owner = NULL, opening = NULL, pending_seq = NULL WHERE execution_id = ?",
-            (_OUTCOME.value, receipt.receipt_id, ended_at, execution_id),
+        end = ended(
+            (
+                *(execution_id, _OUTCOME.value, receipt.receipt_id, ended_at),
+                *(left["record"]["evidence_id"], left["record"]["evidence_ref"]),
+                *(receipt.sha256, final_seq),
+            ),
+            *(b"", record, receipt.encoded, encoded([])),
         )
-        evidence_id = left["record"]["evidence_id"]
-        insert_receipt(
-            page.cursor,
-            receipt,
-            execution_id=execution_id,
-            evidence_id=evidence_id,
-            final_seq=final_seq,
-        )
-        insert_record(
-            page.cursor,
-            record,
-            evidence_id=evidence_id,
-            execution_id=execution_id,
-            evidence_ref=left["record"]["evidence_ref"],
-        )
+        rows = Rows()
+        rows.end(end, ())
+        rows.insert(page.cursor)
     return receipt
 
 
 def _pending(cursor: sqlite3.Cursor, execution_id: str, opening: Opening) -> dict[str, Json]:
-    """The logged record of the start. What would be signed now must be what it announced."""
+    """The PENDING record. Its digest must match the opening that is about to be signed."""
     row = cursor.execute(
         "SELECT record FROM audit WHERE seq ="
         " (SELECT pending_seq FROM executions WHERE execution_id = ?)",
@@ -101,7 +92,7 @@ def _pending(cursor: sqlite3.Cursor, execution_id: str, opening: Opening) -> dic
     announced = pending.get("opening_sha256") if pending.get("v") != 1 else opening.sha256
     if pending.get("execution_id") != closed(execution_id) or announced != opening.sha256:
         raise EvidenceUnavailable(
-            f"What was written down before execution {execution_id} started was changed since, so"
+            f"The opening record of execution {execution_id} was changed after its start, so"
             " its end cannot be signed.",
             remedy="`actum verify --all` names what differs; restore the home from a backup.",
         )
@@ -109,11 +100,11 @@ def _pending(cursor: sqlite3.Cursor, execution_id: str, opening: Opening) -> dic
 
 
 def _closed(left: dict[str, Json], ended_at: str, pending_seq: int) -> tuple[bytes, bytes]:
-    """The evidence record and the statement of an execution whose end nobody saw."""
+    """The evidence record and the statement of an execution whose end was not seen."""
     if "statement" in left:
         return _closed_as_version_1(left, ended_at, pending_seq)
     before = left["record"]
-    record = encoded({**before, **_record_of_the_lost(left["pre"], ended_at, pending_seq)})
+    record = encoded({**before, **_record_of_the_lost(left, ended_at, pending_seq)})
     sha256 = sha256_bytes(record)
     predicate = {
         **left["predicate"],
@@ -125,22 +116,36 @@ def _closed(left: dict[str, Json], ended_at: str, pending_seq: int) -> tuple[byt
     return record, statement_of(encoded(subjects), encoded(predicate))
 
 
-def _record_of_the_lost(pre: list[Json], ended_at: str, pending_seq: int) -> dict[str, Json]:
+def _record_of_the_lost(left: dict[str, Json], ended_at: str, pending_seq: int) -> dict[str, Json]:
     # Every field that `record.ended` has; tests/unit/evidence/test_ledger.py compares them.
-    lists = unreached(pre, pending_seq)
+    before, lists = left["record"], unreached(left["pre"], pending_seq)
     return {
         "outcome": _OUTCOME,
         "reason_codes": [INTERRUPTED],
         "violations": [],
+        "errors": [_error_of_the_lost(before)],
+        "cached": None,
         "exit_code": None,
         "output": None,
         "full_output": None,
         "files": [],
         "not_collected": [],
+        "diff_summary": None,
+        "tests": None,
         "checklists": lists,
         "ended_at": ended_at,
         "duration_ms": 0,
     }
+
+
+def _error_of_the_lost(before: dict[str, Json]) -> dict[str, Json]:
+    return error_document(
+        tool_id=before["tool_id"],
+        adapter_id=before["adapter_id"],
+        attempt=before["attempt"],
+        phase=Phase.RUNNER,
+        code=INTERRUPTED,
+    )
 
 
 def _ended_unseen(started_at: str, ended_at: str) -> dict[str, Json]:
@@ -162,8 +167,8 @@ def _ended_unseen(started_at: str, ended_at: str) -> dict[str, Json]:
 def _closed_as_version_1(
     left: dict[str, Json], ended_at: str, pending_seq: int
 ) -> tuple[bytes, bytes]:
-    """An opening that an older Actum wrote: both documents whole, to be dated."""
-    # It was written before its PENDING record had a number.
+    """An opening of version 1: both documents complete but for the end time."""
+    # Version 1 wrote it before its PENDING record had a number.
     left["record"]["checklists"]["pre_execution"][-1]["detail"] = f"audit record {pending_seq}"
     record = encoded({**left["record"], "ended_at": ended_at})
     statement, sha256 = left["statement"], sha256_bytes(record)
@@ -174,7 +179,7 @@ def _closed_as_version_1(
 
 
 def opened_with(opening: dict[str, Json]) -> dict[str, Json]:
-    """What an opening, of either form, says of its execution, in the words of a predicate."""
+    """The facts of an opening, of either version, in the form of a predicate."""
     if "statement" in opening:
         predicate: dict[str, Json] = opening["statement"]["predicate"]
         return predicate

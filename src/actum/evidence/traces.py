@@ -1,26 +1,19 @@
-"""Kept trace events: written with the seal of their execution, read in the order they came."""
+"""Stored trace events: written when their execution is sealed, read in the order they came."""
 
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Iterable
 
 from actum.contract.model import Json
 from actum.errors import EvidenceUnavailable
-from actum.evidence.encoding import encoded
-from actum.evidence.trace import Recorded
+from actum.evidence.records.trace import Recorded
 from actum.store.database import Database
 
 _SELECT = """
 SELECT trace_id, execution_id, attempt, event_type, ts, tool_id, runner_type, container_id,
     duration_ms, outcome, data
 FROM trace_events
-"""
-_INSERT = """
-INSERT INTO trace_events (receipt_id, trace_id, execution_id, attempt, event_type, ts, tool_id,
-    runner_type, container_id, duration_ms, outcome, data)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 FIELDS = (
     *("trace_id", "execution_id", "attempt", "event_type", "ts", "tool_id", "runner_type"),
@@ -29,7 +22,7 @@ FIELDS = (
 
 
 class Traces:
-    """Events as documents, the same that the receipt's trace digest is made of."""
+    """Events as documents; the receipt's trace digest is over the same documents."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -51,9 +44,9 @@ class Traces:
         )
 
 
-def require_fileable(events: Iterable[Recorded], execution_id: str) -> None:
-    """Refuse events of another execution, and such that their table cannot hold: it is filled
-    later, when all executions that lie unfiled would have to wait for one that never can be."""
+def require_storable(events: Iterable[Recorded], execution_id: str) -> None:
+    """Refuse events of another execution, and values that the table cannot hold. The write-out
+    comes later: one unfit event would block every execution in the journal."""
     for kept in events:
         event = kept.event
         if event.execution_id != execution_id:
@@ -74,12 +67,3 @@ def require_fileable(events: Iterable[Recorded], execution_id: str) -> None:
                 remedy="The runner is at fault: attempt and duration_ms are whole numbers, ids and"
                 " runner_type are text.",
             )
-
-
-def insert_events(cursor: sqlite3.Cursor, receipt_id: str, events: Iterable[Recorded]) -> None:
-    cursor.executemany(_INSERT, [(receipt_id, *_row(kept)) for kept in events])
-
-
-def _row(kept: Recorded) -> list[Json]:
-    *values, data = kept.document().values()
-    return [*values, encoded(data).decode() if data else "{}"]

@@ -1,4 +1,4 @@
-"""Brings a home of an older version up to date, for a reader who otherwise writes nothing."""
+"""Migrates a home of an older version, for a reader that writes nothing else."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from actum.store.snapshot import snapshot
 
 
 def upgrade(home: Path, signer: Signer) -> None:
-    """Migrate an older home, as any command does. One that is damaged is left as it is."""
+    """Migrate an older home, as any command does. A damaged home is not changed."""
     with suppress(EvidenceUnavailable):
         if not _is_older(home):
             return

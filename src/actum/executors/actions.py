@@ -1,9 +1,8 @@
-"""What may be asked for: actions, the executor behind each, and which profile may use them.
+"""Actions that may be requested, the executor of each, and the profiles that may use them.
 
-An action names its executor, the oldest version of it that will do and the capabilities it must
-declare: decisions about compatibility are made here and not inside an executor. Every registered
-executor is also an action of its own name. A project adds actions and narrows profiles in
-`executors/actions.toml`.
+An action names its executor, the minimum version and the capabilities that it must declare: this
+module decides about compatibility, not an executor. Every registered executor is also an action of
+its own name. A project adds actions and restricts profiles in `executors/actions.toml`.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class Action:
     name: str
     executor_id: str
     description: str = ""
-    action_version: str | None = None  #: an action without a valid one is blocked, not guessed
+    action_version: str | None = None  #: an action without a valid version is blocked
     min_executor_version: str | None = None
     required_capabilities: tuple[str, ...] = ()
 
@@ -82,7 +81,7 @@ class Actions:
         return sha256_json({name: each.document() for name, each in self.actions.items()})
 
 
-#: Names under which the shipped executors are known besides their own.
+#: Further names of the shipped executors.
 SHIPPED = (
     Action(
         name="process",
@@ -104,7 +103,7 @@ SHIPPED = (
 
 
 def of_its_own(declared: Declaration) -> Action:
-    """The action that every executor is."""
+    """The action with an executor's own name."""
     return Action(
         name=declared.executor_id,
         executor_id=declared.executor_id,
@@ -115,7 +114,7 @@ def of_its_own(declared: Declaration) -> Action:
 
 
 def load(folder: Path, executors: Iterable[Declaration]) -> Actions:
-    """Shipped actions, one per executor, then those of the project, which may not replace any."""
+    """Shipped actions, one per executor, then those of the project, which cannot replace them."""
     actions = {action.name: action for action in SHIPPED}
     actions |= {declared.executor_id: of_its_own(declared) for declared in executors}
     profiles = {DEFAULT_PROFILE: Profile(profile_id=DEFAULT_PROFILE)}

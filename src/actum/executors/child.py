@@ -1,8 +1,8 @@
-"""What runs inside a one-shot child: load the reviewed code, run it once, say one word, end.
+"""Runs inside a one-shot child: loads the reviewed code, runs it once, answers and ends.
 
-By the time this is called all walls are up, so the executor's own module-level code runs behind
-them too. Nothing here is a wall: the executor shares this memory and can change all of it, and
-would only deceive itself. The host checks every limit and every byte again.
+The child is fully confined before this is called, so the executor's module-level code is confined
+too. Nothing here is a security boundary: the executor shares this memory and can change all of it.
+The host checks every limit and every byte again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sys
 import types
 from datetime import datetime
 
-from actum.executors import frames, rehearsed
+from actum.executors import child_frames, rehearsed
 from actum.executors.filter import DESCRIPTOR
 
 TYPE_CHECKING = False
@@ -28,7 +28,7 @@ _SCALARS = (str, int, float, bool, type(None))
 
 
 class ActionRequest:
-    """The canonical request, as `execute` receives it. It cannot be assigned to."""
+    """The canonical request, as `execute` receives it. It is read-only."""
 
     __slots__ = ("action", "payload", "trace_id", "ts_utc")
 
@@ -49,13 +49,13 @@ class ActionRequest:
 
 
 def rehearsal() -> tuple[types.CodeType, types.CodeType, bytes]:
-    """Two calls for `serve`, a long and a short one, and what both are asked.
+    """Two warm-up calls for `serve`, a long and a short one, and the request of both.
 
-    Made by the mould, and the long one carried out there too: what is computed once, such as a
-    pattern, the children then have.
+    The template process makes them, and runs the long one too: children inherit what is computed
+    once, such as a compiled pattern.
     """
     long, short = (
-        compile(source, frames.FILE_NAME, "exec", dont_inherit=True)
+        compile(source, child_frames.FILE_NAME, "exec", dont_inherit=True)
         for source in (rehearsed.LONG, rehearsed.SHORT)
     )
     asked = json.dumps(rehearsed.ASKED).encode()
@@ -67,38 +67,40 @@ def rehearsal() -> tuple[types.CodeType, types.CodeType, bytes]:
 def serve(rehearsal: tuple[types.CodeType, types.CodeType, bytes]) -> NoReturn:
     """Answer the one request that arrives, and end."""
     long, short, asked = rehearsal
-    # A fresh fork pays for every page it first writes to. Paid here, nobody waits for it.
+    # A new fork copies every page on its first write. Here no caller waits for that.
     _rehearse(long, asked)
-    operation, code_bytes, body_bytes, *limits = frames.REQUEST.unpack(_read(frames.REQUEST.size))
+    operation, code_bytes, body_bytes, *limits = child_frames.REQUEST.unpack(
+        _read(child_frames.REQUEST.size)
+    )
     code = _read(code_bytes)
-    if operation == frames.COMPILE:
+    if operation == child_frames.COMPILE:
         kind, reply = _compile(code)
-    elif operation == frames.DESCRIBE:
+    elif operation == child_frames.DESCRIBE:
         kind, reply = _describe(marshal.loads(code))  # noqa: S302 -- made by `_compile`
     else:
         unpacked = marshal.loads(code)  # noqa: S302
         # It may have waited for long: while the host writes PENDING, the processor's caches are
         # filled again. Always, so that every call finds the memory in the same state.
         _rehearse(short, asked)
-        # The rest comes when the call is on record, so not a line of it has run before.
+        # The host sends the rest when the call is on record, so no line of it has run before.
         kind, reply = _execute(unpacked, _read(body_bytes), *limits)
     answer = _frame(kind, reply)
     if _write(answer) == len(answer):
-        # To end is work for the kernel, which it would do while the host puts the answer on
-        # record. Whoever has given a whole answer waits to be killed.
+        # Exiting is work for the kernel, which would compete with the host while it records the
+        # answer. A child that has answered waits to be killed.
         _read(1)
     os._exit(0)
 
 
 def _rehearse(code: types.CodeType, asked: bytes) -> None:
-    """A whole call, of which nobody hears: nothing of the answer is written."""
+    """Run a whole call without writing its answer."""
     answer = _frame(*_execute(code, asked, *rehearsed.LIMITS))
     _write(answer[:0])
     del sys.modules["executor"]
 
 
 def _frame(kind: int, reply: bytes) -> bytes:
-    return frames.REPLY.pack(kind, len(reply)) + reply
+    return child_frames.REPLY.pack(kind, len(reply)) + reply
 
 
 def _read(count: int) -> bytearray:
@@ -108,7 +110,7 @@ def _read(count: int) -> bytearray:
     while filled < count:
         part = os.read(DESCRIPTOR, min(count - filled, 1 << 16))
         if not part:
-            os._exit(0)  # the host has no use for this child
+            os._exit(0)  # the host does not need this child
         whole[filled : filled + len(part)] = part
         filled += len(part)
     return whole
@@ -125,14 +127,14 @@ def _write(data: bytes) -> int:
 
 def _compile(source: bytearray) -> tuple[int, bytes]:
     try:
-        code = compile(source, frames.FILE_NAME, "exec", dont_inherit=True, optimize=0)
+        code = compile(source, child_frames.FILE_NAME, "exec", dont_inherit=True, optimize=0)
     except BaseException as error:  # noqa: BLE001 -- any source at all may come
-        return frames.UNLOADABLE, _about(error)
-    return frames.CODE, marshal.dumps(code)
+        return child_frames.UNLOADABLE, _about(error)
+    return child_frames.CODE, marshal.dumps(code)
 
 
 def _load(code: types.CodeType) -> tuple[list[str], Any]:
-    """Run the module and make its executor; also the names of all classes that could be meant."""
+    """Run the module and make its executor; also returns the names of all candidate classes."""
     module = types.ModuleType("executor")
     sys.modules["executor"] = module
     exec(code, module.__dict__)  # noqa: S102 -- this is the child's purpose
@@ -155,13 +157,13 @@ def _execute(
         declared = said["declared"]
         _names, executor = _load(code)
         if _declaration(executor) != declared:
-            return frames.CHANGED, b""
+            return child_frames.CHANGED, b""
         value = executor.execute(ActionRequest(**said["request"]))
         if _declaration(executor) != declared:
-            return frames.CHANGED, b""
+            return child_frames.CHANGED, b""
         return _encoded(value, max_bytes, max_depth, max_items)
     except BaseException as error:  # noqa: BLE001 -- SystemExit and KeyboardInterrupt are meant too
-        return frames.RAISED, _about(error)
+        return child_frames.RAISED, _about(error)
 
 
 def _whole(text: str) -> float:
@@ -189,22 +191,22 @@ def _limit(limits: Any, name: str) -> Any:
 
 def _encoded(value: Any, max_bytes: int, max_depth: int, max_items: int) -> tuple[int, bytes]:
     if value is None:
-        return frames.NOTHING, b""
+        return child_frames.NOTHING, b""
     # Before encoding: a value far over its limits must not cost its size twice over in memory.
     problem = _judge(value, max_bytes, max_depth, max_items)
     if problem:
         return problem, b""
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-        return frames.VALUE, text.encode()
+        return child_frames.VALUE, text.encode()
     except (TypeError, ValueError):
-        return frames.NOT_JSON, b""
+        return child_frames.NOT_JSON, b""
 
 
 def _judge(value: Any, max_bytes: int, max_depth: int, max_items: int) -> int:
-    """0, or the kind of reply that says why this value cannot leave. Never recursive."""
+    """0, or the kind of reply that states why this value is refused. Not recursive."""
     size, over = 0, False
-    path: list[int] = []  # containers above the one being looked at
+    path: list[int] = []  # containers around the current one
     stack: list[tuple[Any, int]] = [(value, 0)]
     while stack:
         item, depth = stack.pop()
@@ -214,28 +216,28 @@ def _judge(value: Any, max_bytes: int, max_depth: int, max_items: int) -> int:
             size += len(item) if kind is str else 1
         elif kind in (list, tuple, dict):
             if id(item) in path:
-                return frames.NOT_JSON  # a cycle
+                return child_frames.NOT_JSON  # a cycle
             path.append(id(item))
             size += len(item)
             over = over or depth + 1 > max_depth or (kind is not dict and len(item) > max_items)
             if kind is dict and any(type(key) is not str for key in item):
-                return frames.NOT_JSON
+                return child_frames.NOT_JSON
             if depth < 2 * max_depth:  # deep enough to see a cycle, shallow enough to end
                 inside = item.values() if kind is dict else item
                 stack.extend((part, depth + 1) for part in inside)
         else:
-            return frames.NOT_JSON
+            return child_frames.NOT_JSON
         if size > max_bytes:
-            return frames.OVER_LIMIT
-    return frames.OVER_LIMIT if over else 0
+            return child_frames.OVER_LIMIT
+    return child_frames.OVER_LIMIT if over else 0
 
 
 def _about(error: BaseException) -> bytes:
-    """Kind and place of a failure for its author; never its text, which may hold the payload."""
+    """Kind and line of a failure for its author; never its text, which may hold the payload."""
     try:
         place, trace = 0, error.__traceback__
         while trace is not None:
-            if trace.tb_frame.f_code.co_filename == frames.FILE_NAME:
+            if trace.tb_frame.f_code.co_filename == child_frames.FILE_NAME:
                 place = trace.tb_lineno
             trace = trace.tb_next
         if isinstance(error, SyntaxError) and error.lineno:
@@ -247,7 +249,7 @@ def _about(error: BaseException) -> bytes:
 
 
 def _describe(code: types.CodeType) -> tuple[int, bytes]:
-    """Everything the review gate asks about, as data."""
+    """Everything that the review gate checks, as data."""
     try:
         names, executor = _load(code)
         said: dict[str, Any] = {"classes": names, "attributes": {}}
@@ -267,9 +269,9 @@ def _describe(code: types.CodeType) -> tuple[int, bytes]:
             said["documented"] = bool(sys.modules["executor"].__doc__)
             samples = getattr(executor, "samples", None)
             said["samples"] = samples if isinstance(samples, list) else []
-        return frames.DESCRIPTION, json.dumps(said, allow_nan=False).encode()
+        return child_frames.DESCRIPTION, json.dumps(said, allow_nan=False).encode()
     except BaseException as error:  # noqa: BLE001
-        return frames.UNLOADABLE, _about(error)
+        return child_frames.UNLOADABLE, _about(error)
 
 
 def _has(limits: Any, name: str) -> bool:

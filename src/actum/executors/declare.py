@@ -1,4 +1,4 @@
-"""What an executor says of itself, held against the contract. Every objection, not just the first.
+"""Compares an executor's declaration with the contract. Returns every objection.
 
 The description comes from a process that has run the executor's module, so it is untrusted data:
 any field may be missing, of another type or absurdly large.
@@ -42,7 +42,7 @@ def objections(description: Mapping[str, Any]) -> dict[str, list[str]]:
 
 
 def declaration(description: Mapping[str, Any]) -> Declaration:
-    """Only for a description without objections."""
+    """Requires a description without objections."""
     attributes, limits = description["attributes"], description["limits"]
     return Declaration(
         executor_id=attributes["executor_id"]["value"],

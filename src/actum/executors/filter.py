@@ -1,11 +1,11 @@
-"""The executor's system call filter: a short list of what is allowed, and death for the rest.
+"""The executor's system call filter: a short allow-list; every other call kills the process.
 
-Computing needs memory and one descriptor, nothing else. A forbidden call ends the process instead
-of returning an error, because an error can be caught and swallowed: the run must fail, and the
-host can tell this death (SIGSYS) from every other. Two answers are milder. Reading and writing
-other descriptors gets EBADF, which is the truth: there are none. Asking for the monotonic clock
-gets EPERM and no time, because the interpreter itself asks for it whenever it takes a lock, and
-does not mind; the functions of `time` that would hand it to an executor are closed by the zygote.
+Computing needs only memory and one descriptor. A forbidden call kills the process instead of
+returning an error, because code can catch and ignore an error: the run must fail, and the host can
+distinguish this end (SIGSYS) from every other. Two calls return errors. Reading and writing other
+descriptors returns EBADF: there are none. Reading the monotonic clock returns EPERM, because the
+interpreter itself reads it whenever it takes a lock, and ignores the error; the zygote removes the
+functions of `time` that would return it to an executor.
 """
 
 from __future__ import annotations
@@ -79,20 +79,20 @@ def compile_filter() -> bytes:
     own_descriptor_only = one_of(0, (DESCRIPTOR,), ALLOW, errno_of(errno.EBADF))
     rules[_READ] = rules[_WRITE] = own_descriptor_only
     rules[_MMAP] = _anonymous_memory()
-    # glibc grows its heaps with it; without EXEC it gives nobody anything.
+    # glibc grows its heaps with it; without PROT_EXEC it is harmless.
     rules[_MPROTECT] = _never_executable()
     rules[_CLOCK_GETTIME] = one_of(0, (_CLOCK_MONOTONIC,), errno_of(errno.EPERM), KILL_PROCESS)
     return assemble(rules, otherwise=KILL_PROCESS)
 
 
 class Filter:
-    """A compiled program with its memory laid out, so that a child only makes the one call."""
+    """A compiled program, prepared in memory so that a child makes a single system call."""
 
     def __init__(self, program: bytes) -> None:
         self._buffer = ctypes.create_string_buffer(program, len(program))
         self._fprog = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(self._buffer))
 
     def install(self) -> None:
-        """Bind the calling thread for ever; needs no_new_privs."""
+        """Install it on the calling thread, irrevocably; needs no_new_privs."""
         mode_filter, no_flags = 1, 0
         kernel.syscall(kernel.SYS_SECCOMP, "seccomp", mode_filter, no_flags, self._fprog)

@@ -1,14 +1,14 @@
-"""The gate: may this be asked at all? Rules in order, the first objection decides, default deny.
+"""The gate: decides whether an action may be requested. Ordered rules; the first objection decides.
 
-A rule that fails to answer denies. The gate sees names and digests only, never a payload, and reads
-no clock and no environment: the same request under the same profile is always judged the same.
+The default is deny, also for a rule that raises. The gate sees names and digests only, never a
+payload, and reads no clock and no environment: its decision depends on request and profile only.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from actum.evidence.audit import Decision
+from actum.evidence.records.audit import Decision
 from actum.executors.actions import Actions, Profile
 from actum.executors.reasons import Reason
 from actum.value import value
@@ -16,7 +16,7 @@ from actum.value import value
 
 @value
 class Question:
-    """All that the gate may know."""
+    """The input of the gate."""
 
     action: str
     profile: Profile | None
@@ -27,7 +27,7 @@ class Question:
 class Verdict:
     decision: Decision
     reason_codes: tuple[str, ...]  #: empty on ALLOW
-    matched_rules: tuple[str, ...]  #: every rule that was asked, the deciding one last
+    matched_rules: tuple[str, ...]  #: every rule that was evaluated, the deciding one last
 
 
 Rule = Callable[[Question], Reason | None]

@@ -1,15 +1,15 @@
-"""Reads an executor's source before anybody runs it, and names every line that is not pure.
+"""Checks an executor's source before it runs, and names every line that is not pure.
 
-This is for honest authors: it says in one second, with a line number, what the walls would say
-later with a dead process. It is not a wall. Whoever wants to fool it can.
+For honest authors: it reports in a second, with a line number, what the sandbox would punish later
+with a killed process. It is not a security boundary: code can deceive it.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 
 from actum.executors.modules import ALLOWED
+from actum.executors.swallowing import swallowed
 from actum.value import value
 
 _PACKAGES = frozenset(name.split(".")[0] for name in ALLOWED) | {"__future__"}
@@ -72,16 +72,18 @@ def lint(source: bytes) -> tuple[Objection, ...]:
         return (Objection(line, "syntax", "this is not Python that can be read"),)
     reader = _Reader()
     reader.visit(tree)
+    for node, rule, message in swallowed(tree):
+        reader.object_to(node, rule, message)
     return tuple(sorted(set(reader.found)))
 
 
 class _Reader(ast.NodeVisitor):
     def __init__(self) -> None:
         self.found: list[Objection] = []
-        self._modules: set[str] = set()  # names that stand for imported modules
-        self._requests: list[str] = []  # what `execute` calls its request
+        self._modules: set[str] = set()  # names of imported modules
+        self._requests: list[str] = []  # the name of the request in `execute`
 
-    def _object(self, node: ast.AST, rule: str, message: str) -> None:
+    def object_to(self, node: ast.AST, rule: str, message: str) -> None:
         self.found.append(Objection(getattr(node, "lineno", 0), rule, message))
 
     def visit_Import(self, node: ast.Import) -> None:
@@ -91,35 +93,35 @@ class _Reader(ast.NodeVisitor):
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
         if node.level:
-            self._object(node, "import", "an executor is one file; it has no neighbours")
+            self.object_to(node, "import", "an executor is one file; it has no neighbours")
         else:
             self._check_module(node, node.module or "")
 
     def _check_module(self, node: ast.AST, name: str) -> None:
         if name.split(".")[0] not in _PACKAGES:
             allowed = ", ".join(sorted(_PACKAGES - {"__future__"}))
-            self._object(node, "import", f"{name} is not a pure module (permitted: {allowed})")
+            self.object_to(node, "import", f"{name} is not a pure module (permitted: {allowed})")
 
     def visit_Call(self, node: ast.Call) -> None:
         if isinstance(node.func, ast.Name) and node.func.id in _FORBIDDEN_CALLS:
-            self._object(node, "call", f"{node.func.id}() {_FORBIDDEN_CALLS[node.func.id]}")
+            self.object_to(node, "call", f"{node.func.id}() {_FORBIDDEN_CALLS[node.func.id]}")
         if isinstance(node.func, ast.Attribute) and node.func.attr in _MUTATORS:
             self._check_owner(node, node.func.value)
         self.generic_visit(node)
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
         if node.attr in _FORBIDDEN_ATTRIBUTES:
-            self._object(node, "ambient", f".{node.attr} {_FORBIDDEN_ATTRIBUTES[node.attr]}")
+            self.object_to(node, "ambient", f".{node.attr} {_FORBIDDEN_ATTRIBUTES[node.attr]}")
         if node.attr in _INTERNALS:
-            self._object(node, "internals", f".{node.attr} reaches behind the language")
+            self.object_to(node, "internals", f".{node.attr} reaches behind the language")
         self.generic_visit(node)
 
     def visit_Name(self, node: ast.Name) -> None:
         if node.id in _INTERNALS:
-            self._object(node, "internals", f"{node.id} reaches behind the language")
+            self.object_to(node, "internals", f"{node.id} reaches behind the language")
 
     def visit_Global(self, node: ast.Global) -> None:
-        self._object(node, "state", f"global {', '.join(node.names)}: a call leaves no trace")
+        self.object_to(node, "state", f"global {', '.join(node.names)}: a call leaves no trace")
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
         names = [argument.arg for argument in node.args.args]
@@ -130,7 +132,7 @@ class _Reader(ast.NodeVisitor):
             self._requests.pop()
 
     def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> None:
-        self._object(node, "async", "nothing here can be waited for")
+        self.object_to(node, "async", "nothing here can be waited for")
         self.generic_visit(node)
 
     def visit_Assign(self, node: ast.Assign) -> None:
@@ -153,11 +155,11 @@ class _Reader(ast.NodeVisitor):
                 self._check_owner(target, target.value)
             elif isinstance(target, ast.Attribute):
                 if target.attr in _DECLARED:
-                    self._object(target, "immutable", f"{target.attr} is fixed once declared")
+                    self.object_to(target, "immutable", f"{target.attr} is fixed once declared")
                 self._check_owner(target, target.value)
 
     def _check_owner(self, node: ast.AST, owner: ast.expr) -> None:
-        """Whether a change is made to something that is not the executor's own."""
+        """Object to a change of something that is not the executor's own."""
         chain = []
         while isinstance(owner, (ast.Attribute, ast.Subscript)):
             if isinstance(owner, ast.Attribute):
@@ -166,36 +168,8 @@ class _Reader(ast.NodeVisitor):
         if not isinstance(owner, ast.Name):
             return
         if owner.id in self._modules:
-            self._object(node, "state", f"{owner.id} is shared; it must not be changed")
+            self.object_to(node, "state", f"{owner.id} is shared; it must not be changed")
         elif owner.id in self._requests:
-            self._object(node, "state", f"{owner.id} is the caller's; it must not be changed")
+            self.object_to(node, "state", f"{owner.id} is the caller's; it must not be changed")
         elif _DECLARED & set(chain):
-            self._object(node, "immutable", f"{' and '.join(_DECLARED & set(chain))} is fixed")
-
-    def visit_ExceptHandler(self, node: ast.ExceptHandler) -> None:
-        if _is_blanket(node.type) and not any(_raises(each) for each in node.body):
-            self._object(
-                node,
-                "blanket except",
-                "it swallows what nobody expected; name the exceptions, or raise again",
-            )
-        self.generic_visit(node)
-
-
-def _is_blanket(kind: ast.expr | None) -> bool:
-    kinds = kind.elts if isinstance(kind, ast.Tuple) else [kind]
-    names = {each.id for each in kinds if isinstance(each, ast.Name)}
-    return kind is None or bool(names & {"Exception", "BaseException"})
-
-
-def _raises(statement: ast.stmt) -> bool:
-    return any(isinstance(node, ast.Raise) for node in _own_nodes(statement))
-
-
-def _own_nodes(statement: ast.AST) -> Iterator[ast.AST]:
-    """All nodes but those of functions defined inside: what they raise is raised elsewhere."""
-    if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
-        return
-    yield statement
-    for child in ast.iter_child_nodes(statement):
-        yield from _own_nodes(child)
+            self.object_to(node, "immutable", f"{' and '.join(_DECLARED & set(chain))} is fixed")

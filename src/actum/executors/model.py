@@ -1,8 +1,9 @@
-"""The two shapes of the pure plane, and what an executor declares about itself.
+"""Requests, results and declarations of pure executors (the "pure plane").
 
-`ActionRequest` and `ActionResult` are locked: `shapes.lock` holds their fingerprint, and a change
-fails the build until it is approved there with a new protocol number. Results carry digests,
-never a value. Nothing here decides anything.
+The pure plane runs functions that compute a value and have no effects, as opposed to tools, which
+run in the sandbox. `ActionRequest` and `ActionResult` are locked: `shapes.lock` holds their
+fingerprint, and a change fails the build until it is approved there with a new protocol number.
+Results hold digests, never a value. Nothing here decides anything.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class Version:
 
 @value
 class Limits:
-    """What one call may take. The pipeline enforces them, on input and output alike."""
+    """Limits of one call. The pipeline enforces them on input and output."""
 
     timeout_ms: int
     max_payload_bytes: int
@@ -72,7 +73,7 @@ LIMIT_RANGES: Mapping[str, tuple[int, int]] = {
 
 @value
 class Declaration:
-    """An executor's four attributes, as reviewed. The host believes this copy and no other."""
+    """An executor's four attributes, as reviewed. The host trusts only this copy."""
 
     executor_id: str
     version: str
@@ -89,7 +90,7 @@ class Declaration:
 
     @classmethod
     def read(cls, document: Mapping[str, Json]) -> Self:
-        """From a verdict that was signed; nothing is checked again."""
+        """Read from a signed verdict; nothing is checked again."""
         return cls(
             executor_id=document["executor_id"],
             version=document["version"],
@@ -104,7 +105,7 @@ def _now() -> datetime:
 
 @value
 class ActionRequest:
-    """What is asked. `trace_id` and `ts_utc` say who and when; they are no input to the result."""
+    """A request. `trace_id` and `ts_utc` identify it; they do not influence the result."""
 
     action: str
     payload: Mapping[str, Json] = field(default_factory=dict)
@@ -184,7 +185,7 @@ def _timestamp(text: str) -> object:
 
 @value
 class ActionResult:
-    """What came of it: status, reasons and digests. Never an input, never an output."""
+    """The result of an action: status, reasons and digests. Never an input or an output."""
 
     action: str
     executor_id: str

@@ -1,4 +1,4 @@
-"""What an executor may import: pure modules, loaded before the walls go up.
+"""Modules that an executor may import: pure ones, loaded before the process is confined.
 
 Nothing else can be loaded later, because the child has no file system. Deliberately absent:
 `random`, `secrets`, `uuid` and `statistics` (entropy), `time` (clock), `os`, `sys`, `io`, `locale`.
@@ -45,11 +45,11 @@ ALLOWED = (
 
 
 def load() -> None:
-    # Without OpenSSL, `hashlib` uses the interpreter's own code. OpenSSL brings a function along
-    # that asks the processor itself for random bytes, which no filter would see.
+    # Without OpenSSL, `hashlib` uses the interpreter's own code. OpenSSL has a function that reads
+    # random bytes from the processor, which no filter can prevent.
     sys.modules["_hashlib"] = None  # type: ignore[assignment]
     for name in ALLOWED:
         importlib.import_module(name)
-    # Imported on first use by datetime.strptime and by codecs; afterwards it would be too late.
+    # datetime.strptime and codecs import these on first use, when files cannot be opened any more.
     for name in ("_strptime", "encodings.utf_8", "encodings.latin_1", "encodings.ascii"):
         importlib.import_module(name)

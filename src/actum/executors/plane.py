@@ -1,4 +1,7 @@
-"""The pure plane as one thing to open and close: what wiring and the doors hold."""
+"""The executors of a project (the "pure plane": functions without effects), to open and close.
+
+Wiring makes one, and the runtime calls it.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,12 @@ from typing import Any
 
 from actum.contract.model import Json
 from actum.evidence.log import Log
+from actum.executors.action_pipeline import Pipeline
+from actum.executors.action_records import Journal
 from actum.executors.actions import DEFAULT_PROFILE
+from actum.executors.executor_registry import Registry, read_source
 from actum.executors.model import ActionRequest, ActionResult
-from actum.executors.pipeline import Pipeline
 from actum.executors.pool import Pool
-from actum.executors.records import Journal
-from actum.executors.registry import Registry, read_source
 from actum.executors.review import examine
 from actum.executors.values import Note, SessionValues
 from actum.executors.verdicts import Review, Verdicts
@@ -27,7 +30,7 @@ SHIPPED_VERDICTS = "verdicts.json"
 
 
 class Executors:
-    """Executors of one project. Shared safely between threads; close it when done."""
+    """The executors of one project. Thread-safe; close it when done."""
 
     def __init__(
         self,
@@ -59,7 +62,7 @@ class Executors:
         return self.pipeline.act(request, profile=profile)
 
     def value(self, result: ActionResult) -> Json:
-        """The output behind a result of this session."""
+        """The output of a result of this session."""
         return self.values.value(result)
 
     def note(self, result: ActionResult) -> Note | None:
@@ -67,7 +70,7 @@ class Executors:
         return self.values.note(result)
 
     def review(self, path: Path, *, by: str) -> Review:
-        """Put a file through the gate and record the verdict, whatever it is."""
+        """Review a file and record the verdict, approved or not."""
         source = read_source(path)
         review = examine(
             source,
@@ -89,19 +92,19 @@ class Executors:
 
 
 def close_orphans(database: Database, log: Log) -> tuple[int, ...]:
-    """Close what a vanished process has left PENDING."""
+    """Close the PENDING records of dead processes."""
     return Journal(database, log).close_orphans()
 
 
 def shipped_reviews() -> tuple[Review, ...]:
-    """The gate's verdicts about the shipped files, as the package brings them along."""
+    """The gate's verdicts about the shipped files, from the package."""
     folder = resources.files("actum.executors").joinpath("shipped")
     documents = json.loads(folder.joinpath(SHIPPED_VERDICTS).read_text("utf-8"))
     return tuple(Review.read(document) for document in documents)
 
 
 def _adopt_shipped(verdicts: Verdicts) -> None:
-    """Take the package's own verdicts over into this project, signed by its key, once."""
+    """Copy the package's verdicts into this project once, signed by the project's key."""
     missing = [
         review
         for review in shipped_reviews()

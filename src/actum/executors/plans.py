@@ -1,8 +1,8 @@
 """Plans: several actions, one after the other, each through the whole pipeline.
 
-The plan itself is read and put in order by the pure executor `composite_plan`, behind the walls.
-What comes out is carried out here: every step is an action of its own, with its own gate decision,
-limits, child and audit records, under the plan's trace id. No executor calls another.
+The pure executor `composite_plan` reads and sorts the plan, in a child. This module runs the
+result: every step is an action of its own, with its own gate decision, limits, child and audit
+records, under the plan's trace id. No executor calls another.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from actum.value import field, value
 
 EXECUTOR_ID = "composite_plan"
 
-#: What a step may never pass on: words under which raw conversation travels.
+#: Keys that a step never passes on: they commonly hold raw conversation.
 STRIPPED = frozenset({"prompt", "raw_prompt", "messages", "input", "context", "payload"})
 
 #: (request, seconds left) -> (result, value)

@@ -1,8 +1,8 @@
-"""The host's side of the pure plane: starts a zygote, keeps children ready, runs one call in each.
+"""The host's side of executors: starts a zygote, keeps children ready, runs one call in each.
 
-A child is used for exactly one call and then killed, whatever it says, so nothing can be left
-running and nothing can be left behind. Its answer is read to a bounded length and handed on as
-bytes; what it means is the pipeline's affair.
+A child serves exactly one call and is then killed, whatever it answers, so no process and no state
+remains. The pool reads its answer up to a limit and returns it as bytes; the pipeline interprets
+it.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from collections.abc import Callable
 from enum import StrEnum
 
 from actum.errors import Fault, SandboxUnavailable
-from actum.executors import frames
+from actum.executors import child_frames
 from actum.value import value
 
 _SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 _BOOT = (
-    "import sys; sys.path.insert(0, sys.argv[1]); from actum.executors.zygote import main; "
+    "import sys; sys.path.insert(0, sys.argv[1]); from actum.executors.fork_server import main; "
     "main(fixed_layout=sys.argv[2] == '1')"
 )
 _COMMAND = (os.path.realpath(sys.executable), "-s", "-S", "-P", "-c", _BOOT)
-#: A child that is told to die and does not is a fault of ours or of the kernel.
+#: A child that survives SIGKILL this long is a fault of Actum or of the kernel.
 _DEATH_S = 10
 _MOST_DYING = 8
 _CONTROL_BYTES = 64
@@ -45,7 +45,7 @@ _PART_BYTES = 1 << 16
 
 @value
 class Surroundings:
-    """What a zygote is started with. Calls use the default; the review gate varies all of it."""
+    """The environment of a zygote. Calls use the default; the review gate varies all of it."""
 
     hash_seed: int = 0
     time_zone: str = "UTC0"
@@ -54,11 +54,11 @@ class Surroundings:
 
 
 class End(StrEnum):
-    """How a call came to its end, as seen from outside."""
+    """How a call ended, as observed by the host."""
 
     REPLIED = "REPLIED"
     TIMED_OUT = "TIMED_OUT"
-    FLOODED = "FLOODED"  #: more bytes than any permitted answer has
+    FLOODED = "FLOODED"  #: more bytes than any permitted answer
     FORBIDDEN = "FORBIDDEN"  #: killed by the filter
     KILLED = "KILLED"  #: by the kernel, for memory
     DIED = "DIED"  #: any other end without an answer: exit, segmentation fault, half a frame
@@ -67,7 +67,7 @@ class End(StrEnum):
 @value(kw_only=False)
 class Reply:
     end: End
-    kind: int = 0  #: of `frames`, when REPLIED
+    kind: int = 0  #: of `child_frames`, when REPLIED
     body: bytes = b""
 
 
@@ -77,26 +77,26 @@ class Child:
     __slots__ = ("_control", "_data", "_prepared", "number", "server")
 
     def __init__(self, server: socket.socket, number: int, control: int, data: int) -> None:
-        self.server = server  #: where it came from, and may be named
+        self.server = server  #: the zygote that cloned it
         self.number = number
         self._control = control
         self._data = data
         self._prepared = 0
 
     def prepare(self, code: bytes) -> None:
-        """Let it unpack the code. Not a line of it is run before the rest has come."""
+        """Send the code, so that the child unpacks it. It runs no line before the rest arrives."""
         self._prepared = os.write(self._data, code)  # what does not fit is sent with the rest
 
     def call(
         self,
-        request: frames.Request,
+        request: child_frames.Request,
         *,
         timeout_s: float,
         max_reply_bytes: int,
         meanwhile: Callable[[], None] | None = None,
     ) -> Reply:
-        """Send the request and read the answer. Whoever calls this retires or finishes the child:
-        one that has answered may go on computing."""
+        """Send the request and read the answer. The caller retires or finishes the child, which may
+        still be computing."""
         deadline = time.monotonic() + timeout_s
         try:
             self._send(b"".join(request)[self._prepared :], deadline)
@@ -128,38 +128,38 @@ class Child:
 
     def _receive(self, deadline: float, max_reply_bytes: int) -> Reply | None:
         received, in_time = bytearray(), True
-        kind, wanted = -1, frames.REPLY.size
+        kind, wanted = -1, child_frames.REPLY.size
         while len(received) < wanted:
             if not in_time:
-                raise TimeoutError  # who sends byte by byte gains no time by it
+                raise TimeoutError  # sending byte by byte does not extend the deadline
             in_time = _wait(self._data, select.POLLIN, deadline)
             part = os.read(self._data, _PART_BYTES)
             if not part:
                 return None
             received += part
-            if kind < 0 and len(received) >= frames.REPLY.size:
-                kind, length = frames.REPLY.unpack_from(received)
+            if kind < 0 and len(received) >= child_frames.REPLY.size:
+                kind, length = child_frames.REPLY.unpack_from(received)
                 if length > max_reply_bytes:
                     self.end()
                     return Reply(End.FLOODED)
                 wanted += length
-        # The first whole frame is the answer; whatever a child says after it is not read.
-        return Reply(End.REPLIED, kind, bytes(received[frames.REPLY.size : wanted]))
+        # The first whole frame is the answer; later bytes of the child are not read.
+        return Reply(End.REPLIED, kind, bytes(received[child_frames.REPLY.size : wanted]))
 
     def end(self) -> None:
-        """Have the process killed by the zygote: to be rid of a process can take its time."""
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it is gone already
-            os.write(self._control, frames.END)
+        """Let the zygote kill the process, because reaping can take long."""
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it has already ended
+            os.write(self._control, child_frames.END)
 
     def finish(self) -> None:
-        """End the process and wait until it is gone."""
+        """End the process and wait for its end."""
         if self._control >= 0:
             self.end()
             self._await_death()
             self.discard()
 
     def is_gone(self) -> bool:
-        """Whether the process was seen to end; never waits."""
+        """Whether the process has ended; never blocks."""
         try:
             self._last_word()
         except BlockingIOError:
@@ -168,36 +168,37 @@ class Child:
         return True
 
     def discard(self) -> None:
-        """Let go of a child, whatever it is doing: when its line is cut, it dies."""
+        """Close the sockets of a child, whatever it is doing: the zygote then kills it."""
         if self._control >= 0:
             os.close(self._control)
             os.close(self._data)
             self._control = self._data = -1
 
     def _await_death(self) -> int | None:
-        """The wait status, told by the zygote, who alone may ask; ``None``: it is gone as well."""
+        """The wait status, reported by the zygote, its parent; ``None``: the zygote has ended
+        too."""
         try:
             _wait(self._control, select.POLLIN, time.monotonic() + _DEATH_S)
         except TimeoutError as error:
             raise Fault(
                 "An executor's process does not die.",
-                remedy="Look for a process stuck in the kernel; restart Actum.",
+                remedy="Check for a process stuck in the kernel; restart Actum.",
             ) from error
         word = self._last_word()
-        # If the zygote is gone, the kernel has killed its whole namespace with it.
+        # If the zygote has ended, the kernel has killed its whole pid namespace.
         return int(word) if word else None
 
     def _last_word(self) -> bytes:
         try:
             return os.read(self._control, _CONTROL_BYTES)
         except ConnectionResetError:
-            # It ended before it could hear that it should; what was said of it comes now.
+            # It ended before the request to end arrived; its report comes now.
             return os.read(self._control, _CONTROL_BYTES)
 
 
 def _wait(descriptor: int, events: int, deadline: float) -> bool:
-    """Whether there is time left when it can be used; raises if there is none and it cannot."""
-    poll = select.poll()  # select() knows no descriptor beyond 1023
+    """Wait until it is usable; whether time is left then. Raises if it never became usable."""
+    poll = select.poll()  # select() is limited to descriptors up to 1023
     poll.register(descriptor, events)
     left_s = max(deadline - time.monotonic(), 0.0)
     if not poll.poll(left_s * 1000):
@@ -215,48 +216,48 @@ def _ended(status: int) -> Reply:
 
 
 class _Gone(SandboxUnavailable):
-    """Raised only when the one that replaced it is gone as well."""
+    """Reaches callers only when the replacement has ended too."""
 
     def __init__(self) -> None:
         super().__init__(
-            "The executors' fork server is gone; the executor was not started.",
-            remedy="Call again; if it stays, `actum doctor` tells what this host lacks.",
+            "The executors' fork server has ended; the executor was not started.",
+            remedy="Call again; if this repeats, `actum doctor` lists what this host lacks.",
         )
 
 
 class Pool:
-    """Children ready to be used, shared by all threads. The zygote starts on first use."""
+    """Children that are ready for a call. Thread-safe. The zygote starts on first use."""
 
     def __init__(self, *, ready: int = 4, surroundings: Surroundings | None = None) -> None:
         self._wanted = ready
         self._surroundings = surroundings or Surroundings()
-        # Whoever waits for a child holds the first, so that the others need not wait to order or
-        # to retire one; whoever starts or ends the zygote holds both.
+        # A thread that waits for a child holds the first lock, so that others can still order or
+        # retire one. A thread that starts or ends the zygote holds both.
         self._arrivals = threading.Lock()
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._server: socket.socket | None = None
-        self._ordered = 0  # children that have not arrived yet
+        self._ordered = 0  # children that were ordered and have not arrived
         self._stock: deque[Child] = deque()
         self._dying: deque[Child] = deque()
         self._walls: tuple[str, ...] = ()
 
     @property
     def walls(self) -> tuple[str, ...]:
-        """What holds an executor on this host."""
+        """The mechanisms that confine an executor on this host."""
         with self._arrivals, self._lock:
             self._ensure_started()
         return self._walls
 
     def call(
         self,
-        request: frames.Request,
+        request: child_frames.Request,
         *,
         timeout_s: float,
         max_reply_bytes: int,
         prepared: Child | None = None,
     ) -> tuple[Child, Reply]:
-        """One call in a fresh child. The caller finishes or retires the child."""
+        """Run one call in a new child. The caller finishes or retires the child."""
         child = prepared or self._take()
         try:
             return child, child.call(
@@ -270,9 +271,9 @@ class Pool:
             raise
 
     def prepare(self, code: bytes) -> Child | None:
-        """A child that knows this code already, if one is there; never waits.
+        """A child that already has this code, if one is ready; never blocks.
 
-        Whoever asks calls it or discards it.
+        The caller uses it or discards it.
         """
         self._fetch()
         with self._lock:
@@ -282,11 +283,13 @@ class Pool:
         try:
             child.prepare(code)
         except (BrokenPipeError, ConnectionResetError):
-            child.discard()  # its zygote is gone; whoever takes the next one finds out
+            child.discard()  # its zygote has ended; the next call notices
             return None
         return child
 
-    def ask(self, request: frames.Request, *, timeout_s: float, max_reply_bytes: int) -> Reply:
+    def ask(
+        self, request: child_frames.Request, *, timeout_s: float, max_reply_bytes: int
+    ) -> Reply:
         """`call` and `finish` in one."""
         child, reply = self.call(request, timeout_s=timeout_s, max_reply_bytes=max_reply_bytes)
         child.finish()
@@ -294,14 +297,14 @@ class Pool:
         return reply
 
     def retire(self, child: Child) -> None:
-        """Have a child killed and replaced, and let it vanish by itself: it is not forgotten.
+        """Kill and replace a child without waiting for its end; the pool still tracks it.
 
-        It shares nothing with the next one, so nobody waits for it; but if killed ones pile up,
-        something is wrong and the oldest is waited for.
+        It shares nothing with the next child, so no caller waits for it; but if killed children
+        accumulate, something is wrong and the pool waits for the oldest.
         """
         with self._lock:
             if child.server is not self._server:
-                child.discard()  # its zygote is gone, and another has its numbers
+                child.discard()  # its zygote has ended, and another one uses the same pids
                 return
             if self._coming < self._wanted:
                 self._order(child.server, child.number)
@@ -313,23 +316,24 @@ class Pool:
             oldest.finish()
 
     def refill(self) -> None:
-        """Order what is missing; returns at once. Best called when a call is over, not during."""
+        """Order missing children; returns at once. Best called after a call, not during one."""
         with self._lock:
             while self._server is not None and self._coming < self._wanted:
                 if not self._order(self._server):
-                    return  # whoever calls next starts anew, and is told if that fails
+                    return  # the next call starts it again, and reports a failure
 
     def _tidy(self) -> None:
-        """What need not be done while anybody waits: the child of the call has just been asked."""
+        """Work that need not delay a caller: the child of the call has just received its
+        request."""
         with self._lock:
             while self._dying and self._dying[0].is_gone():
                 self._dying.popleft()
         self._fetch()
 
     def _fetch(self) -> None:
-        """Have one child in stock, if one has arrived; never waits."""
+        """Take one child into stock, if one has arrived; never blocks."""
         if self._stock or not self._arrivals.acquire(blocking=False):
-            return  # or others wait for one
+            return  # another thread waits for one
         try:
             with self._lock, contextlib.suppress(BlockingIOError, _Gone):
                 if self._server is not None and self._ordered:
@@ -347,7 +351,7 @@ class Pool:
             try:
                 return self._next()
             except (_Gone, BlockingIOError):
-                # The zygote died after the child was ordered. Nothing was sent: another serves.
+                # The zygote died after the order. Nothing was sent, so another child serves.
                 with self._lock:
                     self._discard()
                 return self._next()
@@ -376,7 +380,7 @@ class Pool:
             raise _Gone
         return Child(server, int(word), *rights)
 
-    def _order(self, server: socket.socket, instead_of: int = frames.NO_CHILD) -> bool:
+    def _order(self, server: socket.socket, instead_of: int = child_frames.NO_CHILD) -> bool:
         try:
             server.send(b"%d" % instead_of)
         except (BrokenPipeError, ConnectionResetError):
@@ -392,8 +396,8 @@ class Pool:
         around = self._surroundings
         self._process = subprocess.Popen(
             [*_COMMAND, _SOURCE, "1" if around.fixed_layout else "0"],
-            # Its line to us is its standard input: a descriptor with a number of its own would be
-            # an argument, and where objects are placed in a child would depend on that number.
+            # Its socket to us is its standard input: any other descriptor number would be an
+            # argument, and addresses of objects in a child would depend on that number.
             stdin=theirs.fileno(),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -414,9 +418,9 @@ class Pool:
             self._discard()
             raise SandboxUnavailable(
                 f"The executors' fork server could not set itself up: {''.join(last)}.",
-                remedy="`actum doctor` tells what this host lacks.",
+                remedy="`actum doctor` lists what this host lacks.",
             )
-        # Not `settimeout`, with which a look that must not wait would wait.
+        # Not `settimeout`, with which a non-blocking check would block.
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", _DEATH_S, 0))
         self._walls = tuple(json.loads(said))
         return ours
@@ -430,7 +434,7 @@ class Pool:
                 children.popleft().discard()
         self._ordered = 0
         if self._server is not None:
-            self._server.close()  # with it go all children that have not arrived
+            self._server.close()  # this also ends all children that have not arrived
             self._server = None
         if self._process is not None:
             self._process.wait()
@@ -439,6 +443,6 @@ class Pool:
             self._process = None
 
     def close(self) -> None:
-        """Hang up; the zygote ends, and the kernel ends everything in its namespace with it."""
+        """Close the socket; the zygote ends, and the kernel kills its whole pid namespace."""
         with self._arrivals, self._lock:
             self._discard()

@@ -1,4 +1,4 @@
-"""Reason codes of the pure plane: the closed list of why an action did not succeed."""
+"""Reason codes of pure executors: the closed list of why an action did not succeed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Reason(StrEnum):
     LIMIT_EXCEEDED = "LIMIT_EXCEEDED"  # also afterwards, for the output
     AUDIT_LOG_FAILED = "AUDIT_LOG_FAILED"
 
-    # A mark, not a verdict: the record written before the start.
+    # A marker, not a verdict: the record written before the start.
     EXECUTION_ATTEMPT = "EXECUTION_ATTEMPT"
 
     # Because of what the executor did.
@@ -32,5 +32,5 @@ class Reason(StrEnum):
     PLAN_VALIDATION = "PLAN_VALIDATION"
     COMPOSITE_STEP_FAILED = "COMPOSITE_STEP_FAILED"
 
-    # Because our own process was gone before the end.
+    # Because the host's process ended first.
     INTERRUPTED = "INTERRUPTED"

@@ -1,7 +1,7 @@
-"""What a child is rehearsed with: two harmless executors of our own, and what both are asked.
+"""Warm-up code of a child: two harmless executors, and the request of both.
 
-`LONG` needs the memory that executors commonly need: texts, numbers, tables, a class with its
-declaration, the modules that are imported most. `SHORT` goes the same way once more, quickly. Data
+`LONG` touches the memory that executors commonly need: texts, numbers, tables, a class with its
+declaration, the modules that are imported most. `SHORT` takes the same path again, quickly. Data
 only: `child` runs them.
 """
 

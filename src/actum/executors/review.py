@@ -1,7 +1,7 @@
-"""The review gate: every question of the contract's list, answered by trying, with line numbers.
+"""The review gate: answers every question of the contract's list by tests, with line numbers.
 
-The verdict is yes only if every answer is. The gate does not decide who may run what, and does not
-trust the file it looks at: it is read as text, and run only behind the walls.
+The verdict is yes only if every answer is. The gate does not decide who may run an executor. It
+does not trust the file: it reads the file as text, and only a confined child runs it.
 """
 
 from __future__ import annotations
@@ -17,23 +17,25 @@ from actum.executors import declare, runs
 from actum.executors.lint import lint
 from actum.executors.model import Declaration
 from actum.executors.pool import Pool
-from actum.executors.probe import Findings, probe, usable_samples, worlds
+from actum.executors.purity_probe import Findings, probe, usable_samples, worlds
 from actum.executors.verdicts import Check, Review, contract_sha256
 from actum.value import value
 
 MOST_SOURCE_BYTES = 256 << 10
+#: The remark of a question that only a sample of the executor can ask.
+NOT_ASKED = "not asked: no sample promises None"
 
 
 @value
 class History:
-    """What the project knows already, for the questions that compare."""
+    """Earlier verdicts of the project, for the questions that compare."""
 
     elsewhere: str = ""  #: where another file has the same id
     approved_of_id: Review | None = None  #: newest approval of the id
     approved_of_file: Review | None = None  #: newest approval of a file of this name
 
 
-#: Looks up what is known about an id, once it is known.
+#: Returns the history of an executor id.
 LookUp = Callable[[str], History]
 
 
@@ -44,7 +46,7 @@ def _nothing(_executor_id: str) -> History:
 def examine(
     source: bytes, *, file: str, by: str, at: datetime, look_up: LookUp = _nothing
 ) -> Review:
-    """Ask everything. Never raises because of what the file holds."""
+    """Run every check. Never raises because of the file's content."""
     pools = list(worlds())
     try:
         declared, checks = _answers(source, look_up, pools)
@@ -148,14 +150,19 @@ def _tried(
         found = probe(source, declared, samples, pools)
     except Refused as refusal:
         return [Check(name="it can be tried", objections=(refusal.message,))]
-    return list(_verdicts(found, len(samples)))
+    return list(_verdicts(found, samples))
 
 
-def _verdicts(found: Findings, own_samples: int) -> Iterable[Check]:
-    compared = f"{found.compared} runs compared, {own_samples} samples of its own"
+def _verdicts(found: Findings, samples: Sequence[Mapping[str, Json]]) -> Iterable[Check]:
+    compared = f"{found.compared} runs compared, {len(samples)} samples of its own"
+    nothing = sum("output" in sample and sample["output"] is None for sample in samples)
     yield Check(name="it is deterministic", objections=found.unequal, remark=compared)
     yield Check(name="it has no effects and no surroundings", objections=found.impure)
     yield Check(name="its attributes do not change", objections=found.changed)
     yield Check(name="it answers within its timeout", objections=found.slow)
-    yield Check(name="it returns None when there is no output", objections=found.promises)
+    yield Check(
+        name="it returns None when there is no output",
+        objections=found.promises,
+        remark=f"asked by {nothing} of its samples" if nothing else NOT_ASKED,
+    )
     yield Check(name="it keeps secrets", objections=found.leaks)

@@ -1,7 +1,7 @@
-"""One executor in one child: how it is asked, and what its answer means.
+"""One executor in one child: builds its request and interprets its answer.
 
-Used by the pipeline for calls and by the review gate for probes, so that both judge alike. The
-answer is data from an untrusted process; everything about it is checked here, on this side.
+The pipeline uses it for calls and the review gate for probes, so both judge alike. The answer comes
+from an untrusted process; this module checks all of it, on the host.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from typing import Any
 from actum.contract.canonical import NotCanonical
 from actum.contract.outcome import ActionStatus
 from actum.errors import Refused
-from actum.executors import frames
+from actum.executors import child_frames
 from actum.executors.model import Declaration
 from actum.executors.pool import Child, End, Pool, Reply
 from actum.executors.reasons import Reason
 from actum.executors.shape import Snapshot, TooDeep, strict_loads
 from actum.executors.values import Note
-from actum.value import by_identity, value
+from actum.value import value
 
-#: For the two questions that are about the code and not about a payload.
+#: Time limit to compile or describe the code, without a payload.
 _ASK_S = 3.0
 _MOST_DESCRIPTION_BYTES = 1 << 20
 _MOST_CODE_BYTES = 8 << 20
@@ -30,7 +30,7 @@ _MOST_CODE_BYTES = 8 << 20
 
 @value
 class Ran:
-    """What one run came to. The output is here and nowhere else."""
+    """The outcome of one run. Only this value holds the output."""
 
     status: ActionStatus
     reason: Reason | None = None
@@ -39,29 +39,29 @@ class Ran:
 
 
 class Unloadable(Refused):
-    """The source cannot be compiled, or its module cannot be run behind the walls."""
+    """The source cannot be compiled, or its module cannot be run in a child."""
 
 
 def compile_source(pool: Pool, source: bytes) -> bytes:
-    """Code of reviewed bytes, made behind the walls; no line of it is run."""
+    """Compile reviewed bytes in a child; no line of them is run."""
     reply = pool.ask(
-        frames.request(frames.COMPILE, source, b""),
+        child_frames.request(child_frames.COMPILE, source, b""),
         timeout_s=_ASK_S,
         max_reply_bytes=_MOST_CODE_BYTES,
     )
-    if reply.end is not End.REPLIED or reply.kind != frames.CODE:
+    if reply.end is not End.REPLIED or reply.kind != child_frames.CODE:
         raise _unloadable(reply)
     return reply.body
 
 
 def describe(pool: Pool, code: bytes) -> dict[str, Any]:
-    """What the executor says of itself, after its module has run in a child. Untrusted."""
+    """The executor's own description, after its module has run in a child. Untrusted."""
     reply = pool.ask(
-        frames.request(frames.DESCRIBE, code, b""),
+        child_frames.request(child_frames.DESCRIBE, code, b""),
         timeout_s=_ASK_S,
         max_reply_bytes=_MOST_DESCRIPTION_BYTES,
     )
-    if reply.end is not End.REPLIED or reply.kind != frames.DESCRIPTION:
+    if reply.end is not End.REPLIED or reply.kind != child_frames.DESCRIPTION:
         raise _unloadable(reply)
     try:
         description = strict_loads(reply.body)
@@ -85,9 +85,8 @@ def _unloadable(reply: Reply) -> Unloadable:
     )
 
 
-@by_identity(256)
 def _attributes(declared: Declaration) -> bytes:
-    """As the child compares them."""
+    """In the form that the child compares."""
     attributes = [
         declared.executor_id,
         declared.version,
@@ -99,7 +98,7 @@ def _attributes(declared: Declaration) -> bytes:
 
 def call_frame(
     code: bytes, declared: Declaration, *, action: str, payload: bytes, trace_id: str, at: datetime
-) -> frames.Request:
+) -> child_frames.Request:
     """The one message a child receives: code, declaration and canonical request."""
     limits = declared.limits
     body = b'{"declared":%b,"request":{"action":%b,"payload":%b,"trace_id":%b,"ts_utc":"%b"}}' % (
@@ -107,23 +106,23 @@ def call_frame(
         encode_basestring_ascii(action).encode(),
         payload,
         encode_basestring_ascii(trace_id).encode(),
-        # As long as ever, so that it takes the same place in the child's memory.
+        # Always the same length, so that it has the same address in the child's memory.
         at.isoformat(timespec="microseconds").encode(),
     )
     ceilings = (limits.max_payload_bytes, limits.max_depth, limits.max_list_items)
-    return frames.request(frames.EXECUTE, code, body, ceilings)
+    return child_frames.request(child_frames.EXECUTE, code, body, ceilings)
 
 
 def run(
     pool: Pool,
-    frame: frames.Request,
+    frame: child_frames.Request,
     declared: Declaration,
     timeout_s: float,
     prepared: Child | None = None,
 ) -> tuple[Child, Ran]:
-    """One call in a fresh child; the caller finishes the child."""
+    """Run one call in a new child; the caller finishes the child."""
     limits = declared.limits
-    # Escapes make an encoding longer than its canonical form; what is exact is checked below.
+    # Escapes make an encoding longer than its canonical form; the exact size is checked below.
     most = 6 * limits.max_payload_bytes + 64
     child, reply = pool.call(frame, timeout_s=timeout_s, max_reply_bytes=most, prepared=prepared)
     return child, interpret(reply, declared)
@@ -143,15 +142,15 @@ def interpret(reply: Reply, declared: Declaration) -> Ran:
     if reply.end is End.DIED:
         return _failed(Reason.EXECUTOR_EXCEPTION)
     match reply.kind:
-        case frames.NOTHING:
+        case child_frames.NOTHING:
             return Ran(status=ActionStatus.SUCCESS)
-        case frames.RAISED:
+        case child_frames.RAISED:
             return _failed(Reason.EXECUTOR_EXCEPTION, _note(reply))
-        case frames.OVER_LIMIT:
+        case child_frames.OVER_LIMIT:
             return _blocked(Reason.LIMIT_EXCEEDED)
-        case frames.CHANGED:
+        case child_frames.CHANGED:
             return _blocked(Reason.EXECUTOR_CHANGED)
-        case frames.VALUE:
+        case child_frames.VALUE:
             return _value(reply.body, declared)
         case _:
             return _failed(Reason.OUTPUT_INVALID)

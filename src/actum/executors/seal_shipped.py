@@ -11,8 +11,8 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
+from actum.executors.executor_registry import shipped_sources
 from actum.executors.plane import SHIPPED_VERDICTS
-from actum.executors.registry import shipped_sources
 from actum.executors.review import examine
 
 

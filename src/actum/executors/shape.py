@@ -1,7 +1,7 @@
-"""How big a value is: canonical bytes, nesting, longest list. Never recursive, so never too deep.
+"""The size of a value: canonical bytes, nesting, longest list. Measured without recursion.
 
-A scalar has depth 0, a flat mapping depth 1. A snapshot is taken once and everything afterwards
-uses it, so that a caller who changes the payload meanwhile changes nothing.
+A scalar has depth 0, a flat mapping depth 1. A snapshot is taken once and every later stage uses
+it, so a caller that changes the payload meanwhile has no effect.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from actum.contract.model import Json
 from actum.executors.model import Limits
 from actum.value import value
 
-#: Nothing deeper is encoded at all: encoders recurse. Far above every limit that can be declared.
+#: Deeper values are not encoded: encoders recurse. Far above every limit that can be declared.
 _DEEPEST = 256
 
 
@@ -58,7 +58,7 @@ class Snapshot:
 def _measure(value: Any) -> tuple[int, int]:
     """(depth, longest list); raises `NotCanonical` for a cycle."""
     deepest = longest = 0
-    path: list[int] = []  # containers above the one being looked at
+    path: list[int] = []  # containers around the current one
     stack: list[tuple[Any, int]] = [(value, 0)]
     while stack:
         item, depth = stack.pop()
@@ -102,7 +102,7 @@ _STRICT = json.JSONDecoder(parse_constant=_no_constant, object_pairs_hook=_uniqu
 
 
 def _decoded(decoder: Any, text: str) -> Json:
-    """As `decoder.decode`, which expects white space around; what we are sent has none."""
+    """As `decoder.decode`, but without accepting white space around the document."""
     try:
         value, end = decoder.scan_once(text, 0)
     except StopIteration:
@@ -116,7 +116,7 @@ def canonical_loads(encoded: bytes) -> Json:
 
 
 def strict_loads(text: bytes) -> Json:
-    """JSON of unknown origin; a ValueError for whatever two readers may read in two ways."""
+    """Parse untrusted JSON; raises ValueError for input that two parsers may read differently."""
     try:
         return _decoded(_STRICT, text.decode())
     except RecursionError as error:

@@ -1,7 +1,7 @@
-"""The session's side channel: values in memory, found by their digest, gone with the runtime.
+"""The values of a session: in memory, by their digest, until the runtime closes.
 
-An `ActionResult` never carries a value. Whoever made the call and needs it asks here with the
-result in hand. Nothing in here is ever written anywhere, and only the newest values are kept.
+An `ActionResult` never holds a value; the caller reads the value here by the result. Values are
+never written to disk, and only the newest are kept.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ class SessionValues:
             self._values[digest] = encoded
             while len(self._values) > KEPT_VALUES or self._bytes > KEPT_BYTES:
                 if len(self._values) == 1:
-                    break  # the newest stays, however large
+                    break  # the newest stays, whatever its size
                 _digest, oldest = self._values.popitem(last=False)
                 self._bytes -= len(oldest)
 
     def value(self, result: ActionResult) -> Json:
-        """The output behind a result; ``None`` if the executor returned none."""
+        """The output of a result; ``None`` if the executor returned none."""
         if result.output_digest is None:
             return None
         with self._lock:
@@ -56,7 +56,7 @@ class SessionValues:
         if encoded is None:
             raise Refused(
                 "VALUE_GONE",
-                f"output_digest: the value {result.output_digest} is not kept in this session.",
+                f"output_digest: this session no longer has the value {result.output_digest}.",
                 remedy="Call the action again; the same input gives the same output.",
             )
         return canonical_loads(encoded)

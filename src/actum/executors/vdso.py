@@ -1,10 +1,10 @@
-"""Takes away what a process knows without asking the kernel: the time, and 16 random bytes.
+"""Removes what a process can read without a system call: the time, and 16 random bytes.
 
 The vDSO is code of the kernel that reads the clock from pages which the kernel maps beside it
-(``[vvar]``), where no filter can look. The pages are unmapped. In place of the code comes a page of
-ours at the same address, because libc has kept the addresses of its functions: each is the plain
-system call, which the filter judges like any other, and all else is a trap. The random bytes that
-the kernel leaves for libc are set to zero; libc has taken what it needs long before.
+(``[vvar]``), where no filter applies. This module unmaps these pages. It replaces the code by a
+page of its own at the same address, because libc has stored the addresses of its functions: each
+makes the system call, which the filter checks like any other, and all other bytes are traps. The
+random bytes that the kernel passes to libc (AT_RANDOM) are set to zero; libc has already used them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _FUNCTION = 2
 
 
 def close_clock() -> int:
-    """Take the vDSO and the pages that it reads away; returns how many functions were replaced."""
+    """Unmap the vDSO and the pages that it reads; returns the number of replaced functions."""
     base = _auxiliary().get(_AT_SYSINFO_EHDR, 0)
     if not base:
         return 0
@@ -59,7 +59,7 @@ def _replace(start: int, end: int, functions: dict[bytes, int]) -> None:
     made = _call(_SYS_MMAP, 0, len(code), _READ | _WRITE, _MAP_PRIVATE_ANONYMOUS, _NO_FILE, 0)
     ctypes.memmove(made, bytes(code), len(code))
     _call(_SYS_MPROTECT, made, len(code), _READ | _EXEC)
-    # In one step: there is no moment at which a function is missing.
+    # In one step, so that no function is ever missing.
     _call(_SYS_MREMAP, made, len(code), len(code), _MREMAP_MAYMOVE_FIXED, start)
 
 
@@ -70,7 +70,7 @@ def forget_random_bytes() -> None:
 
 
 def close_cycle_counter() -> None:
-    """Reading the processor's cycle counter, wherever such an instruction is found, is a fault."""
+    """Make every instruction that reads the processor's cycle counter fault."""
     pr_set_tsc, sigsegv = 26, 2
     kernel.prctl(pr_set_tsc, sigsegv)
 
@@ -95,7 +95,7 @@ def _kernel_mappings() -> list[tuple[int, int]]:
 
 
 def _functions(base: int) -> dict[bytes, int]:
-    """Addresses of the functions we know; raises if there is one that we do not."""
+    """Addresses of the known functions; raises if there is an unknown one."""
     header = ctypes.string_at(base, 64)
     offset, size, count = (
         *struct.unpack_from("<Q", header, 32),
@@ -131,7 +131,7 @@ def _functions(base: int) -> dict[bytes, int]:
 def _symbol_count(tags: dict[int, int]) -> int:
     if _DT_HASH in tags:
         return int(struct.unpack("<II", ctypes.string_at(tags[_DT_HASH], 8))[1])
-    # The GNU table holds no count: the last chain ends at the highest symbol.
+    # The GNU hash table has no symbol count: the last chain ends at the highest symbol.
     buckets, offset, bloom, _shift = struct.unpack(
         "<IIII", ctypes.string_at(tags[_DT_GNU_HASH], 16)
     )

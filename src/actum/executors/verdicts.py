@@ -1,7 +1,7 @@
-"""Verdicts of the review gate: signed, recorded for ever, and the only way into the registry.
+"""Verdicts of the review gate: signed, permanent, and the only way into the registry.
 
-A verdict is about exact bytes. It names the contract it was given under, and counts only while that
-is still the contract. The newest verdict about the same bytes is the one in force.
+A verdict is about exact bytes. It names the digest of its contract, and counts only while the
+contract is unchanged. The newest verdict about the same bytes is the one in force.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from actum import __version__
 from actum.contract.canonical import sha256_bytes
 from actum.contract.model import Json
 from actum.errors import VerificationFailed
-from actum.evidence.audit import VERSION, closed
-from actum.evidence.encoding import encoded
 from actum.evidence.log import Log
-from actum.evidence.reviews import PAYLOAD_TYPE
-from actum.evidence.trace import rfc3339
+from actum.evidence.records.audit import VERSION, closed
+from actum.evidence.records.encoding import encoded
+from actum.evidence.records.reviews import PAYLOAD_TYPE
+from actum.evidence.records.trace import rfc3339
 from actum.executors.model import Declaration
 from actum.store import dsse
 from actum.store.database import Database
@@ -32,13 +32,13 @@ CONTRACT = "CONTRACT.md"
 
 @cache
 def contract_sha256() -> str:
-    """The contract that the gate refers to."""
+    """The digest of the contract that the gate refers to."""
     return sha256_bytes(resources.files("actum.executors").joinpath(CONTRACT).read_bytes())
 
 
 @value
 class Check:
-    """One question of the gate, and every reason for a no."""
+    """One question of the gate, and every objection."""
 
     name: str
     objections: tuple[str, ...] = ()
@@ -51,7 +51,7 @@ class Check:
 
 @value
 class Review:
-    """What the gate found about one file. Approved only if every answer is yes."""
+    """The gate's findings about one file. Approved only if every check passed."""
 
     file: str
     source_sha256: str
@@ -115,7 +115,7 @@ class Verdicts:
         self._trusted = trusted
 
     def record(self, *reviews: Review) -> None:
-        """Sign and keep, with an audit record each, in one transaction."""
+        """Sign and store verdicts, with an audit record each, in one transaction."""
         with self._log.page() as page:
             for review in reviews:
                 envelope = json.dumps(
@@ -157,7 +157,7 @@ class Verdicts:
         return self._newest("executor_id = ? AND approved = 1", executor_id)
 
     def approved_under(self, file: str, *, besides: Collection[str]) -> Review | None:
-        """The newest approval of a file of this name, but of none of the bytes `besides`."""
+        """The newest approval of a file of this name, except of the bytes `besides`."""
         rows = self._database.rows(
             "SELECT envelope FROM executor_reviews WHERE approved = 1 ORDER BY seq DESC"
         )
@@ -176,5 +176,5 @@ class Verdicts:
         try:
             payload = dsse.verify(json.loads(envelope), self._trusted, payload_type=PAYLOAD_TYPE)
         except VerificationFailed:
-            return None  # whoever wrote this row is not believed, so there is no verdict
+            return None  # the row is not signed by a trusted key, so there is no verdict
         return Review.read(json.loads(payload))

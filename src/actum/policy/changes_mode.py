@@ -2,15 +2,15 @@
 
 The project has a default (`[workspace] changes`). A tool can have its own (`workspace` in
 tool.yaml), which its pin approves: `direct`, `transaction`, or `either`, which leaves it to the
-project and to the request. A request may always ask for a transaction, which gives a tool less. It
-may ask for `direct` only where the tool or the project has been approved for that.
+project and to the request. A request may always ask for a transaction, which grants less. It may
+ask for `direct` only where that is approved for the tool or the project.
 """
 
 from __future__ import annotations
 
 from actum.contract.model import ChangesMode
 from actum.errors import Violation
-from actum.policy.settings import PolicySettings
+from actum.policy.policy_settings import PolicySettings
 from actum.registry.model import Entry
 
 _FIELD = "sandbox.filesystem.changes"

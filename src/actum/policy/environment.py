@@ -1,8 +1,8 @@
-"""The environment of a tool: built from nothing, never inherited (IV-04).
+"""The environment of a tool: built from scratch, never inherited (IV-04).
 
-Three parts: what Actum itself declares for every call (`baseline`), what the tool's approval lets a
-caller set (`approved_names`), and names that no approval can open, because they make a program
-load or run something else (`is_never_passed`).
+Three parts: the variables that Actum sets for every call (`baseline`), those that the tool's
+approval lets a caller set (`approved_names`), and names that no approval can permit, because they
+make a program load or run something else (`is_never_passed`).
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from actum.contract.model import Determinism
 from actum.registry.executable import MINIMAL_PATH
 from actum.registry.model import Entry
 
-#: 1980-01-01, the earliest time that every archive format can write down.
+#: 1980-01-01, the earliest time that every archive format can represent.
 FIXED_EPOCH = "315532800"
 
-#: Ours to set: where a tool finds programs, its home, its scratch and its artifacts.
+#: Set by Actum: the search path, home, scratch and artifacts of a tool.
 _OURS = frozenset({"PATH", "HOME", "TMPDIR"})
 
 #: Read by loaders, shells, interpreters and version control as "run this as well".
@@ -46,12 +46,12 @@ _DANGEROUS_PREFIXES = ("LD_", "DYLD_", "BASH_FUNC_", "GIT_CONFIG", "ACTUM_")
 
 
 def is_never_passed(name: str) -> bool:
-    """Whether `name` is stripped whatever a tool approves."""
+    """Whether `name` is stripped, whatever a tool approves."""
     return name in _OURS or name in _DANGEROUS or name.startswith(_DANGEROUS_PREFIXES)
 
 
 def approved_names(entry: Entry) -> tuple[str, ...]:
-    """What a caller may set: the tool's own list and the targets of its adapter's parameters."""
+    """Names a caller may set: the tool's own list and the targets of its adapter's parameters."""
     mapped = entry.adapter.cli.env_mapping.values() if entry.adapter.cli else ()
     return tuple(
         sorted(name for name in {*entry.tool.environment, *mapped} if not is_never_passed(name))
@@ -59,17 +59,18 @@ def approved_names(entry: Entry) -> tuple[str, ...]:
 
 
 def baseline(determinism: Determinism, path: tuple[str, ...]) -> dict[str, str]:
-    """What every call gets; `path` is the tool's scoped PATH, empty for the minimal one."""
+    """The variables of every call; `path` is the tool's scoped PATH, empty for the minimal one."""
     declared = {
         "PATH": ":".join(path or MINIMAL_PATH),
         "HOME": "/tmp",
         "TMPDIR": "/tmp",
         "LANG": "C.UTF-8",
         "TZ": "UTC",
+        "PYTHONHASHSEED": "0",
         "ACTUM_ARTIFACTS": "/artifacts",
     }
     if determinism is not Determinism.D0:
-        declared |= {"PYTHONHASHSEED": "0", "SOURCE_DATE_EPOCH": FIXED_EPOCH}
+        declared["SOURCE_DATE_EPOCH"] = FIXED_EPOCH
     return declared
 
 
@@ -80,7 +81,7 @@ def tool_environment(
     determinism: Determinism,
     path: tuple[str, ...],
 ) -> dict[str, str]:
-    """Exactly what the tool sees: the baseline, and over it the approved values of the caller."""
+    """The tool's whole environment: the baseline, overridden by the caller's approved values."""
     given = {
         name: value
         for name, value in call.environment.items()

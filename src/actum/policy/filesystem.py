@@ -1,9 +1,9 @@
-"""What a call may read and write: level, narrowed by the contract, within scope and permissions.
+"""Read and write paths of a call: level, narrowed by the contract, within scope and permissions.
 
-Every path is resolved first, so that all comparing is done on what the paths mean. The result
-never holds `.actum`, and what governs the project is never writable: not as a granted path, and
-not inside one (`protect`). System paths and paths outside the working directory are part of it
-only once a person has approved them.
+Every path is resolved first, so that comparisons are between real paths. The result never holds
+`.actum`, and names that govern the project are never writable: neither as a granted path nor
+inside one (`protect`). System paths and paths outside the working directory are included only
+once a person has approved them.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 
+from actum.contract.call import Narrowed
 from actum.contract.governing_names import GOVERNING
 from actum.contract.levels import (
     DEFAULT_FILESYSTEM_LEVEL,
@@ -23,9 +24,9 @@ from actum.contract.model import SCRATCH, Contract, FilesystemLevel, FilesystemR
 from actum.errors import Violation
 from actum.policy.gates import ELEVATED, WRITE_OUTSIDE, ApprovalNeeded
 from actum.policy.paths import common, is_covered, outermost
-from actum.policy.settings import PolicySettings
-from actum.registry.looks import Looks
+from actum.policy.policy_settings import PolicySettings
 from actum.registry.model import Tool
+from actum.registry.path_snapshot import PathSnapshot
 from actum.value import replace, value
 
 _GIT = (".git/hooks", ".git/config")
@@ -33,7 +34,7 @@ _GIT = (".git/hooks", ".git/config")
 
 @value
 class Reachable:
-    """The file system part of an effective policy, and what stands in its way."""
+    """The file system part of an effective policy, with its violations and approvals."""
 
     read: tuple[str, ...]
     write: tuple[str, ...]
@@ -41,6 +42,7 @@ class Reachable:
     protect: tuple[str, ...]
     violations: tuple[Violation, ...]
     needed: tuple[ApprovalNeeded, ...]  #: granted or not
+    narrowed: tuple[Narrowed, ...] = ()  #: by the tool's scope and permissions
 
 
 def reachable(
@@ -49,15 +51,15 @@ def reachable(
     settings: PolicySettings,
     granted: frozenset[ApprovalNeeded] = frozenset(),
     *,
-    looks: Looks,
+    snapshot: PathSnapshot,
 ) -> Reachable:
-    real = _Resolver(looks)
+    real = _Resolver(snapshot)
     root = real(settings.repo_root)
     scratch = contract.inputs.working_directory == SCRATCH
     here = root if scratch else real(contract.inputs.working_directory)
     request = _resolved(contract.sandbox.filesystem, here, real)
     if scratch:
-        # No directory of the host is asked for, so none is given but what is listed for reading.
+        # No host directory is requested, so only the paths listed for reading are granted.
         request = replace(request, read=request.read or (), write=request.write or ())
     level = request.level or DEFAULT_FILESYSTEM_LEVEL
     output = _output_directory(contract, here, root, real)
@@ -71,9 +73,13 @@ def reachable(
     )
     asked, violations = narrow(grant, request, here)
     deny = outermost((*asked.deny, real(settings.home)))
-    scoped = _within_scope(asked, tool, root, real)
+    scoped = asked
+    narrowed: list[Narrowed] = []
+    for by, bounded in _bounds(asked, tool, root, real):
+        narrowed += _lost(contract.sandbox.filesystem, scoped, bounded, by)
+        scoped = bounded
     write = tuple(path for path in scoped.write if not is_covered(path, deny))
-    governed = tuple(_governing(root, write, looks))
+    governed = (*_governing(root, write, snapshot), *settings.own_code)
     free = tuple(path for path in write if not is_covered(path, governed))
     read = tuple(path for path in outermost((*scoped.read, *write)) if not is_covered(path, deny))
     wanted = _Wanted(read=read, write=free, ordinary=(root, *dependencies))
@@ -85,26 +91,27 @@ def reachable(
         deny=deny,
         protect=tuple(sorted({path for path in governed if is_covered(path, given.write)})),
         violations=_one_per_field(
-            # Whether the working directory is within reach is IV-03's to say.
+            # IV-03 checks whether the working directory is within reach.
             *(found for found in violations if found.field != "inputs.working_directory"),
-            *_refused("read", request.read, (*read, *free), deny),
-            *_refused("write", request.write, free, deny),
+            *_refused("read", request.read, (*read, *free), asked.deny),
+            *_refused("write", request.write, free, asked.deny),
         ),
         needed=needed,
+        narrowed=tuple(narrowed),
     )
 
 
 class _Resolver:
-    """Where paths lead; what is looked at for it is noted."""
+    """Resolves paths; the snapshot records what was read."""
 
-    def __init__(self, looks: Looks) -> None:
-        self.looks = looks
+    def __init__(self, snapshot: PathSnapshot) -> None:
+        self.snapshot = snapshot
 
     def __call__(self, path: str) -> str:
-        return self.looks.real(path)
+        return self.snapshot.real(path)
 
     def all(self, paths: Iterable[str], base: str) -> tuple[str, ...]:
-        return tuple([self.looks.real(os.path.join(base, path)) for path in paths])
+        return tuple([self.snapshot.real(os.path.join(base, path)) for path in paths])
 
 
 def _resolved(request: FilesystemRequest, here: str, real: _Resolver) -> FilesystemRequest:
@@ -119,14 +126,14 @@ def _resolved(request: FilesystemRequest, here: str, real: _Resolver) -> Filesys
 
 
 def _output_directory(contract: Contract, here: str, root: str, real: _Resolver) -> str | None:
-    """Where level extended may write besides: the one directory of the project that all declared
-    output files beyond the working directory lie in. A directory above it is not one, and none is
-    reached through a link in the project, which a tool may have made."""
+    """Where level extended may also write: the one directory of the project that holds all declared
+    output files outside the working directory. A parent directory does not count, and neither
+    does one behind a link in the project, which a tool may have made."""
     named = [os.path.join(here, path) for path in contract.outputs.output_files]
     files = [
         real(path)
         for path in named
-        if not any(is_within(link, root) for link in real.looks.links_on(path))
+        if not any(is_within(link, root) for link in real.snapshot.links_on(path))
     ]
     parents = {os.path.dirname(file) for file in files if not is_within(file, here)}
     if len(parents) != 1:
@@ -135,36 +142,54 @@ def _output_directory(contract: Contract, here: str, root: str, real: _Resolver)
     return parent if is_within(parent, root) and not is_within(here, parent) else None
 
 
-def _within_scope(
+def _bounds(
     grant: FilesystemGrant, tool: Tool, root: str, real: _Resolver
-) -> FilesystemGrant:
-    """What `grant` and the registry both permit."""
+) -> Iterator[tuple[str, FilesystemGrant]]:
+    """`grant` within each bound of the registry in turn, after the field that sets the bound."""
     scope, permissions = real.all(tool.scope.filesystem, root), tool.permissions
     read, write = common(grant.read, scope), common(grant.write, scope)
+    yield "scope.filesystem", FilesystemGrant(read=read, write=write, deny=grant.deny)
     if permissions.read is not None:
         listed = real.all((*permissions.read, *(permissions.write or ())), root)
         read, write = common(read, listed), common(write, listed)
+        bounded = FilesystemGrant(read=read, write=write, deny=grant.deny)
+        yield "permissions.filesystem.read", bounded
     if permissions.write is not None:
         write = common(write, real.all(permissions.write, root))
-    match tool.scope.data_access:
-        case "write":
-            pass
-        case "read":
-            write = ()
-        case _:
-            read = write = ()
-    return FilesystemGrant(read=read, write=write, deny=grant.deny)
+        bounded = FilesystemGrant(read=read, write=write, deny=grant.deny)
+        yield "permissions.filesystem.write", bounded
+    if tool.scope.data_access != "write":
+        read = read if tool.scope.data_access == "read" else ()
+        yield "scope.data_access", FilesystemGrant(read=read, write=(), deny=grant.deny)
 
 
-def _governing(root: str, write: tuple[str, ...], looks: Looks) -> Iterator[str]:
-    """What decides about later executions, and what git would run on the host."""
+def _lost(
+    request: FilesystemRequest, before: FilesystemGrant, after: FilesystemGrant, by: str
+) -> Iterator[Narrowed]:
+    """Paths that one bound takes away, where the request names a level or a list."""
+    for name in ("read", "write"):
+        if request.level is None and getattr(request, name) is None:
+            continue
+        left = getattr(after, name)
+        for path in getattr(before, name):
+            if not is_covered(path, left):
+                yield Narrowed(
+                    field=f"sandbox.filesystem.{name}",
+                    asked=path,
+                    given=", ".join(common((path,), left)),
+                    by=f"{by} of the tool",
+                )
+
+
+def _governing(root: str, write: tuple[str, ...], snapshot: PathSnapshot) -> Iterator[str]:
+    """Names that govern later executions, and names that git would execute on the host."""
     if not write:
         return
     for name in GOVERNING:
-        yield from _with_target(root, name, looks)
+        yield from _with_target(root, name, snapshot)
     for holder in {holder for path in write for holder in _git_holders(path)}:
         for name in _GIT:
-            yield from _with_target(holder, name, looks)
+            yield from _with_target(holder, name, snapshot)
 
 
 def _git_holders(path: str) -> Iterator[str]:
@@ -176,11 +201,11 @@ def _git_holders(path: str) -> Iterator[str]:
             yield "/".join(parts[:index]) or "/"
 
 
-def _with_target(holder: str, name: str, looks: Looks) -> Iterator[str]:
-    """The path itself, which a link could be swapped at, and where a link on the way leads."""
+def _with_target(holder: str, name: str, snapshot: PathSnapshot) -> Iterator[str]:
+    """The path itself, where a link could be swapped, and the target of a link on the way."""
     path = f"{holder}/{name}" if holder != "/" else f"/{name}"
     yield path
-    target = looks.real(path)
+    target = snapshot.real(path)
     if target != path:
         yield target
 
@@ -188,14 +213,14 @@ def _with_target(holder: str, name: str, looks: Looks) -> Iterator[str]:
 def _refused(
     name: str, listed: tuple[str, ...] | None, granted: tuple[str, ...], deny: tuple[str, ...]
 ) -> Iterator[Violation]:
-    """Paths that the contract lists and nothing of which is left, unless it denies them itself."""
+    """Listed paths of the contract that were removed entirely, unless it denies them itself."""
     for index, path in enumerate(listed or ()):
         if not is_covered(path, deny) and not common((path,), granted):
             yield Violation(
                 code="SCOPE_EXCEEDED",
                 field=f"sandbox.filesystem.{name}[{index}]",
                 value=path,
-                message=f"{path} is protected, or beyond what the tool's scope and permissions let "
+                message=f"{path} is protected, or the tool's scope and permissions do not let "
                 f"it {name}. Remove it, or have a wider scope approved.",
             )
 
@@ -209,7 +234,7 @@ def _one_per_field(*violations: Violation) -> tuple[Violation, ...]:
 
 @value
 class _Wanted:
-    """What would be granted if every approval were there."""
+    """The grants if every approval were given."""
 
     read: tuple[str, ...]
     write: tuple[str, ...]
@@ -223,7 +248,7 @@ def _needed(
         system = [path for path in wanted.read if not is_covered(path, wanted.ordinary)]
         target = ": ".join(["filesystem level elevated", *([", ".join(system)] if system else [])])
         yield ApprovalNeeded(gate=ELEVATED, target=target, operation="read")
-    workspace = [place for place in (here, output) if place and is_within(place, root)]
+    workspace = [folder for folder in (here, output) if folder and is_within(folder, root)]
     for path in wanted.write:
         if not is_covered(path, workspace):
             yield _write_outside(path)

@@ -1,4 +1,4 @@
-"""Approval gates: what an execution may not do merely because its contract asks for it."""
+"""Approval gates: rights that need more than a contract's request."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from actum.contract.os_user import OsUser
 from actum.value import value
 
 FIRST_USE = "AG-01"
+SCOPE = "AG-02"
 NETWORK = "AG-03"
 WRITE_OUTSIDE = "AG-04"
 ELEVATED = "AG-05"
-#: Changes to names that decide what is executed later, held until a person has seen them.
+#: Changes to names that decide what is executed later, held until a person has decided.
 GOVERNING_CHANGES = "AG-06"
 
-#: Gates that a tool's pin has decided already: whoever approved the pin saw what it grants.
+#: Gates that a tool's pin has already decided: its approver saw what it grants.
 BY_PIN = "pin"
 
 ANY_NAME = "any host"
@@ -23,7 +24,7 @@ RAW_TCP = "class tcp"
 
 @value
 class ApprovalNeeded:
-    """A decision that a person has to take before this call may run."""
+    """A decision that a person has to make before this call may run."""
 
     gate: str
     target: str  #: the path, host or level in question
@@ -37,24 +38,26 @@ class Granted:
     need: ApprovalNeeded
     request_id: str
     decided_by: str
-    #: The users of the operating system that asked and decided; ``None``: an earlier version did
-    #: not record them.
+    #: The operating system users who requested and decided; ``None``: an earlier version did not
+    #: record them.
     requested_as: OsUser | None = None
     decided_as: OsUser | None = None
+    #: The decider's role; ``any``: there were no approvers; ``None``: an earlier version decided.
+    role: str | None = None
 
     @property
     def same_user(self) -> bool | None:
-        """Whether one user of the operating system asked and decided."""
+        """Whether one operating system user requested and decided."""
         if self.requested_as is None or self.decided_as is None:
             return None
         return self.requested_as.uid == self.decided_as.uid
 
     @property
     def entry(self) -> str:
-        """As an effective policy and its receipt name it."""
+        """The notation in an effective policy and its receipt."""
         return f"{self.need.gate}:{self.decided_by}:{self.request_id}"
 
 
 def imagined(needed: Iterable[ApprovalNeeded]) -> tuple[Granted, ...]:
-    """As if everything had been approved: to say what the approval would be for."""
+    """As if everything had been approved: describes what an approval would be for."""
     return tuple(Granted(need=need, request_id="", decided_by="") for need in needed)

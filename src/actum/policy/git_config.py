@@ -1,8 +1,8 @@
-"""The text of a git configuration: its entries, and what their values name.
+"""Parses a git configuration: its entries, and the paths that their values name.
 
-Git itself is never asked: it would read, and obey, the configuration that is to be judged. The
-syntax is the one of git-config(1). A text that this parser does not take, git does not take either;
-if the two ever differ, the text counts as one that cannot be judged.
+Git itself is never run: it would read, and obey, the configuration under examination. The syntax
+is that of git-config(1). A text that this parser refuses, git refuses too; if the two ever
+differ, the text counts as one that cannot be analysed.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from collections.abc import Iterator
 
 from actum.value import value
 
-#: A section, a subsection and a key; ``*`` stands for any subsection, and for none.
+#: A section, a subsection and a key; ``*`` matches any subsection, and none.
 _Name = tuple[str, str, str]
 
 
 class NotGitConfig(Exception):
-    """A text that is no git configuration; says in which line."""
+    """The text is not a git configuration; names the line."""
 
 
 @value(kw_only=False)
@@ -27,7 +27,7 @@ class Setting:
     """One entry of a configuration file."""
 
     section: str  #: lower case
-    subsection: str  #: as it is written; empty if there is none
+    subsection: str  #: as written; empty if there is none
     key: str  #: lower case
     value: str  #: ``true`` for a key without a value
 
@@ -69,8 +69,8 @@ _COMMANDS = frozenset(
         ("imap", "", "tunnel"),
     }
 )
-#: Sections and keys that name places and execute nothing. What is in none of these lists belongs to
-#: a program that is not known here: paths in its value count.
+#: Sections and keys whose paths are not executed. An entry in none of these lists belongs to an
+#: unknown program: paths in its value count.
 _HARMLESS_SECTIONS = frozenset(
     {
         *("branch", "user", "author", "committer", "color", "column", "safe", "url", "push"),
@@ -123,7 +123,7 @@ class _Reader:
 
     def _wrong(self) -> NotGitConfig:
         line = self._text.count("\n", 0, self._at - 1) + 1
-        return NotGitConfig(f"line {line} is no entry of a git configuration")
+        return NotGitConfig(f"line {line} is not an entry of a git configuration")
 
     def _header(self) -> tuple[str, str]:
         name = self._take(_SECTION)
@@ -155,7 +155,7 @@ class _Reader:
         if char != "=":
             raise self._wrong()
         self._take(_BLANK)
-        value, kept, quoted = "", 0, False  # `kept`: blanks at the end of a line do not count
+        value, kept, quoted = "", 0, False  # `kept`: length without trailing blanks
         while (char := self._next()) not in ("", "\n"):
             if char == "\\":
                 char = self._next()
@@ -188,23 +188,23 @@ _BLANK = re.compile(r"[ \t]*")
 _ESCAPES = {"n": "\n", "t": "\t", "b": "\b", "\\": "\\", '"': '"'}
 
 
-# -- what a value names ---------------------------------------------------------------------------
+# -- paths in a value -----------------------------------------------------------------------------
 
 
 @value
 class Named:
-    """Paths in a value, as they are written there."""
+    """Paths in a value, as written."""
 
-    whole: tuple[str, ...] = ()  #: each with everything below it
+    whole: tuple[str, ...] = ()  #: each with all contents
     files: tuple[str, ...] = ()  #: a word that may be the name of a file
-    #: What follows a part that only a shell can expand: a path that holds it may be meant.
+    #: The text after a part that only a shell can expand: a path that holds it may be meant.
     ends: tuple[str, ...] = ()
     #: Folders that a command changes to first.
     folders: tuple[str, ...] = ()
 
 
 def includes(setting: Setting) -> bool:
-    """Whether the value is a further configuration file, under whatever condition."""
+    """Whether the value is another configuration file, under any condition."""
     return setting.is_one_of(_INCLUDES)
 
 
@@ -213,13 +213,13 @@ def is_hooks_folder(setting: Setting) -> bool:
 
 
 def named_by(setting: Setting) -> Named:
-    """What is executed, or read as configuration, because of this entry.
+    """The paths that git executes, or reads as configuration, because of this entry.
 
-    What a named program reads or starts in its turn is not followed.
+    Files that a named program reads or starts in turn are not followed.
     """
     if setting.is_one_of(_FILES | _FOLDERS | _INCLUDES):
         return Named(whole=(setting.value,))
-    # A value with an exclamation mark is a command by the custom of git, an alias for example.
+    # By convention of git, a value with an exclamation mark is a command, such as an alias.
     if setting.is_one_of(_COMMANDS) or setting.value.startswith(("!", "ext::")):
         return _named_in(setting.value)
     if setting.section in _HARMLESS_SECTIONS:
@@ -228,7 +228,7 @@ def named_by(setting: Setting) -> Named:
     return Named(whole=found.whole, ends=found.ends, folders=found.folders)
 
 
-#: What only a shell can expand: variables, the results of commands, braces and patterns.
+#: Text that only a shell can expand: variables, command substitutions, braces and patterns.
 _EXPANDED = re.compile(r"\$\{[^}]*\}|\$[A-Za-z_]\w*|\$[@*#?$!0-9-]|\{[^}\s]*\}|[)`*?]|\[[^\]\s]*\]")
 _HOME = re.compile(r"\$\{HOME\}|\$HOME\b")
 _BETWEEN = re.compile(r"[\s;|&<>=,:(!]+")
@@ -240,11 +240,11 @@ _LETTERS = re.compile(r"\w")
 def _named_in(command: str) -> Named:
     command = _HOME.sub("~", command).replace("$(", " ").replace(_UNKNOWN, "")
     marked = _EXPANDED.sub(_UNKNOWN, command)
-    # A quote may stand in a word, around one, or around a whole command: each reading counts.
+    # A quote may be in a word, around one, or around a whole command: each reading counts.
     readings = [marked.replace('"', "").replace("'", ""), re.sub("[\"']", " ", marked)]
     words = {word for reading in readings for word in _BETWEEN.split(reading)}
     words.add(marked.lstrip("!").strip())  # some are executed without a shell
-    with contextlib.suppress(ValueError):  # no whole command of a shell
+    with contextlib.suppress(ValueError):  # not a complete shell command
         words.update(shlex.split(marked))
     whole: set[str] = set()
     files: set[str] = set()

@@ -1,17 +1,17 @@
-"""Names that decide what Actum or git will execute later. One list, for everything that asks.
+"""Names that decide what Actum or git will execute later. The only list of them.
 
-A tool may change them, as it may change any file of its workspace, and a person decides about it:
-a transaction that touches one is held until then. Where a tool writes directly, they are covered.
+A tool may change them, like any file of its workspace, and a person decides about the change: a
+transaction that touches one is held until then. Where a tool writes directly, they are covered.
 
-* What governs a project: its settings, tools, lock, rules, agents, executors and home. Also of
-  another project inside of a writable folder.
-* What the host's git would execute, or would take as its configuration: hooks, configuration,
-  other directories that git is sent to, and files of an operation that it would continue. Also in
-  a git directory that has another name than `.git`, as a bare repository has.
-* A new repository: git finds it, and obeys it.
-* What editors, shells and other agents execute on opening a folder (`[protect] names`).
+* Names that govern a project: its settings, tools, lock, rules, agents, executors and home. Also
+  those of another project inside a writable folder.
+* Names that the host's git would execute or read as configuration: hooks, configuration, other
+  directories that git is pointed to, and files of an operation that it would continue. Also in a
+  git directory with another name than `.git`, such as a bare repository.
+* A new repository: git finds it and obeys it.
+* Names that editors, shells and other agents execute on opening a folder (`[protect] names`).
 
-Paths are bytes: a name that cannot be printed is a name for git.
+Paths are bytes: git accepts names that cannot be printed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from actum.contract.governing_names import (
 )
 from actum.value import value
 
-#: Without one of these a `.git` is none, and git looks for a repository in the folder around it.
+#: Without one of these, a `.git` is not one, and git searches the parent folder for a repository.
 _GIT_NEEDS = frozenset({GIT_HEAD.casefold(), *GIT_STORES})
 #: A folder can become a git directory by one of these.
 _MAKING = frozenset({GIT_COMMON, *_GIT_NEEDS})
@@ -57,10 +57,10 @@ def held_back(
     exists: Exists,
     named: Callable[[Touched], bool] = lambda _touched: False,
 ) -> Iterator[bytes]:
-    """Of the changed paths those that a person has to decide about.
+    """The changed paths that a person has to decide about.
 
-    `root` is the project's folder. What is above it decides nothing: a project may be anywhere.
-    `named` says which paths something else names, as git's configuration does.
+    `root` is the project's folder. Folders above it are ignored: a project may be anywhere.
+    `named` says which paths are named elsewhere, as in git's configuration.
     """
     touched = tuple(changed)
     judge = _Judge(touched, root, names, exists)
@@ -71,27 +71,29 @@ def held_back(
 
 @value(kw_only=False)
 class _Within:
-    """What is known of everything in a folder."""
+    """What is known about the contents of a folder."""
 
-    governed: bool  #: the folder, or one around it, is held with all that is below
-    names: tuple[str, ...]  #: the last names of its path, folded
+    governed: bool  #: the folder, or a parent, is held with all contents
+    names: tuple[str, ...]  #: the last names of its path, case-folded
     git: tuple[str, ...] | None  #: the path from the nearest `.git`, its first two names; or none
-    repositories: tuple[bytes, ...]  #: git directories by what they hold: it, and those around it
+    repositories: tuple[bytes, ...]  #: git directories by their contents: it and its parents
 
 
 class _Judge:
-    """Each folder is looked at once: a tool can make thousands of names, thousands of levels deep.
+    """Visits each folder once: a tool can make thousands of names, thousands of levels deep.
     Nothing recurses, for the same reason."""
 
     def __init__(
         self, touched: tuple[Touched, ...], root: str, names: Iterable[str], exists: Exists
     ) -> None:
-        self._after = {each.path: not each.removed for each in touched}
+        self._root = os.fsencode(root).rstrip(b"/")
         self._exists = exists
+        # Every project has `actum.toml`; a case-insensitive file system also finds this name.
+        self._ignores_case = exists(self._root + b"/ACTUM.TOML") is True
+        self._after = {self._same(each.path): not each.removed for each in touched}
         self._protected = tuple(tuple(name.casefold().split("/")) for name in names)
         # Names that a match needs before the last one.
         self._remembered = max((len(name) for name in self._protected), default=1) - 1
-        self._root = os.fsencode(root).rstrip(b"/")
         self._known = {
             b"": _Within(False, (), None, ()),
             self._root: _Within(
@@ -104,7 +106,7 @@ class _Judge:
 
     def holds(self, touched: Touched) -> bool:
         if touched.path == self._root:
-            return False  # its mode; its name is no business of a tool's
+            return False  # only its mode; a tool cannot rename it
         folder, _, name = touched.path.rpartition(b"/")
         within = self._within(folder)
         if self._lists_refs(touched, folder):
@@ -118,7 +120,7 @@ class _Judge:
         )
 
     def _lists_refs(self, touched: Touched, folder: bytes) -> bool:
-        """Whether it is a list of names for clients of plain HTTP, which `git gc` writes."""
+        """Whether it is a list of refs for plain HTTP clients, which `git gc` writes."""
         git = folder.rpartition(b"/")[0]
         if not touched.path.endswith(b"/info/refs") or touched.link:
             return False
@@ -163,8 +165,8 @@ class _Judge:
     def _governs(self, folder: bytes, name: bytes) -> bool:
         if _folded(name) == _HOME:
             return True
-        # Not folded: `Tools` is an everyday name.
-        if os.fsdecode(name) not in GOVERNING:
+        # On a case-sensitive file system `Tools` is another name than `tools`, and a common one.
+        if os.fsdecode(self._same(name)) not in GOVERNING:
             return False
         return folder == self._root or self._there(folder, _HOME)
 
@@ -173,14 +175,14 @@ class _Judge:
         for protected in self._protected:
             if path[-len(protected) :] == protected:
                 return True
-            # A link in the place of a folder brings what is in it under the protected name.
+            # A link in place of a folder brings the folder's contents under the protected name.
             parts = range(1, len(protected))
             if link and any(path[-count:] == protected[:count] for count in parts):
                 return True
         return False
 
     def _is_repositorys(self, touched: Touched, repository: bytes) -> bool:
-        """Whether git executes or obeys this path in a git directory that is called otherwise."""
+        """Whether git executes or obeys this path in a git directory with another name."""
         inside = touched.path[len(repository) + 1 :].split(b"/", 1)
         first = _folded(inside[0])
         if first in GIT_EXECUTES:
@@ -188,8 +190,12 @@ class _Judge:
         made = len(inside) == 1 and not touched.removed and first in _MAKING
         return made and not self._was_repository(repository)
 
+    def _same(self, path: bytes) -> bytes:
+        """Equal for paths that name the same file in the project."""
+        return os.fsencode(_folded(path)) if self._ignores_case else path
+
     def _is_repository(self, folder: bytes) -> bool:
-        """With the changes."""
+        """Whether it is one with the changes applied."""
         return is_git_directory(lambda name: self._there(folder, name))
 
     def _was_repository(self, folder: bytes) -> bool:
@@ -197,14 +203,14 @@ class _Judge:
 
     def _there(self, folder: bytes, name: str) -> bool:
         path = _joined(folder, name)
-        after = self._after.get(path)
+        after = self._after.get(self._same(path))
         return after if after is not None else self._exists(path) is not False
 
 
 def _is_gits(within: _Within, name: str, *, removed: bool) -> bool:
     """Whether a path is a `.git`, or one of the names in it that git executes or obeys."""
     if name == _GIT:
-        return True  # made, removed, or a file that leads elsewhere
+        return True  # made, removed, or a file that points elsewhere
     if within.git is None:
         return False
     if within.git == ():
@@ -214,10 +220,10 @@ def _is_gits(within: _Within, name: str, *, removed: bool) -> bool:
 
 
 def _is_executed(git: tuple[str, ...] | None, name: str) -> bool:
-    """Whether everything below this name in a `.git` is."""
+    """Whether git executes everything below this name in a `.git`."""
     if git is None or name not in GIT_EXECUTES:
         return False
-    # The git directory of a submodule or of another worktree is inside of the first one.
+    # The git directory of a submodule or of another worktree is inside the first one.
     return git == () or (git[0] in _NESTED and len(git) > 1)
 
 
@@ -232,5 +238,26 @@ def _with_parents(folder: bytes) -> Iterator[bytes]:
 
 
 def _folded(name: bytes) -> str:
-    """As a file system that ignores case compares it."""
-    return os.fsdecode(name).casefold()
+    """As a case-insensitive file system compares it: without invisible characters, and with
+    accents as separate characters."""
+    text = os.fsdecode(name).casefold()
+    if text.isascii():
+        return text
+    from unicodedata import category, normalize  # for few names
+
+    parts = normalize("NFD", text)
+    return "".join(part for part in parts if category(part) != "Cf" and part not in _SHOW_NOTHING)
+
+
+#: Beside the format characters (Cf): characters that Unicode ignores in comparisons.
+_SHOW_NOTHING = frozenset(
+    map(
+        chr,
+        (
+            *(0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x180F, 0x3164, 0xFFA0),
+            *range(0x180B, 0x180E),
+            *range(0xFE00, 0xFE10),
+            *range(0xE0100, 0xE01F0),
+        ),
+    )
+)

@@ -1,8 +1,8 @@
-"""Input validation, IV-01 to IV-05: all five are evaluated, all violations come back together.
+"""Input validation, IV-01 to IV-05: evaluates all five and returns all violations together.
 
-Blocked means that nothing may run. Escaped and stripped are recorded by name and the run goes on:
-arguments travel as argv and never through a shell, so a literal one is inert as it stands, and a
-variable that is not approved simply does not reach the tool. Nothing is truncated.
+Blocked means that nothing may run. Escaped and stripped names are recorded and the run goes on:
+arguments are passed as argv and never through a shell, so a literal one is inert, and a variable
+that is not approved does not reach the tool. Nothing is truncated.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from actum.policy.paths import (
     is_covered,
     is_text,
     judge,
-    look_at,
     resolve,
+    status_of,
 )
-from actum.registry.looks import Looks
 from actum.registry.model import AdapterKind, Entry
+from actum.registry.path_snapshot import PathSnapshot
 from actum.value import replace, value
 
 SHELL_CHARACTERS = frozenset(";|&$`(){}[]<>\\\"'!#*?")
@@ -52,14 +52,14 @@ def check_inputs(
     call: Call,
     entry: Entry,
     policy: EffectivePolicy,
-    looks: Looks | None = None,
+    snapshot: PathSnapshot | None = None,
     *,
     root: str,
 ) -> Checked:
     """Evaluate IV-01..05 for `call` under `policy`, in the project at `root`."""
     command = tuple(_command(contract, call, entry))
     checked_arguments = [_argument(argument) for argument in call.arguments if not argument.fixed]
-    paths = _Paths.of(contract, call, policy, looks or Looks(), root)
+    paths = _Paths.of(contract, call, policy, snapshot or PathSnapshot(), root)
     kept, stripped, unfit = _environment(call, entry)
     sizes = tuple(_sizes(call, paths.input_sizes))
     arguments = tuple(found for found, _ in checked_arguments if found)
@@ -101,7 +101,7 @@ def _blocked(code: str, field: str, value: str, message: str) -> Violation:
 
 
 def _command(contract: Contract, call: Call, entry: Entry) -> Iterator[Violation]:
-    """IV-01, on what would run and not on what the call says about itself."""
+    """IV-01, checked on what would run, not on what the call claims."""
     asked, commands = contract.inputs.command, entry.tool.scope.commands
     if entry.adapter.cli is None:
         yield from _operation(asked, call, entry)
@@ -161,7 +161,7 @@ def _argument(argument: Argument) -> tuple[Violation | None, str | None]:
 
 @value
 class _Paths:
-    """IV-03 and the call's paths after it. A refused path keeps the form in which it was given."""
+    """IV-03 and the call's resolved paths. A refused path stays as given."""
 
     working_directory: str
     input_files: tuple[str, ...]
@@ -172,7 +172,12 @@ class _Paths:
 
     @classmethod
     def of(
-        cls, contract: Contract, call: Call, policy: EffectivePolicy, looks: Looks, root: str
+        cls,
+        contract: Contract,
+        call: Call,
+        policy: EffectivePolicy,
+        snapshot: PathSnapshot,
+        root: str,
     ) -> _Paths:
         approved = contract.sandbox.filesystem.level is FilesystemLevel.ELEVATED and any(
             entry.startswith(f"{ELEVATED}:") for entry in policy.approvals
@@ -192,9 +197,9 @@ class _Paths:
             if call.working_directory == SCRATCH:
                 base = SCRATCH_INSIDE
             else:
-                base = _directory(call.working_directory, readable, looks)
+                base = _directory(call.working_directory, readable, snapshot)
                 _require_no_link(
-                    call.working_directory, base, (looks.real(root), *policy.write), looks
+                    call.working_directory, base, (snapshot.real(root), *policy.write), snapshot
                 )
         except PathRefused as why:
             refuse("inputs.working_directory", call.working_directory, why)
@@ -203,7 +208,7 @@ class _Paths:
         sizes: list[int] = []
         for index, named in enumerate(call.input_files):
             try:
-                path, size = _input_file(named, base, readable, looks)
+                path, size = _input_file(named, base, readable, snapshot)
             except PathRefused as why:
                 refuse(f"inputs.input_files[{index}]", named, why)
             else:
@@ -213,7 +218,7 @@ class _Paths:
         outputs: list[str] = []
         for index, named in enumerate(contract.outputs.output_files):
             try:
-                path = resolve(named, base, looks)
+                path = resolve(named, base, snapshot)
                 judge(path, writable)
             except PathRefused as why:
                 refuse(f"outputs.output_files[{index}]", named, why)
@@ -223,7 +228,7 @@ class _Paths:
         arguments: list[Argument] = []
         for argument in call.arguments:
             try:
-                arguments.append(_path_argument(argument, base, readable, looks))
+                arguments.append(_path_argument(argument, base, readable, snapshot))
             except PathRefused as why:
                 refuse(argument.field, argument.given, why)
                 arguments.append(argument)
@@ -238,51 +243,51 @@ class _Paths:
         )
 
 
-def _directory(value: str, reach: Reach, looks: Looks) -> str:
+def _directory(value: str, reach: Reach, snapshot: PathSnapshot) -> str:
     if not os.path.isabs(value):
         raise PathRefused("it must be an absolute path")
-    path = resolve(value, "/", looks)
+    path = resolve(value, "/", snapshot)
     judge(path, reach)
-    if not stat.S_ISDIR(look_at(path, looks).st_mode):
+    if not stat.S_ISDIR(status_of(path, snapshot).st_mode):
         raise PathRefused("it is not a directory")
     return path
 
 
-def _require_no_link(value: str, path: str, places: tuple[str, ...], looks: Looks) -> None:
-    """A tool can leave a link where it may write; what that leads to would be granted next."""
-    for link in looks.links_on(value):
-        if is_covered(link, places):
+def _require_no_link(value: str, path: str, roots: tuple[str, ...], snapshot: PathSnapshot) -> None:
+    """A tool can leave a link where it may write; the target would be granted next."""
+    for link in snapshot.links_on(value):
+        if is_covered(link, roots):
             raise PathRefused(
                 f"it leads through the link {link}, which a tool may have made; name {path} itself"
             )
 
 
-def _input_file(value: str, base: str, reach: Reach, looks: Looks) -> tuple[str, int]:
-    path = resolve(value, base, looks)
+def _input_file(value: str, base: str, reach: Reach, snapshot: PathSnapshot) -> tuple[str, int]:
+    path = resolve(value, base, snapshot)
     judge(path, reach)
-    found = look_at(path, looks)
+    found = status_of(path, snapshot)
     if not stat.S_ISREG(found.st_mode):
         raise PathRefused("it is not a regular file")
-    if not looks.may(path, os.R_OK, effective_ids=True):
+    if not snapshot.may(path, os.R_OK, effective_ids=True):
         raise PathRefused("it is not readable")
     return path, found.st_size
 
 
-def _path_argument(argument: Argument, base: str, reach: Reach, looks: Looks) -> Argument:
+def _path_argument(argument: Argument, base: str, reach: Reach, snapshot: PathSnapshot) -> Argument:
     if not argument.path:
         return argument
-    path = resolve(argument.given, base, looks)
+    path = resolve(argument.given, base, snapshot)
     judge(path, reach)
     if not has_parent_step(argument.given):
         return argument
-    # Absolute on purpose: a relative rest could start with '-' and become an option.
+    # Absolute on purpose: a relative path could start with '-' and become an option.
     return replace(argument, value=f"{argument.prefix}{path}{argument.suffix}")
 
 
 def _environment(
     call: Call, entry: Entry
 ) -> tuple[dict[str, str], tuple[str, ...], tuple[Violation, ...]]:
-    """IV-04: what is kept, the names that were stripped, and what blocks."""
+    """IV-04: the environment, the stripped names, and the violations."""
     approved = approved_names(entry)
     kept = {name: value for name, value in call.environment.items() if name in approved}
     stripped = tuple(sorted(name for name in call.environment if name not in approved))
@@ -291,7 +296,7 @@ def _environment(
             "IV-04",
             f"inputs.environment.{name}",
             "",  # never the value: it may be a secret
-            f"The value of {name} contains a NUL byte or a lone surrogate, which no variable can.",
+            f"The value of {name} contains a NUL byte or a lone surrogate, which is not allowed.",
         )
         for name, value in call.environment.items()
         if "\0" in value or not is_text(value)
@@ -300,7 +305,7 @@ def _environment(
 
 
 def _sizes(call: Call, input_sizes: tuple[int, ...]) -> Iterator[Violation]:
-    """IV-05: rejected, not truncated, because half an input means something else."""
+    """IV-05: rejected, not truncated: half an input has another meaning."""
     if len(call.stdin) > STDIN_BYTES:
         yield _blocked(
             "IV-05",

@@ -1,9 +1,9 @@
-"""Which hosts a call may reach: default, adapter, contract; then never beyond the tool's scope.
+"""Hosts that a call may reach: default, adapter, contract; never beyond the tool's scope.
 
-The pin of a tool approves the hosts in its scope (AG-03). What the contract asks for beyond them
-is a violation; what an adapter or a level would add beyond them is simply not granted. Any host at
-all, internal addresses and plain TCP take a person's approval each time; a wildcard never stands
-for an internal address.
+The pin of a tool approves the hosts in its scope (AG-03). A host that the contract requests beyond
+them is a violation; a host that an adapter or a level would add beyond them is not granted. Level
+open, internal addresses and plain TCP need a person's approval each time; a wildcard never covers
+an internal address.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ from actum.contract.levels import (
 from actum.contract.model import NetworkLevel, NetworkRequest
 from actum.errors import Violation
 from actum.policy.gates import ANY_NAME, NETWORK, RAW_TCP, ApprovalNeeded
-from actum.policy.settings import PolicySettings
+from actum.policy.policy_settings import PolicySettings
 from actum.registry.model import Entry
 from actum.value import replace, value
 
 
 @value
 class Connected:
-    """The network part of an effective policy, and what stands in its way."""
+    """The network part of an effective policy, with its violations and approvals."""
 
     policy: NetworkPolicy
     violations: tuple[Violation, ...] = ()
     needed: tuple[ApprovalNeeded, ...] = ()  #: granted or not
 
 
-#: Where the doors stand, and the name service.
+#: The addresses of the sandbox's relay sockets and of its name service.
 _USED_INSIDE = tuple(ipaddress.ip_network(text) for text in ("198.18.0.0/15", "127.0.0.53/32"))
-#: One address inside the sandbox for each; more would be no list but a way around level open.
+#: One address inside the sandbox for each; a longer list would be a way around level open.
 MAX_HOSTS = 1_000
 
 
@@ -80,7 +80,7 @@ def connected(
 
 
 def _granted(request: NetworkRequest, entry: Entry, settings: PolicySettings) -> NetworkGrant:
-    """What the contract's lists narrow: its level, or the adapter's override of the default."""
+    """The hosts before the contract's lists: of its level, or the adapter's override."""
     override, hosts = entry.adapter.override, entry.tool.scope.hosts
     if request.level is not None:
         return expand_network(
@@ -95,16 +95,16 @@ def _granted(request: NetworkRequest, entry: Entry, settings: PolicySettings) ->
         )
     if request.allow is None and override.network_allow is not None:
         return NetworkGrant(enabled=True, allow=override.network_allow)
-    # With a list of its own, each host of it is judged against the scope, with its own message.
+    # With a list of its own, each host is checked against the scope, with its own message.
     return NetworkGrant(enabled=True, allow=hosts if request.allow is None else request.allow)
 
 
-def _asked(request: NetworkRequest) -> bool:
+def _wants_network(request: NetworkRequest) -> bool:
     return bool(request.enabled) or request.level not in (None, NetworkLevel.OFFLINE)
 
 
 def _no_network(request: NetworkRequest, entry: Entry) -> Iterator[Violation]:
-    if _asked(request):
+    if _wants_network(request):
         yield _exceeded(
             "sandbox.network",
             str(request.level or "enabled"),
@@ -131,8 +131,8 @@ def _beyond(request: NetworkRequest, grant: NetworkGrant, entry: Entry) -> Itera
                 f"and no other port of this host. Have {host} itself added to its scope.",
             )
     if request.level is NetworkLevel.OPEN:
-        return  # not a matter of listed hosts: it needs a person's approval
-    if request.allow is None and _asked(request) and not common_hosts(grant.allow, hosts):
+        return  # no listed host: it needs a person's approval
+    if request.allow is None and _wants_network(request) and not common_hosts(grant.allow, hosts):
         yield _exceeded(
             "sandbox.network",
             str(request.level or "enabled"),
@@ -142,8 +142,8 @@ def _beyond(request: NetworkRequest, grant: NetworkGrant, entry: Entry) -> Itera
 
 
 def _may_use_port(asked: str, entry: Entry) -> bool:
-    """A host in the scope stands for the ports of the tool's classes; another one is listed there
-    with its port. The contract alone does not make https out of what listens on port 22."""
+    """A host in the scope means the ports of the tool's classes; other ports are listed there with
+    the host. The contract alone cannot turn https into a connection to port 22."""
     port, outbound = split_port(asked)[1], entry.tool.permissions.outbound
     if not port or "tcp" in outbound or int(port) in class_ports(outbound):
         return True
@@ -163,32 +163,32 @@ def _unusable(allow: tuple[str, ...]) -> Iterator[Violation]:
     for entry in allow:
         host, port = split_port(entry)
         if port and not 0 < int(port) < 65_536:
-            yield _exceeded("sandbox.network.allow", entry, f"{entry}: there is no port {port}.")
+            yield _exceeded("sandbox.network.allow", entry, f"{entry}: {port} is not a port.")
         address = literal(host)
         if address is not None and any(address in network for network in _USED_INSIDE):
             yield _exceeded(
                 "sandbox.network.allow",
                 entry,
-                f"{entry} has a meaning of its own inside every sandbox; give the service a name in"
+                f"{entry} is reserved inside every sandbox; give the service a name in"
                 " [egress.resolve] of actum.toml.",
             )
         if is_odd_spelling(host):
             yield _exceeded(
                 "sandbox.network.allow",
                 entry,
-                f"{entry} would be taken for an address by some programs and for a name by others;"
+                f"{entry} is an address to some programs and a name to others;"
                 " write the address in its plain form, or a name.",
             )
 
 
 def _internal(wanted: NetworkPolicy, settings: PolicySettings) -> dict[Endpoint, ApprovalNeeded]:
-    """Endpoints that lead to an internal address: by what is written, or by [egress.resolve]."""
+    """Endpoints with an internal address: as written, or by [egress.resolve]."""
     found = {}
     for endpoint in plan_egress(wanted).endpoints:
         mapped = settings.resolve.get(str(endpoint))
         address = literal(endpoint.host) if mapped is None else split_address(mapped)[0]
         if _is_this_machine(endpoint.host) or (address is not None and internal_network(address)):
-            # The address is part of what is approved: another one needs another approval.
+            # The approval includes the address: another one needs another approval.
             found[endpoint] = _connect(f"{endpoint} at {mapped}" if mapped else str(endpoint))
     return found
 
@@ -213,7 +213,7 @@ def _without_missing(
     internal: dict[Endpoint, ApprovalNeeded],
     granted: frozenset[ApprovalNeeded],
 ) -> NetworkPolicy:
-    """`wanted`, less everything that nobody has approved."""
+    """`wanted` without everything that is not approved."""
     allow, outbound = wanted.allow, wanted.outbound
     if _connect(ANY_NAME) not in granted:
         opened = request.level is NetworkLevel.OPEN
@@ -234,12 +234,12 @@ def _connect(target: str) -> ApprovalNeeded:
 
 
 def reaches(granted: Iterable[str], host: str) -> bool:
-    """Whether one of the `granted` patterns stands for everything that `host` does."""
+    """Whether one of the `granted` patterns covers everything that `host` means."""
     return any(host_covers(pattern, host) for pattern in granted)
 
 
 def common_hosts(some: Iterable[str], others: Iterable[str]) -> tuple[str, ...]:
-    """The hosts that both sides stand for: of each overlapping pair, the narrower one."""
+    """The hosts that both sides cover: of each overlapping pair, the narrower one."""
     left, right = tuple(some), tuple(others)
     return tuple(
         sorted(

@@ -1,4 +1,4 @@
-"""The order of policies: in which dimensions one permits more than another."""
+"""Compares policies: the dimensions in which one permits more than another."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from actum.policy.paths import common, is_covered
 
 
 def wider(a: EffectivePolicy, b: EffectivePolicy) -> tuple[str, ...]:
-    """The dimensions in which `a` permits something that `b` does not; empty: in none."""
+    """The dimensions in which `a` permits something that `b` does not; empty if none."""
     reach_a, reach_b = (*a.read, *a.write), (*b.read, *b.write)
     verdicts = {
         "timeout_ms": a.limits.timeout_ms > b.limits.timeout_ms,
@@ -43,12 +43,12 @@ def _all_covered(paths: Iterable[str], by: tuple[str, ...]) -> bool:
 def _opens(
     closed: tuple[str, ...], granted: tuple[str, ...], still_closed: tuple[str, ...]
 ) -> bool:
-    """Whether something `closed` elsewhere lies in what is `granted` here without being closed."""
+    """Whether something `closed` elsewhere is `granted` here and not closed."""
     return any(not is_covered(path, still_closed) for path in common(closed, granted))
 
 
 def _shut(host: str, policy: EffectivePolicy) -> bool:
-    """Whether `policy` keeps a host out: by denying it, or by allowing nothing that overlaps."""
+    """Whether `policy` excludes a host: by denying it, or by allowing nothing that overlaps."""
     if reaches(policy.network.deny, host):
         return True
     return not any(

@@ -1,7 +1,7 @@
-"""IV-03 for one path: resolve it as the kernel would, then judge what it resolves to.
+"""IV-03 for one path: resolve it as the kernel would, then check the resolved path.
 
-Judging is by whole components of the resolved absolute path, never by how it is written: a folder
-of the project that is called `etc` is fine, a link to `/etc` is not.
+Checks compare whole components of the resolved absolute path, never its spelling: a folder of the
+project that is called `etc` is fine, a link to `/etc` is not.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable
 
 from actum.contract.levels import is_within
-from actum.registry.looks import Looks
+from actum.registry.path_snapshot import PathSnapshot
 from actum.value import value
 
 SYSTEM_PREFIXES = ("/etc", "/var")
@@ -23,12 +23,12 @@ _WINDOWS = re.compile(r"^[a-z]:\\?windows(\\|$)")
 
 
 class PathRefused(Exception):
-    """Why a path is not permitted; the caller knows which field it came from."""
+    """Why a path is not permitted; the caller knows its field."""
 
 
 @value
 class Reach:
-    """What a path is judged against."""
+    """The paths that a path is checked against."""
 
     inside: tuple[str, ...]  #: absolute, resolved
     deny: tuple[str, ...]
@@ -36,7 +36,7 @@ class Reach:
 
 
 def is_text(value: str) -> bool:
-    """Whether `value` can be handed to the kernel; JSON can smuggle in lone surrogates."""
+    """Whether the kernel accepts `value`; JSON can contain lone surrogates."""
     return value.isascii() or _SURROGATE.search(value) is None
 
 
@@ -44,25 +44,25 @@ def has_parent_step(value: str) -> bool:
     return ".." in value.split("/")
 
 
-def resolve(value: str, base: str, looks: Looks) -> str:
-    """The absolute path that `value` means when the working directory is `base`; need not exist."""
+def resolve(value: str, base: str, snapshot: PathSnapshot) -> str:
+    """The absolute path of `value` relative to `base`; need not exist."""
     if "\0" in value or not is_text(value):
-        raise PathRefused("it contains a NUL byte or a lone surrogate, which no file name can")
+        raise PathRefused("it contains a NUL byte or a lone surrogate, which a file name cannot")
     if "\\" in value and ".." in _SEPARATORS.split(value):
         raise PathRefused(
-            "it climbs with a backslash ('..\\'); write forward slashes, without '..'"
+            "it goes up with a backslash ('..\\'); write forward slashes, without '..'"
         )
     if "windows" in value.casefold() and _WINDOWS.match(
         ntpath.normpath(_DEVICE_PREFIX.sub("", value)).casefold()
     ):
-        raise PathRefused("it lies below C:\\Windows\\")
-    return looks.real(os.path.join(base, value))
+        raise PathRefused("it is below C:\\Windows\\")
+    return snapshot.real(os.path.join(base, value))
 
 
-def look_at(path: str, looks: Looks) -> os.stat_result:
-    """What is at `path`. Only after `judge`: a refusal says nothing about what is out of reach."""
+def status_of(path: str, snapshot: PathSnapshot) -> os.stat_result:
+    """The status of `path`. Only after `judge`: a refusal must not reveal other paths."""
     try:
-        return looks.status(path)
+        return snapshot.status(path)
     except FileNotFoundError as error:
         raise PathRefused("it does not exist") from error
     except OSError as error:
@@ -70,9 +70,9 @@ def look_at(path: str, looks: Looks) -> os.stat_result:
 
 
 def judge(path: str, reach: Reach) -> None:
-    """Refuse a resolved `path` that lies outside what is permitted. Deny is asked first."""
+    """Refuse a resolved `path` outside the permitted ones. Deny wins."""
     if is_covered(path, reach.deny):
-        raise PathRefused("it lies in a denied path")
+        raise PathRefused("it is in a denied path")
     for prefix in SYSTEM_PREFIXES:
         if is_within(path, prefix) and not (
             reach.system_approved
@@ -88,21 +88,23 @@ def judge(path: str, reach: Reach) -> None:
 
 
 def is_covered(path: str, roots: Iterable[str]) -> bool:
-    return any(is_within(path, root) for root in roots)
+    for root in roots:  # noqa: SIM110 -- a generator costs several times as much
+        if is_within(path, root):
+            return True
+    return False
 
 
 def outermost(paths: Iterable[str]) -> tuple[str, ...]:
-    """Sorted, without those that another one covers already."""
-    distinct = sorted(set(paths))
-    return tuple(
-        path
-        for path in distinct
-        if not any(other != path and is_within(path, other) for other in distinct)
-    )
+    """Sorted, without paths that another one covers."""
+    found: list[str] = []
+    for path in sorted(set(paths)):  # a folder comes before what is in it
+        if not is_covered(path, found):
+            found.append(path)
+    return tuple(found)
 
 
 def common(some: Iterable[str], others: Iterable[str]) -> tuple[str, ...]:
-    """The paths that both sides mean: of each overlapping pair, the inner one."""
+    """The paths that both sides cover: of each overlapping pair, the inner one."""
     left, right = tuple(some), tuple(others)
     return outermost(
         (

@@ -1,7 +1,7 @@
-"""What a schema cannot say: that the parts of a tool folder agree with each other.
+"""Checks beyond the schemas: that the parts of a tool folder agree with each other.
 
-Reads documents that already conform to their schemas and returns problems with their places; it
-decides nothing else.
+Reads documents that already conform to their schemas and returns problems with source positions.
+Decides nothing else.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
-from actum.contract.document import Document
 from actum.contract.model import Json
-from actum.contract.place import Path as Place
+from actum.documents.document import Document
+from actum.documents.source_position import Path as KeyPath
 from actum.errors import Problem
 from actum.registry.api_coherence import api_problems
 from actum.registry.digest import Snapshot, is_document
@@ -31,7 +31,7 @@ def folder_problems(snapshot: Snapshot) -> Iterator[Problem]:
             file=str(snapshot.folder),
         )
     for path in snapshot.files:
-        # Passed over in silence, it would look like an adapter and never be one.
+        # Ignored silently, it would look like an adapter and never be one.
         if path.startswith("adapters/") and not is_document(path):
             yield Problem(
                 field="",
@@ -48,79 +48,79 @@ def tool_problems(document: Document, folder_name: str) -> Iterator[Problem]:
     if value["name"] != folder_name:
         yield document.problem(
             ("name",),
-            f"the folder is called {folder_name!r}; name it like the tool.",
+            f"the folder is called {folder_name!r}; give folder and tool the same name.",
             value=value["name"],
         )
     if scope["network"] == "off" and scope.get("hosts"):
         yield document.problem(
-            ("scope", "hosts"), "hosts are listed while scope.network is off; say on, or list none."
+            ("scope", "hosts"), "hosts are listed while scope.network is off; set on, or list none."
         )
     if scope["network"] == "off" and outbound:
         yield document.problem(
             ("permissions", "network", "outbound"),
-            "it permits traffic while scope.network is off; say false here, or on there.",
+            "it permits traffic while scope.network is off; write false here, or on there.",
         )
     if scope["data_access"] != "write" and writable:
         yield document.problem(
             ("permissions", "filesystem", "write"),
             f"paths are writable while scope.data_access is {scope['data_access']}; list none.",
         )
-    for place, paths in (
+    for key_path, paths in (
         (("scope", "filesystem"), scope["filesystem"]),
         (("permissions", "filesystem", "read"), permissions.get("filesystem", {}).get("read")),
         (("permissions", "filesystem", "write"), writable),
         (("packages", "path"), [value.get("packages", {}).get("path", "")]),
     ):
-        yield from _climbing(document, place, paths or [])
+        yield from _climbing(document, key_path, paths or [])
     for index, command in enumerate(scope["commands"]):
         if command.split() != command.split(" "):
             yield document.problem(
                 ("scope", "commands", index),
-                "write the program and its leading words with one space between them.",
+                "separate the program and its leading arguments by one space.",
                 value=command,
             )
     yield from _dates(document, ("last_review",), ("next_review",))
     yield from _args_schema(document, value["args_schema"])
 
 
-def _climbing(document: Document, place: Place, paths: list[str]) -> Iterator[Problem]:
+def _climbing(document: Document, key_path: KeyPath, paths: list[str]) -> Iterator[Problem]:
     for index, path in enumerate(paths):
         if ".." in path.split("/") or "\0" in path:
             yield document.problem(
-                (*place, index),
-                "write the path without `..`: what it means must not move.",
+                (*key_path, index),
+                "write the path without `..`: its meaning must not change.",
                 value=path,
             )
 
 
-def _dates(document: Document, earlier: Place, later: Place) -> Iterator[Problem]:
+def _dates(document: Document, earlier: KeyPath, later: KeyPath) -> Iterator[Problem]:
     texts: list[str] = []
-    for place in (earlier, later):
-        text = _at(document.value, place)
+    for key_path in (earlier, later):
+        text = _at(document.value, key_path)
         try:
             datetime.fromisoformat(text)
         except ValueError:
-            yield document.problem(place, "there is no such date.", value=text)
+            yield document.problem(key_path, "there is no such date.", value=text)
         else:
             texts.append(text[:10])
     if len(texts) == 2 and texts[1] < texts[0]:
-        yield document.problem(later, f"it lies before {earlier[-1]}.", value=texts[1])
+        yield document.problem(later, f"it is before {earlier[-1]}.", value=texts[1])
 
 
-def _at(value: Json, place: Place) -> str:
-    for step in place:
+def _at(value: Json, key_path: KeyPath) -> str:
+    for step in key_path:
         value = value[step]
     return str(value)
 
 
 def _args_schema(document: Document, schema: Mapping[str, Json]) -> Iterator[Problem]:
-    place: Place = ("args_schema",)
+    key_path: KeyPath = ("args_schema",)
     fault = schema_fault(schema)
     if fault:
-        yield document.problem(place, f"it is no usable JSON Schema: {fault}.")
+        yield document.problem(key_path, f"not a usable JSON Schema: {fault}.")
         return
     if schema.get("type") != "object":
-        yield document.problem(place, "it must say `type: object`: parameters are named.")
+        yield document.problem(key_path, "it needs `type: object`: parameters are named.")
     for name, subschema in dict(schema.get("properties", {})).items():
         if not isinstance(subschema, Mapping):
             continue
@@ -129,8 +129,8 @@ def _args_schema(document: Document, schema: Mapping[str, Json]) -> Iterator[Pro
             for mark in marks if isinstance(marks, list) else [marks] if marks != () else []:
                 if mark not in _MARKS:
                     yield document.problem(
-                        (*place, "properties", name, *part, MARK),
-                        "it marks nothing known.",
+                        (*key_path, "properties", name, *part, MARK),
+                        "unknown mark.",
                         value=str(mark),
                         permitted="literal, path",
                     )
@@ -141,7 +141,7 @@ def adapter_problems(
 ) -> Iterator[Problem]:
     """Problems of the adapters of one folder; `tool` is ``None`` if tool.yaml is unusable.
 
-    `known` are ids of adapters of the same folder that are not among `documents`.
+    `known` holds ids of the folder's adapters that are not in `documents`.
     """
     owners: dict[str, str] = {}
     for path, document in documents.items():
@@ -157,7 +157,7 @@ def adapter_problems(
         if tool is not None and document.value["tool_id"] != tool.value["tool_id"]:
             yield document.problem(
                 ("tool_id",),
-                "the adapter lies in the folder of another tool.",
+                "the adapter is in the folder of another tool.",
                 value=document.value["tool_id"],
                 permitted=tool.value["tool_id"],
             )
@@ -174,7 +174,7 @@ _MAPPINGS = {"api": "endpoint_mapping", "sdk": "function_mapping", "mcp": "tool_
 
 
 def operation_problems(tool: Document, adapters: Iterable[Document]) -> Iterator[Problem]:
-    """A declaration about what nobody can ask for would be believed and mean nothing."""
+    """Refuse declarations about unknown operations: readers would rely on them without effect."""
     value = tool.value
     known = set(value["scope"]["commands"])
     for document in adapters:
@@ -206,7 +206,7 @@ def _fallback(document: Document, known: set[str]) -> Iterator[Problem]:
     if target == document.value["adapter_id"] or target not in known:
         yield document.problem(
             ("errors", "fallback", "adapter_id"),
-            "a fallback is another adapter of the same tool.",
+            "a fallback must be another adapter of the same tool.",
             value=target,
             permitted=", ".join(sorted(known - {document.value["adapter_id"]})) or "null",
         )
@@ -218,7 +218,7 @@ def _transforms(document: Document) -> Iterator[Problem]:
     if document.value["type"] == "cli" and said and said[0]["type"] != "parse":
         yield document.problem(
             ("transforms", "output", 0, "type"),
-            "a program says text: put a parse before it.",
+            "a program's output is text: put a parse before it.",
             value=said[0]["type"],
             permitted="parse",
         )

@@ -1,8 +1,8 @@
-"""The digest of a tool folder: every byte of it, and nothing that is not a plain file.
+"""The digest of a tool folder: every byte of it, regular files only.
 
-Each file is read once; what was hashed is what is parsed afterwards (`Snapshot.documents`). Links,
-sockets, devices and pipes inside a tool folder are refused: they would bring in bytes from where
-the digest cannot see them.
+Each file is read once; the hashed bytes are parsed afterwards (`Snapshot.documents`). Links,
+sockets, devices and pipes inside a tool folder are refused: they would bring in bytes that the
+digest does not cover.
 
 The digest is the SHA-256 of the canonical JSON object that maps each file's relative path to the
 SHA-256 of its content, followed by ``+x`` if the file is executable. Empty directories, owners and
@@ -25,7 +25,7 @@ from actum.value import field, value
 MAX_FILES = 2_000
 MAX_BYTES = 64 * 1_048_576
 _MAX_DEPTH = 32
-_CLOCK_REALTIME_COARSE = 5  # <linux/time.h>; the clock that file times are taken from
+_CLOCK_REALTIME_COARSE = 5  # <linux/time.h>; the clock of file times
 
 #: path, device, inode, mode, size, mtime_ns, ctime_ns
 Stamp = tuple[str, int, int, int, int, int, int]
@@ -33,7 +33,7 @@ Stamp = tuple[str, int, int, int, int, int, int]
 
 @value
 class Snapshot:
-    """One tool folder as it was read."""
+    """The contents of one tool folder, read once."""
 
     folder: Path
     files: Mapping[str, str]  #: relative path -> SHA-256, with ``+x`` if executable
@@ -67,7 +67,7 @@ def is_document(path: str) -> bool:
 
 
 def changed_files(approved: Mapping[str, str], found: Mapping[str, str]) -> tuple[str, ...]:
-    """What differs, in words: ``tool.yaml (edited)``, ``new.sh (added)`` …"""
+    """The differences in words: ``tool.yaml (edited)``, ``new.sh (added)`` …"""
     return tuple(
         f"{path} ({_difference(approved.get(path), found.get(path))})"
         for path in sorted({*approved, *found})
@@ -86,42 +86,42 @@ def _difference(approved: str | None, found: str | None) -> str:
 
 
 def file_clock_ns() -> int:
-    """Now, on the clock that stamps files: no later change can carry an earlier ctime."""
+    """The current time on the clock of file times: no later change can have an earlier ctime."""
     return time.clock_gettime_ns(_CLOCK_REALTIME_COARSE)
 
 
 class SnapshotCache:
-    """Snapshots by the stat of everything in the folder: any edit is noticed, nothing is re-hashed.
+    """Snapshots, cached by the stat of everything in the folder: no hashing until an edit.
 
-    A folder's own times change whenever a name in it comes or goes (POSIX), so that looking at what
-    was there finds what is new, too. A file changed in the same clock tick in which it was looked
-    at could keep its times. Such a snapshot is used but not kept. Safe to share between threads.
+    A folder's own times change when a name in it is added or removed (POSIX), so checking the
+    known names finds new ones too. A file changed in the same clock tick as its stat could have
+    unchanged times: such a snapshot is used but not cached. Safe to share between threads.
     """
 
     def __init__(self) -> None:
-        self._kept: dict[Path, tuple[tuple[Stamp, ...], Snapshot]] = {}
+        self._cached: dict[Path, tuple[tuple[Stamp, ...], Snapshot]] = {}
 
     def read(self, folder: Path) -> Snapshot:
-        kept = self._kept.get(folder)
-        if kept is not None and hold(kept[0]):
-            return kept[1]
-        # The clock comes first: a later change is stamped no earlier than this.
+        cached = self._cached.get(folder)
+        if cached is not None and hold(cached[0]):
+            return cached[1]
+        # Read the clock first: a later change is stamped no earlier than this.
         tick = file_clock_ns()
         stamps = _stamps(folder)
         snapshot = read_folder(folder)
         if all(stamp[-1] < tick for stamp in stamps) and _stamps(folder) == stamps:
-            self._kept[folder] = (stamps, snapshot)
+            self._cached[folder] = (stamps, snapshot)
         return snapshot
 
     def stamps(self, snapshot: Snapshot) -> tuple[Stamp, ...] | None:
-        """What `hold` can tell by whether `read` would give this very snapshot; ``None``: it would
-        not."""
-        kept = self._kept.get(snapshot.folder)
-        return kept[0] if kept is not None and kept[1] is snapshot else None
+        """Stamps by which `hold` can tell whether `read` would return this snapshot; ``None`` if it
+        would not."""
+        cached = self._cached.get(snapshot.folder)
+        return cached[0] if cached is not None and cached[1] is snapshot else None
 
 
 def _stamps(folder: Path) -> tuple[Stamp, ...]:
-    """Of the folder itself and of everything in it, by absolute paths."""
+    """Stamps of the folder and of everything in it, by absolute path."""
     return tuple(
         (
             f"{folder}/{path}" if path else str(folder),
@@ -137,7 +137,7 @@ def _stamps(folder: Path) -> tuple[Stamp, ...]:
 
 
 def hold(stamps: tuple[Stamp, ...]) -> bool:
-    """Whether nothing of what was stamped has changed."""
+    """Whether every stamp is unchanged."""
     lstat = os.lstat
     try:
         for path, device, inode, mode, size, mtime_ns, ctime_ns in stamps:
@@ -160,7 +160,7 @@ def _walk(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
     """The folder itself (as the empty path), and everything in it."""
     top = _status(str(folder))
     if top is None or not stat.S_ISDIR(top.st_mode):
-        raise _unfit(folder, "", "it is not a directory of its own")
+        raise _unfit(folder, "", "it is a link or not a directory")
     yield "", top
     count = size = 0
     pending = [("", 0)]
@@ -174,7 +174,7 @@ def _walk(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
                 raise _unfit(folder, ascii(path), "its name is not printable text")
             if stat.S_ISDIR(status.st_mode):
                 if depth == _MAX_DEPTH:
-                    raise _unfit(folder, path, f"it lies more than {_MAX_DEPTH} folders deep")
+                    raise _unfit(folder, path, f"it is more than {_MAX_DEPTH} folders deep")
                 pending.append((path, depth + 1))
             elif not stat.S_ISREG(status.st_mode):
                 raise _unfit(folder, path, "it is a link or special file; put a plain file there")
@@ -189,7 +189,7 @@ def _status(path: str) -> os.stat_result | None:
     try:
         return os.lstat(path)
     except OSError:
-        return None  # nothing there, or nothing that we may see
+        return None  # missing or not accessible
 
 
 def _listed(folder: Path, below: str) -> list[tuple[str, os.stat_result]]:
@@ -214,7 +214,7 @@ def _read(folder: Path, path: str, seen: os.stat_result) -> bytes:
         raise _unfit(folder, path, error.strerror or str(error)) from error
     with os.fdopen(descriptor, "rb") as file:
         status = os.fstat(descriptor)
-        # Between the listing and here it may have been swapped, or have grown.
+        # Between the listing and here the file may have been swapped or have grown.
         if (status.st_dev, status.st_ino, status.st_mode) != (
             seen.st_dev,
             seen.st_ino,
@@ -231,5 +231,5 @@ def _unfit(folder: Path, path: str, why: str) -> Refused:
     return Refused(
         "TOOL_FOLDER_UNFIT",
         f"The tool folder {folder} cannot be digested: {path + ': ' if path else ''}{why}.",
-        remedy="A tool folder holds regular files and folders only; remove what is not.",
+        remedy="A tool folder holds regular files and folders only; remove anything else.",
     )

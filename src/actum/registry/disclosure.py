@@ -1,4 +1,4 @@
-"""Progressive disclosure: how much of an adapter is told, and no more.
+"""Progressive disclosure: what each level describes of an adapter.
 
 | level | adds | for |
 |---|---|---|
@@ -7,8 +7,8 @@
 | 2 | interface, transforms | executing |
 | 3 | schema, args_schema, examples, fixtures | debugging, documentation |
 
-A level never holds a key of a higher one. Only level 3 reads files: the execution path never does.
-What a level costs whoever reads it is estimated, not counted: every model counts differently.
+A level never holds a key of a higher one. Only level 3 reads files; the execution path never does.
+The tokens of a level are estimated, not counted: every model counts differently.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from actum.contract.document import load_document
+from actum.documents.document import load_document
 from actum.errors import Fault
 from actum.registry.digest import read_folder
 from actum.registry.model import Adapter, AdapterKind, Tool, Transform
@@ -34,35 +34,35 @@ _EXAMPLES = "fixtures/examples.yaml"
 
 
 def disclose(adapter: Adapter, tool: Tool, level: int) -> dict[str, Any]:
-    """What may be told about `adapter` at `level`, 0 to 3."""
+    """Describe `adapter` at `level`, 0 to 3."""
     if level not in range(len(KEYS)):
-        raise ValueError(f"level {level}: there are the levels 0 to {len(KEYS) - 1}.")
-    told: dict[str, Any] = {
+        raise ValueError(f"level {level}: the levels are 0 to {len(KEYS) - 1}.")
+    described: dict[str, Any] = {
         "adapter_id": adapter.adapter_id,
         "name": adapter.name,
         "tool_id": adapter.tool_id,
         "type": adapter.kind.value,
     }
     if level >= 1:
-        told["summary"] = summary(adapter, tool)
+        described["summary"] = summary(adapter, tool)
     if level >= 2:
-        told["interface"] = {adapter.kind.value: adapter.interface}
-        told["transforms"] = {
+        described["interface"] = {adapter.kind.value: adapter.interface}
+        described["transforms"] = {
             "input": _transforms(adapter.input_transforms),
             "output": _transforms(adapter.output_transforms),
         }
     if level >= 3:
-        told |= _documentation(adapter, tool)
-    return told
+        described |= _documentation(adapter, tool)
+    return described
 
 
-def tokens(told: Mapping[str, Any]) -> int:
-    """About how many tokens a model reads: a quarter of the bytes as compact JSON, rounded up."""
-    return -(-len(json.dumps(told, ensure_ascii=False, separators=(",", ":")).encode()) // 4)
+def tokens(described: Mapping[str, Any]) -> int:
+    """Estimated tokens for a model: a quarter of the bytes as compact JSON, rounded up."""
+    return -(-len(json.dumps(described, ensure_ascii=False, separators=(",", ":")).encode()) // 4)
 
 
 def summary(adapter: Adapter, tool: Tool) -> dict[str, Any]:
-    """Enough to choose by: what it does, what it is called with, whether it is meant for use."""
+    """Enough to choose an adapter: its purpose, its parameters, its status."""
     interface = adapter.interface
     common = {
         "description": tool.description,
@@ -73,9 +73,7 @@ def summary(adapter: Adapter, tool: Tool) -> dict[str, Any]:
         case AdapterKind.CLI:
             return common | {
                 "executable": interface["executable"],
-                "parameters": list(
-                    {**interface.get("arg_mapping", {}), **interface.get("env_mapping", {})}
-                ),
+                "parameters": _accepted(adapter),
             }
         case AdapterKind.API:
             return common | {
@@ -94,6 +92,21 @@ def summary(adapter: Adapter, tool: Tool) -> dict[str, Any]:
             }
 
 
+def _accepted(adapter: Adapter) -> list[str]:
+    """The names that a caller may give: those that the input transforms lead to a parameter."""
+    interface = adapter.interface
+    mapped = {**interface.get("arg_mapping", {}), **interface.get("env_mapping", {})}
+    new_names = [each.spec for each in adapter.input_transforms if each.type == "rename"]
+    named = dict.fromkeys([*mapped, *(name for spec in new_names for name in spec)])
+    return [name for name in named if _renamed(name, new_names) in mapped]
+
+
+def _renamed(name: str, new_names: list[Mapping[str, str]]) -> str:
+    for spec in new_names:
+        name = spec.get(name, name)
+    return name
+
+
 def _transforms(transforms: tuple[Transform, ...]) -> list[dict[str, Any]]:
     return [{"type": transform.type, "spec": transform.spec} for transform in transforms]
 
@@ -109,7 +122,7 @@ def _documentation(adapter: Adapter, tool: Tool) -> dict[str, Any]:
     if not written:
         raise Fault(
             f"The file of adapter {adapter.adapter_id} changed while it was being shown.",
-            remedy="Ask again.",
+            remedy="Try again.",
         )
     fixtures = sorted(path for path in snapshot.files if path.startswith("fixtures/"))
     examples: list[dict[str, Any]] = []

@@ -1,7 +1,7 @@
 """From the name of a program to the one file that was checked.
 
-The file is named by its real path and its SHA-256, so that the runner can compare what it starts
-with what was judged. The caller's PATH is never looked at.
+The file is identified by real path and SHA-256, so that the runner can compare what it starts
+with what was checked. The caller's PATH is never used.
 """
 
 from __future__ import annotations
@@ -13,23 +13,25 @@ from actum.contract.call import Executable
 from actum.contract.canonical import sha256_file
 from actum.errors import Refused
 from actum.registry.digest import file_clock_ns
-from actum.registry.looks import Looks
+from actum.registry.path_snapshot import PathSnapshot
 
-#: Where programs are looked for unless the tool brings a scoped PATH.
+#: Directories searched for programs unless the tool declares a scoped PATH.
 MINIMAL_PATH = ("/usr/local/bin", "/usr/bin", "/bin")
+#: Mounted read-only in every sandbox. On a merged /usr the others are links into it.
+SYSTEM_FOLDERS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 
 
 class Executables:
-    """Resolves programs; digests are kept by device, inode, ctime and size."""
+    """Resolves programs; digests are cached by device, inode, ctime and size."""
 
-    def __init__(self, kept: MutableMapping[str, str] | None = None) -> None:
+    def __init__(self, cached: MutableMapping[str, str] | None = None) -> None:
         #: May be a mapping that outlives the process; a changed file has another key.
-        self._kept = {} if kept is None else kept
+        self._cached = {} if cached is None else cached
 
     def find(
-        self, program: str, search_path: Sequence[str], *, hint: str, looks: Looks
+        self, program: str, search_path: Sequence[str], *, hint: str, snapshot: PathSnapshot
     ) -> Executable:
-        path = _locate(program, search_path, looks)
+        path = _locate(program, search_path, snapshot)
         if not path:
             where = "" if program.startswith("/") else f" in {':'.join(search_path)}"
             raise Refused(
@@ -38,15 +40,15 @@ class Executables:
                 remedy=hint,
             )
         tick = file_clock_ns()
-        status = looks.status(path)
-        digest = self._kept.get(_key(status))
+        status = snapshot.status(path)
+        digest = self._cached.get(_key(status))
         if digest is None:
             with open(path, "rb") as file:
                 status = os.fstat(file.fileno())
                 digest = sha256_file(file)
-            # Changed in this very tick, it could change again and keep its ctime.
+            # Changed in the current clock tick, it could change again with the same ctime.
             if status.st_ctime_ns < tick:
-                self._kept[_key(status)] = digest
+                self._cached[_key(status)] = digest
         return Executable(path=path, sha256=digest, device=status.st_dev, inode=status.st_ino)
 
 
@@ -54,12 +56,12 @@ def _key(status: os.stat_result) -> str:
     return f"{status.st_dev}:{status.st_ino}:{status.st_ctime_ns}:{status.st_size}"
 
 
-def _locate(program: str, search_path: Sequence[str], looks: Looks) -> str:
-    """The real path of the first that can be run; empty if there is none."""
+def _locate(program: str, search_path: Sequence[str], snapshot: PathSnapshot) -> str:
+    """The real path of the first executable file; empty if there is none."""
     candidates = [program] if program.startswith("/") else [f"{d}/{program}" for d in search_path]
     for candidate in candidates:
-        if looks.may(candidate, os.X_OK):
-            real = looks.real(candidate)
+        if snapshot.may(candidate, os.X_OK):
+            real = snapshot.real(candidate)
             if os.path.isfile(real):
                 return real
     return ""

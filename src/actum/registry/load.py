@@ -1,7 +1,7 @@
-"""From the files of a tool folder to a `Tool` and its `Adapter`s. Strict; every problem at once.
+"""Parses the files of a tool folder into a `Tool` and its `Adapter`s. Reports every problem.
 
-The files were read by `registry.digest`; nothing here opens one again, so what was hashed is what
-is meant. Loading grants nothing.
+`registry.digest` read the files; this module opens none again, so the parsed bytes are the hashed
+ones. Loading grants nothing.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from actum.contract.canonical import sha256_bytes
-from actum.contract.document import Document, check, load_document
 from actum.contract.model import RunnerKind
+from actum.documents.document import Document, check, load_document
 from actum.errors import ContractInvalid, Problem
 from actum.registry.coherence import (
     adapter_problems,
@@ -43,11 +43,11 @@ from actum.value import value
 
 @value
 class Loaded:
-    """A tool folder that is well-formed."""
+    """A well-formed tool folder."""
 
     tool: Tool
-    adapters: tuple[Adapter, ...]  #: in the order of their ids
-    paths: Mapping[str, str]  #: adapter_id -> the file it was read from
+    adapters: tuple[Adapter, ...]  #: sorted by id
+    paths: Mapping[str, str]  #: adapter_id -> its file
 
 
 def load_tool(folder: Path) -> Tool:
@@ -59,11 +59,11 @@ def load_adapters(folder: Path) -> tuple[Adapter, ...]:
 
 
 def load_snapshot(snapshot: Snapshot) -> Loaded:
-    """Raises `ContractInvalid` with the problems of all files of the folder together."""
+    """Raises `ContractInvalid` with the problems of all files in the folder."""
     problems: list[Problem] = []
     documents: dict[str, Document] = {}
     for path, content in snapshot.documents.items():
-        schema = _schema("tool" if path == "tool.yaml" else "adapter")
+        schema = schema_of("tool" if path == "tool.yaml" else "adapter")
         try:
             document = load_document(content, file=str(snapshot.folder / path))
         except ContractInvalid as invalid:
@@ -78,7 +78,7 @@ def load_snapshot(snapshot: Snapshot) -> Loaded:
     if tool_document is not None:
         problems.extend(tool_problems(tool_document, snapshot.folder.name))
     problems.extend(adapter_problems(tool_document, documents))
-    if tool_document is not None and not problems:  # an adapter that is unfit may have had it
+    if tool_document is not None and not problems:  # an invalid adapter may declare the operation
         problems.extend(operation_problems(tool_document, documents.values()))
     if problems or tool_document is None:
         raise ContractInvalid(tuple(problems))
@@ -94,13 +94,13 @@ def load_snapshot(snapshot: Snapshot) -> Loaded:
 
 
 def well_formed(snapshot: Snapshot, path: str, known: Collection[str]) -> dict[str, Any]:
-    """One document of a folder that was found coherent before; `known` are its adapters' ids.
+    """One document of a folder that was already found coherent; `known` are its adapters' ids.
 
     Raises `ContractInvalid` with all its problems: another version of Actum may have approved it.
     """
     file = str(snapshot.folder / path)
     document = load_document(snapshot.documents[path], file=file)
-    problems = list(check(document, _schema("tool" if path == "tool.yaml" else "adapter")))
+    problems = list(check(document, schema_of("tool" if path == "tool.yaml" else "adapter")))
     if not problems and path == "tool.yaml":
         problems.extend(tool_problems(document, snapshot.folder.name))
     elif not problems:
@@ -112,7 +112,7 @@ def well_formed(snapshot: Snapshot, path: str, known: Collection[str]) -> dict[s
 
 
 @cache
-def _schema(name: str) -> Mapping[str, Any]:
+def schema_of(name: str) -> Mapping[str, Any]:
     path = Path(__file__).parent / "schemas" / f"{name}.json"
     schema: dict[str, Any] = json.loads(path.read_text())
     return schema
@@ -140,7 +140,7 @@ def tool_of(value: Mapping[str, Any], folder: Path) -> Tool:
         environment=tuple(value.get("environment", ())),
         path=tuple(value.get("path", ())),
         artifacts=tuple(value.get("artifacts", {}).get("produces", ())),
-        status=ToolStatus(value.get("status", "active")),
+        status=ToolStatus(value["status"]),
         last_review=value["last_review"],
         next_review=value["next_review"],
         folder=str(folder),

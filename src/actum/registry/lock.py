@@ -1,13 +1,13 @@
-"""`tools.lock`: the signed list of what may run and under which settings, with its history.
+"""`tools.lock`: the signed list of pinned tools and approved settings, with its history.
 
 JSON, pretty-printed with sorted keys, so that a review sees each change as a few lines. The
 signatures are those of a DSSE envelope over the canonical JSON of everything else in the file. A
-lock that is unsigned, altered or signed by a stranger gives no right to anything.
+lock that is unsigned, altered or signed by an untrusted key grants nothing.
 
-Version 1 holds no settings. A lock is written as version 2 from the first approval of settings on.
+Version 1 holds no settings. The first approval of settings writes version 2.
 
-It does not stop someone who may write the repository from putting back an older signed lock
-together with the older folders and settings: keep the repository's own history for that.
+A user who can write the repository can put back an older signed lock together with the older
+folders and settings. The lock does not prevent that; the repository's own history shows it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _Record = TypeVar("_Record", Pin, Change)
 
 @value
 class Lock:
-    """The pins in force, by tool id, and every change that led to them, oldest first."""
+    """The current pins, by tool id, and every change that led to them, oldest first."""
 
     pins: tuple[Pin, ...] = ()
     history: tuple[Change, ...] = ()
@@ -61,14 +61,14 @@ class Lock:
         return named
 
     def record(self, pin: Pin, change: Change) -> Lock:
-        """This lock with `pin` in the place of the tool's former one, and one change more."""
+        """A copy of this lock with `pin` replacing the tool's former one, and one more change."""
         others = [kept for kept in self.pins if kept.tool_id != pin.tool_id]
         pins = sorted([*others, pin], key=lambda each: each.tool_id)
         return replace(self, pins=tuple(pins), history=(*self.history, change))
 
     def writable(self, root: Path) -> tuple[str, ...]:
         """Every path that a pinned tool may write, approvals included: no policy exceeds a pin.
-        Tools that are withdrawn count, because they may have written before."""
+        Withdrawn tools count, because they may have written before."""
         return tuple(
             sorted(
                 {
@@ -85,7 +85,7 @@ class Lock:
 
 
 def read_lock(root: Path, trusted: Mapping[str, PublicKey]) -> Lock:
-    """The lock of the repository at `root`; an absent one pins nothing."""
+    """The lock of the repository at `root`; a missing one pins nothing."""
     return parse_lock(lock_bytes(root), trusted)
 
 
@@ -103,7 +103,7 @@ def lock_bytes(root: Path) -> bytes | None:
 
 
 def lock_stamp(file: str) -> tuple[int, ...] | None:
-    """What changes whenever the lock `file` does, its ctime last; ``None`` if there is none."""
+    """A stamp that changes whenever the lock `file` does, its ctime last; ``None`` if missing."""
     try:
         found = os.stat(file)
     except OSError:
@@ -129,14 +129,14 @@ def parse_lock(content: bytes | None, trusted: Mapping[str, PublicKey]) -> Lock:
 
 
 def write_lock(root: Path, lock: Lock, signer: Signer) -> None:
-    """Sign and replace `tools.lock` in one step: a reader sees the old one or the new one."""
+    """Sign and replace `tools.lock` atomically: a reader sees the old one or the new one."""
     document = _to_document(lock)
     envelope = dsse.sign(canonical(document), PAYLOAD_TYPE, signer)
     signed = {**document, "signatures": envelope["signatures"]}
     text = json.dumps(signed, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
     path = root / FILE_NAME
-    # A name that nobody can guess, and new: a tool may write here, and whatever it had put in that
-    # place (a pipe, a file of which it keeps another name) would become the lock.
+    # A new file with a random name: a tool may write in this folder, and a file of its own at a
+    # known name (a pipe, a file with a second link) would become the lock.
     pending = root / f".{FILE_NAME}.{os.urandom(8).hex()}.new"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     with os.fdopen(os.open(pending, flags, 0o644), "wb") as file:
@@ -144,7 +144,7 @@ def write_lock(root: Path, lock: Lock, signer: Signer) -> None:
         file.flush()
         os.fsync(file.fileno())
     pending.rename(path)
-    # The rename itself is durable only once its directory is.
+    # The rename is durable only once its directory is synced.
     descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -176,10 +176,10 @@ def _plain(record: Pin | Change | SettingsPin | SettingsChange) -> dict[str, Any
 
 
 def _from_document(document: dict[str, Any]) -> Lock:
-    """Signed by a key we trust, so a wrong shape means another version of Actum wrote it."""
+    """Parse the payload. A trusted key signed it, so an unknown shape is another version's."""
     version = document.get("version")
     if version not in (WITHOUT_SETTINGS, WITH_SETTINGS):
-        raise _untrusted(f"version {version!r} is not one of those known here, 1 and 2")
+        raise _untrusted(f"version {version!r} is not supported; supported are 1 and 2")
     try:
         lock = Lock(
             pins=tuple(_record(Pin, entry) for entry in document["pins"]),
@@ -222,7 +222,7 @@ def _parse_json(content: bytes) -> dict[str, Any]:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    # Two readers may pick different ones of two equal keys; only one was reviewed.
+    # Readers may differ in which of two equal keys they use; only one was reviewed.
     result = dict(pairs)
     if len(result) != len(pairs):
         raise ValueError("a key occurs twice in one object")
@@ -232,7 +232,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _untrusted(why: str) -> Refused:
     return Refused(
         "LOCK_UNTRUSTED",
-        f"{FILE_NAME} cannot be trusted: {why}.",
+        f"{FILE_NAME} is not trusted: {why}.",
         remedy=(
             "Restore it from the repository's history. If you trust its signer, add the signer's "
             "public key to actum.toml [trust] and run `actum config approve --by WHO`."

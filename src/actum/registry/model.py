@@ -1,7 +1,7 @@
-"""What exists: tools, adapters and the pins that give them the right to run.
+"""Tools, adapters, and the pins that grant them the right to run.
 
 A `Tool` is `tool.yaml` read strictly; an `Adapter` is one file of its `adapters/` folder. Neither
-grants anything: only an `Entry` (tool ⊕ adapter ⊕ pin, all of each other and active) does.
+grants anything: only an `Entry` does (a tool, its adapter and its pin, all active).
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ class Scope:
     data_access: str  #: read | write | none
     network: bool
     hosts: tuple[str, ...]  #: what the pin approves for AG-03
-    filesystem: tuple[str, ...]  #: paths the tool may ever touch; relative ones from the repo root
+    filesystem: tuple[str, ...]  #: paths the tool may ever use; relative to the repo root
 
 
 @value
 class Permissions:
-    """The ToolSpec's ceiling (seed 004's sibling)."""
+    """The ceiling that `permissions` of tool.yaml sets (the ToolSpec of seed 004)."""
 
     outbound: tuple[str, ...]
-    read: tuple[str, ...] | None  #: ``None``: no narrower than the scope
+    read: tuple[str, ...] | None  #: ``None``: as wide as the scope
     write: tuple[str, ...] | None
     secrets: tuple[str, ...]
     runner: RunnerKind
@@ -65,10 +65,10 @@ class Permissions:
 
 @value
 class Operation:
-    """What is declared about doing one operation twice."""
+    """The declared effect of repeating one operation."""
 
-    idempotent: bool = False  #: twice is the same as once
-    key: str | None = None  #: a parameter that makes it so whenever it is given
+    idempotent: bool = False  #: repeating it changes nothing
+    key: str | None = None  #: a parameter that makes it idempotent when given
 
 
 _ORDINARY = Operation()
@@ -86,17 +86,17 @@ class Tool:
     args_schema: Mapping[str, Json]
     permissions: Permissions
     environment: tuple[str, ...]  #: names a caller may set (IV-04)
-    path: tuple[str, ...]  #: scoped PATH; empty: the runner's minimal one
+    path: tuple[str, ...]  #: scoped PATH; empty for the runner's minimal one
     artifacts: tuple[str, ...]
     status: ToolStatus
     last_review: str
     next_review: str
     folder: str
     servers: Mapping[str, Json] = field(default_factory=dict)  #: MCP servers it may start or reach
-    packages_folder: str = "lib"  #: of the tool's folder: code of its sdk adapters, pinned with it
-    packages_path: str | None = None  #: instead: packages elsewhere, from the repo root
-    operations: Mapping[str, Operation] = field(default_factory=dict)  #: those that say something
-    workspace: str = ""  #: direct, transaction or either; empty: as the project has it
+    packages_folder: str = "lib"  #: in the tool's folder: code of its sdk adapters, pinned too
+    packages_path: str | None = None  #: alternatively, packages elsewhere, from the repo root
+    operations: Mapping[str, Operation] = field(default_factory=dict)  #: those with a declaration
+    workspace: str = ""  #: direct, transaction or either; empty for the project's default
 
     def operation(self, name: str) -> Operation:
         return self.operations.get(name, _ORDINARY)
@@ -166,14 +166,14 @@ class Adapter:
 
     @property
     def operations(self) -> tuple[str, ...]:
-        """What an adapter that is no cli one can be asked to do."""
+        """The operations of an adapter that is not a cli one."""
         mapping = _MAPPINGS.get(self.kind)
         return tuple(self.interface[mapping]) if mapping else ()
 
 
 @value
 class Pin:
-    """One approval in `tools.lock`: this folder, exactly, may run."""
+    """One approval in `tools.lock`: exactly this folder may run."""
 
     tool_id: str
     name: str
@@ -186,8 +186,10 @@ class Pin:
     adapters: Mapping[str, str]  #: adapter_id -> version approved with this tool version
     #: path -> SHA-256, with ``+x`` if executable; says which files changed
     files: Mapping[str, str] = field(default_factory=dict)
-    #: what was granted, so that the next approval can say whether it grants more
+    #: the grants, so that the next approval can state whether it grants more
     grants: Mapping[str, Json] = field(default_factory=dict)
+    #: the approver's role; ``any``: there were no approvers; empty: an earlier version approved it
+    role: str = ""
 
 
 class ScopeChange(StrEnum):
@@ -209,18 +211,20 @@ class Change:
     digest: str
     status: ToolStatus
     scope_change: ScopeChange
+    role: str = ""  #: as in `Pin`
 
 
 @value
 class SettingsPin:
-    """The approval of settings in `tools.lock`: these values, exactly, may govern."""
+    """The approval of settings in `tools.lock`: exactly these values may be used."""
 
-    values: Mapping[str, Json]  #: key -> value of what needs an approval and is not the default
+    values: Mapping[str, Json]  #: key -> value of each that needs approval and is not the default
     approver: str
-    user: str  #: the approver's user of the operating system
+    user: str  #: the approver's operating system user
     uid: int
     date: str
     why: str
+    role: str = ""  #: as in `Pin`
 
 
 @value
@@ -234,17 +238,18 @@ class SettingsChange:
     uid: int
     date: str
     why: str
+    role: str = ""  #: as in `Pin`
 
 
 @value(slots=False)
 class Entry:
-    """A tool and one of its adapters, both checked against the pin. What follows from them is
-    worked out once: whoever asks the same entry gets the same object."""
+    """A tool and one of its adapters, both checked against the pin. Derived values are computed
+    once per entry."""
 
     tool: Tool
     adapter: Adapter
     pin: Pin
-    program: bytes | None = field(default=None, repr=False)  #: what its sources were compiled to
+    program: bytes | None = field(default=None, repr=False)  #: compiled from its sources
 
     @cached_property
     def tool_ref(self) -> ToolRef:

@@ -1,7 +1,7 @@
-"""Files of a tool's folder, byte for byte as they were approved.
+"""Files of a tool's folder, with exactly the approved bytes.
 
-Read once and compared with the pin itself, so that a file that is swapped between the look at the
-folder and its use is a refusal, not another program.
+Each file is read once and compared with the pin itself, so that a file swapped between the check
+of the folder and its use is a refusal, not another program.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from actum.contract.canonical import sha256_bytes
 from actum.errors import Refused
 from actum.registry.model import Entry, Pin
 
-#: What one tool may bring along at most; it is copied into every sandbox.
+#: Most bytes that one tool may bring; they are copied into every sandbox.
 MAX_BYTES = 8 * 1_048_576
 
 
@@ -36,20 +36,20 @@ def pinned_files(entry: Entry, below: str) -> Mapping[str, bytes]:
         raise Refused(
             "PACKAGES_TOO_LARGE",
             f"The folder {below} of {entry.tool.name} has {size} bytes; at most {MAX_BYTES} are "
-            "brought into a sandbox.",
-            remedy="Put the packages elsewhere in the project and name that in `packages.path` of "
+            "copied into a sandbox.",
+            remedy="Move the packages elsewhere in the project and set `packages.path` of the "
             "tool.yaml.",
         )
     return {path.removeprefix(prefix): content for path, content in found.items()}
 
 
 class _Changed(Exception):
-    """A file is not what was approved."""
+    """A file differs from the approved one."""
 
 
 @lru_cache(maxsize=32)
 def _read(folder: str, listed: tuple[tuple[str, str], ...]) -> Mapping[str, bytes]:
-    """By content: equal digests mean equal bytes, whatever the folder holds by now."""
+    """Cached by content: equal digests mean equal bytes, whatever the folder holds by now."""
     found: dict[str, bytes] = {}
     size = 0
     for path, sha256 in listed:

@@ -1,7 +1,7 @@
-"""Settings are approved like tools: what runs or opens something is pinned in `tools.lock`.
+"""Settings are approved like tools: those that run or open something are pinned in `tools.lock`.
 
 `differences` compares, `approve_settings` signs, and `ApprovedSettings` refuses every execution
-whose settings were not approved. Which keys have to be approved is declared in `settings_file`.
+whose settings were not approved. `settings_file` declares which keys need an approval.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from actum.contract.approvers import Role, approvers_of
 from actum.contract.canonical import sha256_json
 from actum.contract.model import Json
 from actum.contract.os_user import OsUser
 from actum.errors import ContractInvalid, Refused, Violation
-from actum.registry.change import deciding
+from actum.registry.approval_workflow import deciding
 from actum.registry.digest import file_clock_ns
 from actum.registry.lock import Lock, read_lock
 from actum.registry.model import SettingsChange, SettingsPin
@@ -26,14 +27,14 @@ from actum.value import replace, value
 
 _APPROVE = "`actum config approve --by WHO`"
 _COMMANDS = f"`actum config diff` shows what changed; {_APPROVE} approves it."
-#: A lock without settings is of an earlier version, whose `init` wrote one of these. They give no
-#: tool more than its pin does.
+#: A lock without settings was written by an earlier version, whose `init` set one of these. They
+#: grant a tool no more than its pin does.
 _SINCE_BEFORE = ("runners.local", "runners.docker")
 
 
 @value
 class Difference:
-    """One setting that is not as it was approved."""
+    """One setting that differs from its approved value."""
 
     setting: str
     old: Json  #: as approved, or the default
@@ -43,11 +44,11 @@ class Difference:
 
 @value
 class SettingsState:
-    """How `actum.toml` stands to its approval."""
+    """`actum.toml` compared with its approval."""
 
     differences: tuple[Difference, ...]
     approval: SettingsPin | None
-    unapproved_keys: tuple[str, ...]  #: ids of `trust.keys` that do not count in this home yet
+    unapproved_keys: tuple[str, ...]  #: ids of `trust.keys` not yet trusted in this home
     lock_trusted: bool
 
     @property
@@ -58,12 +59,12 @@ class SettingsState:
 def differences(
     approved: Mapping[str, Json], current: Mapping[str, Json]
 ) -> tuple[Difference, ...]:
-    """What of `current` needs another approval than the one for `approved`."""
+    """The settings in `current` that the approval of `approved` does not cover."""
     return tuple(each for each in changes(approved, current) if not _narrows(each))
 
 
 def changes(former: Mapping[str, Json], current: Mapping[str, Json]) -> Iterator[Difference]:
-    """Everything that differs, also what only narrows."""
+    """All differences, narrowing ones included."""
     for setting in sorted({*former, *current}):
         key = key_of(setting)
         default = None if key is None else key.default
@@ -79,7 +80,7 @@ def _narrows(change: Difference) -> bool:
 
 
 def settings_state(file: SettingsFile, home: Path) -> SettingsState:
-    """How the file stands to the approval in `tools.lock`, as far as its signer counts here."""
+    """Compare the file with the approval in `tools.lock`, if its signer is trusted here."""
     trust = file.get("trust", "keys")
     trusted = Keyring.open(home, trust=trust).approving
     unapproved = tuple(key.keyid for key in named_keys(trust) if key.keyid not in trusted)
@@ -103,9 +104,9 @@ def settings_state(file: SettingsFile, home: Path) -> SettingsState:
 def approve_settings(
     root: Path, home: Path, *, by: str, user: OsUser, date: str, why: str = ""
 ) -> tuple[Difference, ...]:
-    """Pin the settings of `actum.toml` exactly as they are now; what that changed.
+    """Pin the current settings of `actum.toml`. Returns the differences.
 
-    Keys that the file newly trusts count from here on, also for the lock that they signed.
+    Keys that the file newly trusts count from now on, also for a lock that they signed.
     """
     file = read_settings(root)
     if file.get("egress", "ca_file") is not None and file.authorities is None:
@@ -115,17 +116,25 @@ def approve_settings(
             " certificates, so its content cannot be approved.",
             remedy="Correct the path, or remove the setting.",
         )
+    if not approvers_of(file.approvable).has(Role.SETTINGS):
+        raise Refused(
+            "SETTINGS_UNFIT",
+            "approvers: no entry has the role settings, so no later change could be approved.",
+            remedy='Give one of them "settings" in its roles.',
+        )
     keys = named_keys(file.get("trust", "keys"))
     keyring = Keyring.open(home)
     trusted: dict[str, PublicKey] = {**keyring.approving, **{key.keyid: key for key in keys}}
     with deciding(root, keyring, by=by, evidence=why or "none given", date=date) as decision:
         lock = decision.read(trusted)
+        role = decision.role_of(by, Role.SETTINGS, lock, user)
         former = {} if lock.settings is None else lock.settings.values
         changed = tuple(changes(former, file.approvable))
-        # The anchor first: without it the lock of a foreign key would not count after a crash.
+        # Write the anchor first: without it a foreign key's lock would not count after a crash.
         write_anchor(home, (key.keyid for key in keys))
         if lock.settings is None or changed:
-            decision.write(_pinned(lock, file, changed, by=by, user=user, date=date, why=why))
+            pinned = _pinned(lock, file, changed, by=by, user=user, date=date, why=why, role=role)
+            decision.write(pinned)
     return changed
 
 
@@ -138,6 +147,7 @@ def _pinned(
     user: OsUser,
     date: str,
     why: str,
+    role: str,
 ) -> Lock:
     who: dict[str, Any] = {
         "approver": by,
@@ -145,6 +155,7 @@ def _pinned(
         "uid": user.uid,
         "date": date,
         "why": why,
+        "role": role,
     }
     change = SettingsChange(
         changed=tuple(each.setting for each in changed),
@@ -162,42 +173,44 @@ def _approved(lock: Lock, file: SettingsFile, home: Path) -> Mapping[str, Json]:
     """The values that count as approved."""
     if lock.settings is not None:
         return lock.settings.values
-    # Only a home in which settings were never approved: a lock from before, put back in the place
-    # of one with settings, approves none.
+    # Only in a home where settings were never approved: an older lock without settings, put back
+    # in place of one with settings, approves none.
     if read_anchor(home) is None:
         return {name: file.approvable[name] for name in _SINCE_BEFORE if name in file.approvable}
     return {}
 
 
 class ApprovedSettings:
-    """Asked before every execution: are the settings in force the approved ones, and does the file
-    still hold them? Safe to share between threads."""
+    """Checks before every execution that the settings in use are approved and that the file still
+    holds them. Safe to share between threads."""
 
     def __init__(self, in_force: SettingsFile, home: Path, lock: Callable[[], Lock]) -> None:
         self._in_force = in_force
         self._home = home
         self._lock = lock
         self._files = in_force.watched
-        #: Replaced as a whole, so it needs no guard.
+        #: Replaced as a whole, so it needs no lock.
         self._passed: tuple[Lock, tuple[_Stamp | None, ...]] | None = None
 
-    def require(self) -> None:
-        """Raise `Refused` unless both are so."""
+    def require(self) -> Lock | None:
+        """The lock that approves them; raises `Refused` unless both hold. ``None``: the lock
+        itself is refused, and the registry gives the reason."""
         try:
             lock = self._lock()
         except Refused as refusal:
             self._require_known_keys(refusal)
-            return  # the registry refuses such a lock, and says why
+            return None
         passed = self._passed
         files = self._files
         if passed is not None and passed[0] is lock and passed[1] == _stamps(files):
-            return
-        # The clock comes first: a later change is stamped no earlier than this.
+            return lock
+        # Read the clock first: a later change is stamped no earlier than this.
         tick = file_clock_ns()
         stamps = _stamps(files)
         self._judge(lock)
         settled = all(stamp is None or stamp[-1] < tick for stamp in stamps)
         self._passed = (lock, stamps) if settled and _stamps(files) == stamps else None
+        return lock
 
     def _judge(self, lock: Lock) -> None:
         file = self._read_again()
@@ -224,7 +237,7 @@ class ApprovedSettings:
             ) from error
 
     def _follow(self, file: SettingsFile) -> None:
-        """What a trusted key has approved counts: also the keys that its approval names."""
+        """A trusted key's approval counts, including the keys that it names."""
         keys = frozenset(key.keyid for key in named_keys(file.get("trust", "keys")))
         anchor = read_anchor(self._home)
         if anchor is None or anchor.keys != keys:
@@ -248,7 +261,7 @@ _Stamp = tuple[int, ...]
 
 
 def _stamps(files: tuple[str, ...]) -> tuple[_Stamp | None, ...]:
-    """What changes whenever one of the files does, the ctime last of each."""
+    """Stamps that change whenever one of the files does; the ctime is the last item of each."""
     found: list[_Stamp | None] = []
     for file in files:
         try:
@@ -278,7 +291,7 @@ def _changed(changed: tuple[Difference, ...], lock: Lock) -> Refused:
                 code="SETTINGS_CHANGED",
                 field=each.setting,
                 value="",
-                message=f"{each.setting} is not as it was approved: {each.because}. {_COMMANDS}",
+                message=f"{each.setting} differs from its approval: {each.because}. {_COMMANDS}",
             )
             for each in changed
         ),

@@ -1,6 +1,6 @@
-"""JSONPath (RFC 9535) and the templates of `format`: read once, used for every answer.
+"""JSONPath (RFC 9535) and the templates of `format`: parsed once, used for every answer.
 
-A template is text with placeholders: `{name}` or `{$.any.path}`, which must name at most one
+A template is text with placeholders: `{name}` or `{$.any.path}`, which must match at most one
 value; `{{` and `}}` are braces. There are no attributes, conversions or expressions: nothing in a
 template or in a value can reach beyond the value.
 """
@@ -23,7 +23,7 @@ _PIECE = re.compile(r"""\{\{|\}\}|\{((?:[^{}'"]|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.
 
 
 class QueryFailed(Exception):
-    """A query that no JSONPath is, or a value that it cannot be put to."""
+    """Invalid JSONPath, or a value that it cannot be applied to."""
 
 
 @lru_cache(maxsize=256)
@@ -33,18 +33,18 @@ def _compiled(text: str) -> JSONPathQuery:
     try:
         return jsonpath_rfc9535.compile(text)
     except (jsonpath_rfc9535.JSONPathError, RecursionError) as error:
-        raise QueryFailed(f"{text!r} is no JSONPath: {error}") from error
+        raise QueryFailed(f"{text!r} is not a JSONPath: {error}") from error
 
 
 @lru_cache(maxsize=256)
 def is_singular(text: str) -> bool:
-    """Whether the query names one place at most, by its form."""
+    """Whether the query can match at most one value, by its form."""
     return _compiled(text).singular_query()
 
 
 @lru_cache(maxsize=256)
 def _path(text: str) -> tuple[str | int, ...] | None:
-    """Names and indices, if the query is nothing but them."""
+    """Names and indices, if the query has nothing else."""
     from jsonpath_rfc9535.selectors import IndexSelector, NameSelector
 
     if not is_singular(text):
@@ -62,7 +62,7 @@ def _path(text: str) -> tuple[str | int, ...] | None:
 
 
 def find(text: str, value: Json) -> list[Json]:
-    """What the query finds, in order; empty if there is nothing."""
+    """The matches of the query, in order; may be empty."""
     path = _path(text)
     if path is None:
         return _find(text, value)
@@ -85,7 +85,7 @@ def _find(text: str, value: Json) -> list[Json]:
     try:
         return list(query.find(value).values())
     except (jsonpath_rfc9535.JSONPathError, RecursionError) as error:
-        raise QueryFailed(f"{text} cannot be put to this value: {error}") from error
+        raise QueryFailed(f"{text} cannot be applied to this value: {error}") from error
 
 
 @lru_cache(maxsize=256)
@@ -113,5 +113,5 @@ def _pieces(template: str) -> Iterator[tuple[str, bool]]:
 def _placeholder(text: str) -> str:
     query = f"$.{text}" if _NAME.fullmatch(text) else text
     if not query.startswith("$") or not is_singular(query):
-        raise QueryFailed(f"{{{text}}} is no placeholder; write a name or a path such as {{$.a.b}}")
+        raise QueryFailed(f"{{{text}}} is not a placeholder; use a name or path such as {{$.a.b}}")
     return query

@@ -1,8 +1,8 @@
-"""The one place that says whether a tool and an adapter may be used, and which file they mean.
+"""Decides whether a tool and an adapter may be used, and which files they are.
 
-A file on disk gives no right to run. `Registry.entry` gives out an `Entry` only when the folder is
-byte for byte what a trusted key has pinned and everything in it is active; what it hands out was
-parsed from the very bytes that were compared. It executes nothing and reads no clock to decide.
+A file on disk grants no right to run. `Registry.entry` returns an `Entry` only when the folder is
+byte for byte what a trusted key has pinned and everything in it is active; the entry is parsed
+from the very bytes that were compared. The registry executes nothing and decides without a clock.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from actum.registry.digest import (
     hold,
 )
 from actum.registry.disclosure import summary
+from actum.registry.disk_cache import Card, DiskCache, ToolCard
 from actum.registry.executable import MINIMAL_PATH, Executables
-from actum.registry.kept import Card, Kept, ToolCard
 from actum.registry.load import Loaded, adapter_of, load_snapshot, tool_of, well_formed
 from actum.registry.lock import FILE_NAME, Lock, lock_bytes, lock_stamp, parse_lock
-from actum.registry.looks import Looks
 from actum.registry.model import Adapter, AdapterKind, AdapterStatus, Entry, Pin, Tool, ToolStatus
+from actum.registry.path_snapshot import PathSnapshot
 from actum.registry.selection import Task, ambiguous, select
 from actum.store.keys import PublicKey
 from actum.value import value
 
 _TOOL = "tool.yaml"
 _ANYTHING = Task()
-_MOST_ENTRIES = 256  #: kept at once; whoever asks chooses what a task is called
+_MOST_ENTRIES = 256  #: cached at once; callers choose the names of tasks
 
 
 @value
 class Recalled:
-    """What a tool is called and spoken to by, as it was last read."""
+    """A tool's id and command, as last read."""
 
     tool_id: str
     executable: str | None  #: of a cli adapter; ``None``: it has operations
@@ -50,7 +50,7 @@ class Recalled:
 
 @value(kw_only=False)
 class _Recollection:
-    """What was recalled of a tool, by which pins, and when."""
+    """What is cached about a tool, for which pins, and since when."""
 
     lock: Lock
     at: float
@@ -59,7 +59,7 @@ class _Recollection:
 
 @value(kw_only=False)
 class _Found:
-    """An entry that was given out, and what it rests on."""
+    """A returned entry, and what it depends on."""
 
     entry: Entry
     lock: Lock
@@ -69,18 +69,18 @@ class _Found:
 
 @value(kw_only=False)
 class _LockRead:
-    """`tools.lock` as it was read."""
+    """`tools.lock` as read."""
 
     content: bytes | None
     lock: Lock
-    stamp: tuple[int, ...] | None  #: of the file, if looking at it tells whether it has changed
+    stamp: tuple[int, ...] | None  #: of the file, if it can tell whether the file changed
 
 
 class Registry:
     """The tools below `root`/tools and the pins of `root`/tools.lock. Safe to share by threads.
 
-    An entry is found level by level: level 0 of the tool (from what was kept, if it is warm), level
-    1 only if several adapters match, level 2 of the one that was chosen. `loaded` counts them.
+    An entry is found level by level: level 0 of the tool (cached if warm), level 1 only if several
+    adapters match, level 2 of the chosen one. `loaded` counts them.
     """
 
     def __init__(
@@ -89,30 +89,27 @@ class Registry:
         trusted: Mapping[str, PublicKey],
         *,
         digests: MutableMapping[str, str] | None = None,
-        kept: Kept | None = None,
+        kept: DiskCache | None = None,
     ) -> None:
         self.root = root
         self._lock_file = f"{root}/{FILE_NAME}"
-        self.kept = kept or Kept()
-        self.loaded: Counter[int] = Counter()  #: level of disclosure -> times it was loaded
-        self._full: dict[str, tuple[Mapping[str, Any], Adapter]] = {}
-        self._specs: dict[tuple[Path, str], tuple[Mapping[str, Any], Tool]] = {}
+        self.kept = kept or DiskCache()
+        self.loaded: Counter[int] = Counter()  #: level of disclosure -> number of loads
         self._trusted = trusted
         self._snapshots = SnapshotCache()
         self._loaded: dict[Path, tuple[Snapshot, Loaded]] = {}
-        self._lock_read: _LockRead | None = None  #: replaced as a whole, so it needs no guard
-        self._paths: dict[str, Path] = {}
+        self._lock_read: _LockRead | None = None  #: replaced as a whole, so it needs no lock
         self._entries: dict[Hashable, _Found] = {}
         self._recalled: dict[tuple[str, str | None, str], _Recollection] = {}
         self._guard = threading.Lock()
         self._executables = Executables(digests)
 
     def tools(self) -> tuple[Tool, ...]:
-        """Every well-formed tool, approved or not, in the order of their ids."""
+        """Every well-formed tool, approved or not, sorted by id."""
         return self.survey()[0]
 
     def survey(self) -> tuple[tuple[Tool, ...], tuple[Problem, ...]]:
-        """The well-formed tools, and what is wrong with the other folders."""
+        """The well-formed tools, and the problems of the other folders."""
         tools: list[Tool] = []
         problems: list[Problem] = []
         for folder in self._folders():
@@ -138,13 +135,28 @@ class Registry:
                 remedy="Give each tool its own tool_id.",
             )
         if not matching:
+            self._require_well_formed(id_or_name)
             raise self._unknown(id_or_name)
         return matching[0]
+
+    def _require_well_formed(self, tool_id: str) -> None:
+        """Raise `ContractInvalid` if the folder that was approved under this id is malformed."""
+        try:
+            pin = self.lock().pin(tool_id)
+        except Refused:
+            return
+        if pin is not None and (folder := self.root / "tools" / pin.name) in self._folders():
+            self._load(folder)
+
+    def id_is_taken(self, tool: Tool) -> bool:
+        """Whether the id that this folder claims is the id of another approved tool."""
+        pin = self.lock().pin(tool.tool_id)
+        return pin is not None and pin.name != tool.name
 
     def recall(
         self, id_or_name: str, adapter_id: str | None = None, operation: str = ""
     ) -> Recalled | None:
-        """What was kept of a tool that is pinned, for naming things; it gives no right."""
+        """What is cached about a pinned tool, for display only; grants no right."""
         try:
             lock = self.lock()
         except Refused:
@@ -166,8 +178,8 @@ class Registry:
             return None
         cards = [each for each in card.adapters if adapter_id in (None, each.adapter_id)]
         if len(cards) > 1:
-            told = {c.adapter_id: self.kept.summary(c.adapter_id, card.digest) for c in cards}
-            cards.sort(key=lambda each: _rank(told[each.adapter_id], operation))
+            summaries = {c.adapter_id: self.kept.summary(c.adapter_id, card.digest) for c in cards}
+            cards.sort(key=lambda each: _rank(summaries[each.adapter_id], operation))
         if not cards:
             return None
         if cards[0].type != AdapterKind.CLI:
@@ -179,7 +191,7 @@ class Registry:
         return Recalled(tool_id=card.tool_id, executable=executable)
 
     def recall_schema(self, id_or_name: str) -> Mapping[str, Any] | None:
-        """The args_schema of a tool that is pinned, if it was kept; as for `recall`."""
+        """The cached args_schema of a pinned tool, if any; as for `recall`."""
         try:
             pin = self.lock().pin(id_or_name)
         except Refused:
@@ -193,18 +205,18 @@ class Registry:
         return self._load(Path(tool.folder)).adapters
 
     def lock(self) -> Lock:
-        """The pins in force; refused unless a trusted key signed them."""
+        """The current pins; refused unless a trusted key signed them."""
         read = self._lock_read
         found = lock_stamp(self._lock_file)
         if read is not None and found is not None and read.stamp == found:
             return read.lock
-        # The clock comes first: a later change is stamped no earlier than this.
+        # Read the clock first: a later change is stamped no earlier than this.
         tick = file_clock_ns()
         stamp = lock_stamp(self._lock_file)
         content = lock_bytes(self.root)
         same = read is not None and read.content == content
         lock = read.lock if read is not None and same else parse_lock(content, self._trusted)
-        # Changed in this very tick, it could change again and keep its times.
+        # Changed in the current clock tick, it could change again with the same times.
         settled = stamp is not None and stamp[-1] < tick and lock_stamp(self._lock_file) == stamp
         self._lock_read = _LockRead(content, lock, stamp if settled else None)
         return lock
@@ -215,28 +227,30 @@ class Registry:
         adapter_id: str | None,
         *,
         task: Task = _ANYTHING,
+        lock: Lock | None = None,
     ) -> Entry:
-        """The tool and adapter that may be used; raises `Refused` with the first reason why not.
+        """The usable tool and adapter; raises `Refused` with the first reason against it.
 
-        Without `adapter_id` it is the only active adapter; of several, the only one that serves
-        `task`. Experimental and deprecated adapters are used only by explicit id.
+        Without `adapter_id`, the only active adapter; of several, the only one that serves
+        `task`. Experimental and deprecated adapters are used only by explicit id. `lock` holds the
+        pins in force, if the caller has just read them.
         """
         key = (tool, adapter_id, task.operation, task.parameters)
         known = self._entries.get(key)
-        # It would be found again: the pins are the very ones that trusted keys signed, the folder
-        # is as it was down to every stamp, and nothing kept of it is too old.
+        # The result would be the same: the pins are the very object that was verified, every stamp
+        # of the folder is unchanged, and no cached part has expired.
         if (
             known is not None
-            and self.lock() is known.lock
+            and (lock or self.lock()) is known.lock
             and hold(known.stamps)
             and self.kept.lasts(known.at)
         ):
             return known.entry
-        lock, pin, folder = self._pinned(tool)
+        lock, pin, folder = self._pinned(tool, lock)
         _require_not_blocked(pin)
         snapshot = self._snapshots.read(folder)
         _unchanged(pin, snapshot)
-        spec = self._spec(snapshot)
+        spec = tool_of(self._document(snapshot, _TOOL, ()), snapshot.folder)
         _require_active(pin, spec)
         cards = self._cards(pin, snapshot)
         if adapter_id is None:
@@ -265,38 +279,35 @@ class Registry:
         return entry
 
     def listed(self) -> Iterator[ToolCard]:
-        """Level 0 of every tool that is pinned and active, in the order of their ids.
+        """Level 0 of every pinned and active tool, sorted by id.
 
-        What is warm is told as it was kept for the digest that is pinned now: no folder is looked
-        at. A folder that was changed meanwhile is refused when it is used.
+        A warm card is the one cached for the pinned digest: no folder is read. A folder that was
+        changed meanwhile is refused when it is used.
         """
         fresh: list[ToolCard] = []
-        summaries: dict[str, dict[str, Any]] = {}
         cards: list[ToolCard] = []
         for pin in self.lock().pins:
             if pin.status is not ToolStatus.ACTIVE:
                 continue
             card = self.kept.card(pin.tool_id, pin.digest)
             if card is None:
-                read = self._read_card(pin)
-                if read is None:
+                card = self._read_card(pin)
+                if card is None:
                     continue
-                card, told = read
                 fresh.append(card)
-                summaries |= told
             if card.status == ToolStatus.ACTIVE:
                 cards.append(card)
         if fresh:
-            self.kept.keep_cards(fresh, summaries)
+            self.kept.keep_cards(fresh)
         self.loaded[0] += len(cards)
         return iter(cards)
 
     def summaries(self, card: ToolCard) -> Mapping[str, Mapping[str, Any]]:
-        """Level 1 of the adapters of a tool that was listed, by their ids."""
+        """Level 1 of the adapters of a listed tool, by id."""
         return self._summaries(card, None)
 
     def forget(self) -> None:
-        """The manual refresh: whatever is asked next is read from the tools themselves."""
+        """Manual refresh: later requests read the tools themselves."""
         self._entries.clear()
         self._recalled.clear()
         self.kept.forget()
@@ -307,9 +318,9 @@ class Registry:
         search_path: Sequence[str] = MINIMAL_PATH,
         *,
         program: str,
-        looks: Looks | None = None,
+        snapshot: PathSnapshot | None = None,
     ) -> Executable:
-        """`program` on the tool's scoped PATH or else on `search_path`."""
+        """`program` on the tool's scoped PATH, else on `search_path`."""
         return self._executables.find(
             program,
             entry.tool.path or tuple(search_path),
@@ -317,7 +328,7 @@ class Registry:
                 f"Install {program} from your system's packages, or name the directory "
                 f"that holds it in `path` of {entry.tool.folder}/tool.yaml."
             ),
-            looks=looks or Looks(),
+            snapshot=snapshot or PathSnapshot(),
         )
 
     def _folders(self) -> list[Path]:
@@ -339,11 +350,11 @@ class Registry:
                 self._loaded[snapshot.folder] = known
         return known[1]
 
-    def _pinned(self, tool: str) -> tuple[Lock, Pin, Path]:
+    def _pinned(self, tool: str, lock: Lock | None) -> tuple[Lock, Pin, Path]:
         try:
-            lock = self.lock()
+            lock = lock or self.lock()
         except Refused:
-            self.find_tool(tool)  # that there is no such tool is the better answer
+            self.find_tool(tool)  # reports an unknown tool first
             raise
         pin = lock.pin(tool)
         if pin is None:
@@ -353,43 +364,34 @@ class Registry:
                 f"The tool {found.name} ({found.tool_id}) is not pinned in tools.lock.",
                 remedy=_approve(found.tool_id),
             )
-        folder = self._folder_of(pin.name)
+        folder = self.root / "tools" / pin.name
         if not os.path.isdir(folder):
             raise self._unknown(tool)
         return lock, pin, folder
-
-    def _folder_of(self, name: str) -> Path:
-        # One object per folder: joining and hashing paths was a tenth of a look-up.
-        folder = self._paths.get(name)
-        if folder is None:
-            folder = self._paths[name] = self.root / "tools" / name
-        return folder
 
     def _cards(self, pin: Pin, snapshot: Snapshot) -> ToolCard:
         """Level 0."""
         card = self.kept.card(pin.tool_id, pin.digest)
         if card is None:
-            card, told = self._carded(snapshot, pin.digest)
-            self.kept.keep_cards([card], told)
+            card = self._carded(snapshot, pin.digest)
+            self.kept.keep_cards([card])
         self.loaded[0] += 1
         return card
 
-    def _read_card(self, pin: Pin) -> tuple[ToolCard, dict[str, dict[str, Any]]] | None:
-        """Of a folder that is still what was approved; ``None``: it is not."""
+    def _read_card(self, pin: Pin) -> ToolCard | None:
+        """Level 0 of a folder that is still the approved one; ``None`` if it is not."""
         try:
             snapshot = self._snapshots.read(self.root / "tools" / pin.name)
             if snapshot.digest != pin.digest:
                 return None
             return self._carded(snapshot, pin.digest)
         except (Refused, ContractInvalid):
-            return None  # gone or unfit: whoever uses it is told why
+            return None  # gone or invalid: using it reports the reason
 
-    def _carded(
-        self, snapshot: Snapshot, digest: str
-    ) -> tuple[ToolCard, dict[str, dict[str, Any]]]:
+    def _carded(self, snapshot: Snapshot, digest: str) -> ToolCard:
         loaded = self._load_from(snapshot)
         tool = loaded.tool
-        card = ToolCard(
+        return ToolCard(
             tool_id=tool.tool_id,
             name=tool.name,
             digest=digest,
@@ -407,52 +409,34 @@ class Registry:
                 for each in loaded.adapters
             ),
         )
-        return card, {each.adapter_id: summary(each, tool) for each in loaded.adapters}
 
     def _summaries(
         self, cards: ToolCard, snapshot: Snapshot | None
     ) -> Mapping[str, Mapping[str, Any]]:
         """Level 1."""
         self.loaded[1] += 1
-        told = {
+        cached = {
             card.adapter_id: self.kept.summary(card.adapter_id, cards.digest)
             for card in cards.adapters
         }
-        found = {name: each for name, each in told.items() if each is not None}
-        if len(found) == len(told):
+        found = {name: each for name, each in cached.items() if each is not None}
+        if len(found) == len(cached):
             return found
         if snapshot is None:
             snapshot = self._snapshots.read(self.root / "tools" / cards.name)
-        card, read = self._carded(snapshot, snapshot.digest)
-        self.kept.keep_cards([card], read)
+        loaded = self._load_from(snapshot)
+        read = {each.adapter_id: summary(each, loaded.tool) for each in loaded.adapters}
+        self.kept.keep_summaries(read, snapshot.digest)
         return read
 
     def _adapter(self, snapshot: Snapshot, card: Card, cards: ToolCard) -> Adapter:
         """Level 2."""
         self.loaded[2] += 1
         known = [each.adapter_id for each in cards.adapters]
-        document = self._document(snapshot, card.path, known)
-        with self._guard:
-            made = self._full.get(card.sha256)
-        if made is None or made[0] is not document:
-            made = (document, adapter_of(document, card.sha256))
-            with self._guard:
-                self._full[card.sha256] = made
-        return made[1]
-
-    def _spec(self, snapshot: Snapshot) -> Tool:
-        document = self._document(snapshot, _TOOL, ())
-        key = (snapshot.folder, snapshot.files[_TOOL])
-        with self._guard:
-            made = self._specs.get(key)
-        if made is None or made[0] is not document:
-            made = (document, tool_of(document, snapshot.folder))
-            with self._guard:
-                self._specs[key] = made
-        return made[1]
+        return adapter_of(self._document(snapshot, card.path, known), card.sha256)
 
     def _document(self, snapshot: Snapshot, path: str, known: Sequence[str]) -> Mapping[str, Any]:
-        """Parsed from the bytes that were compared with the pin, or kept under their digest."""
+        """Parsed from the bytes that were compared with the pin, or cached under their digest."""
         sha256 = snapshot.files[path].removesuffix("+x")
         document = self.kept.document(sha256, None)
         if document is None:
@@ -468,8 +452,8 @@ class Registry:
             if any(adapter.adapter_id == adapter_id for adapter in self.adapters(tool)):
                 raise Refused(
                     "ADAPTER_MISMATCH",
-                    f"The adapter {adapter_id} is one of {tool.name} ({tool.tool_id}), "
-                    f"not of {cards.name} ({cards.tool_id}).",
+                    f"The adapter {adapter_id} belongs to {tool.name} ({tool.tool_id}), "
+                    f"not to {cards.name} ({cards.tool_id}).",
                     remedy=f"Adapters of {cards.name}: {', '.join(own) or 'none'}.",
                 )
         raise Refused(
@@ -487,7 +471,7 @@ class Registry:
         return Refused(
             "TOOL_UNKNOWN",
             f"There is no tool {tool}.",
-            remedy=f"{hint}`actum tools list` shows what there is.",
+            remedy=f"{hint}`actum tools list` lists all tools.",
         )
 
 
@@ -520,7 +504,7 @@ def _require_active(pin: Pin, tool: Tool) -> None:
 
 
 def _require_not_blocked(pin: Pin) -> None:
-    """Whatever became of its folder since: that a person has stopped it is the first answer."""
+    """A block is reported first, whatever happened to the folder since."""
     if pin.status is ToolStatus.BLOCKED:
         raise Refused(
             "TOOL_NOT_ACTIVE",
@@ -531,8 +515,8 @@ def _require_not_blocked(pin: Pin) -> None:
 
 
 def _rank(summary: Mapping[str, Any] | None, operation: str) -> tuple[bool, bool]:
-    """Active adapters that have the operation first; otherwise in the order of their ids."""
-    told = summary or {}
-    return told.get("status") != AdapterStatus.ACTIVE.value, operation not in told.get(
+    """Active adapters that have the operation first; then by id."""
+    found = summary or {}
+    return found.get("status") != AdapterStatus.ACTIVE.value, operation not in found.get(
         "operations", ()
     )

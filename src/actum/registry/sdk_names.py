@@ -1,7 +1,7 @@
-"""Names in `interface.sdk`, judged by the language they are of when the adapter is loaded.
+"""Checks the names in `interface.sdk` by the rules of their language when an adapter is loaded.
 
-They become part of a program that is compiled, or are looked up in a module: what is no name of the
-language could only be a mistake, or text that means something else there.
+They become part of a compiled program or are looked up in a module: text that is not a name in
+that language is a mistake, or an injection.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from actum.contract.document import Document
-from actum.contract.place import Path as Place
+from actum.documents.document import Document
+from actum.documents.source_position import Path as KeyPath
 from actum.errors import Problem
 
 _IDENTIFIER = r"[A-Za-z_][A-Za-z0-9_]*"
@@ -34,19 +34,39 @@ _FORMS: Mapping[str, tuple[tuple[re.Pattern[str], str], ...]] = {
 
 
 def sdk_problems(document: Document) -> Iterator[Problem]:
-    """Everything in the sdk block that is no name of its language."""
+    """Everything in the sdk block that is not a name in its language."""
     sdk, at = document.value["interface"]["sdk"], ("interface", "sdk")
     package, import_path, function = _FORMS[sdk["language"]]
-    yield from _judged(document, (*at, "package"), sdk["package"], package)
-    yield from _judged(document, (*at, "import_path"), sdk["import_path"], import_path)
+    wrong = [
+        *_judged(document, (*at, "package"), sdk["package"], package),
+        *_judged(document, (*at, "import_path"), sdk["import_path"], import_path),
+    ]
+    yield from wrong or _outside(document, at, sdk)
     for operation, name in sdk["function_mapping"].items():
         yield from _judged(document, (*at, "function_mapping", operation), name, function)
 
 
+#: Of the languages whose paths begin with the package. Drivers check the modules of the others,
+#: which may have other names than their package.
+_SEPARATORS = {"go": "/", "rust": "::"}
+
+
+def _outside(document: Document, at: KeyPath, sdk: Mapping[str, str]) -> Iterator[Problem]:
+    separator = _SEPARATORS.get(sdk["language"])
+    package, path = sdk["package"], sdk["import_path"]
+    if separator is not None and not f"{path}{separator}".startswith(f"{package}{separator}"):
+        yield document.problem(
+            (*at, "import_path"),
+            "it is not in the package.",
+            value=path,
+            permitted=f"{package}, or {package}{separator}…",
+        )
+
+
 def _judged(
-    document: Document, place: Place, name: str, form: tuple[re.Pattern[str], str]
+    document: Document, key_path: KeyPath, name: str, form: tuple[re.Pattern[str], str]
 ) -> Iterator[Problem]:
     if form[0].fullmatch(name) is None or ".." in name:
         yield document.problem(
-            place, "it is no name of this language.", value=name, permitted=form[1]
+            key_path, "not a name in this language.", value=name, permitted=form[1]
         )

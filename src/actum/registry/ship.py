@@ -1,6 +1,6 @@
-"""The tools that come with Actum: copied into a repository, never used from here.
+"""The tools shipped with Actum: copied into a repository, never used from here.
 
-Copies only: pinning them is a decision like any other (`registry.change.approve`).
+Copies only: pinning them is a decision like any other (`registry.approval_workflow.approve`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from actum.contract.model import RunnerKind
 from actum.errors import Fault
 
 _SHIPPED = Path(__file__).parent / "shipped"
-#: The one line of each shipped tool.yaml that is rewritten.
+#: The line of each shipped tool.yaml that is rewritten.
 _RUNNER_LINE = "    runner: docker\n"
 
 
@@ -20,9 +20,9 @@ def shipped_names() -> tuple[str, ...]:
 
 
 def ship(destination: Path, runner: RunnerKind) -> tuple[Path, ...]:
-    """Write the shipped tools below `destination`, to run on `runner`; the folders written.
+    """Write the shipped tools below `destination`, to run on `runner`. Returns the folders.
 
-    A folder that is there already is left as it is: it may have been changed and approved.
+    An existing folder is left unchanged: it may have been edited and approved.
     """
     written = []
     for name in shipped_names():

@@ -1,4 +1,4 @@
-"""The spec of a transform, judged when its adapter is loaded, not when it first runs."""
+"""Checks the spec of a transform when its adapter is loaded, not when it first runs."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from actum.contract.model import Json
 from actum.registry.queries import QueryFailed, is_singular, parse_format
 
 PARSERS = ("json", "json_lines", "csv", "yaml", "lines", "text")
-#: The spec of `validate` that stands for the tool's own args_schema.
+#: The spec of `validate` that means the tool's own args_schema.
 ARGS_SCHEMA = "json_schema"
 
 
 def spec_problem(kind: str, spec: Json) -> str | None:
-    """What is wrong with the spec of a transform of this kind; ``None``: nothing."""
+    """What is wrong with the spec of a transform of this kind; ``None`` if it is valid."""
     check = _CHECKS.get(kind)
-    return None if check is None else check(spec)  # an unknown kind is the schema's to refuse
+    return None if check is None else check(spec)  # the schema refuses unknown kinds
 
 
 def _rename(spec: Json) -> str | None:
@@ -74,7 +74,7 @@ def _named(spec: Json) -> bool:
 
 
 def schema_fault(schema: Mapping[str, Json]) -> str | None:
-    """Why this is no usable JSON Schema; a `$ref` that leaves the document is one reason."""
+    """Why this is not a usable JSON Schema; a `$ref` that leaves the document is one reason."""
     import jsonschema_rs
 
     try:

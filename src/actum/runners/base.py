@@ -1,7 +1,8 @@
-"""The port every runner implements, and the only room that starts tools.
+"""The port that every runner implements. Only runners start tools.
 
 A runner carries out a `Plan` exactly once. It selects nothing, validates no argument, widens no
-permission and never retries. What it cannot enforce on this host it refuses before the start.
+permission and never retries. It refuses a limit that it cannot enforce on this host before the
+start.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from actum.contract.call import EffectivePolicy, Plan
 from actum.contract.limits import IDLE_S, MESSAGE_BYTES
 from actum.contract.model import RunnerKind
 from actum.errors import Refused
-from actum.evidence.trace import Emit
+from actum.evidence.records.trace import Emit
 from actum.value import value
 
 if TYPE_CHECKING:
@@ -26,21 +27,21 @@ if TYPE_CHECKING:
 OnOutput = Callable[[str, bytes], None]
 
 #: Called once, when everything is prepared and before the tool is started; returns when the
-#: start is on record. If it raises, nothing was started and nothing may be left behind.
+#: start is recorded. If it raises, nothing was started and nothing may be left behind.
 Permit = Callable[[], None]
 
 
 class Cancel:
     """A caller's way to end an attempt from another thread or a signal handler.
 
-    It holds a descriptor only once somebody polls: a thousand requests that wait need none.
+    It opens a descriptor only for a poll: a thousand waiting requests need none.
     """
 
     def __init__(self) -> None:
         self._requested = False
         self._descriptor = -1
         self._listeners: list[Callable[[], None]] = []
-        # Reentrant: a signal handler may cancel while this very thread is in here.
+        # Reentrant: a signal handler may cancel while the same thread holds it.
         self._guard = threading.RLock()
 
     def cancel(self) -> None:
@@ -57,7 +58,7 @@ class Cancel:
         with self._guard:
             if self._descriptor < 0:
                 self._descriptor = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-                if self._requested:  # before, or by a signal this instant
+                if self._requested:  # before, or by a signal just now
                     os.eventfd_write(self._descriptor, 1)
             return self._descriptor
 
@@ -66,7 +67,7 @@ class Cancel:
         return self._requested
 
     def listen(self, listener: Callable[[], None]) -> None:
-        """Call `listener` on the request, perhaps from a signal handler; at once if it was made."""
+        """Call `listener` on a cancel, perhaps from a signal handler; at once if cancelled."""
         with self._guard:
             self._listeners.append(listener)
         if self._requested:
@@ -85,7 +86,7 @@ class Cancel:
 
 @value
 class Capability:
-    """Whether this host can enforce one limit, by what, and if not, what would help."""
+    """Whether this host can enforce one limit, the mechanism, and otherwise the remedy."""
 
     limit: str
     enforceable: bool
@@ -94,69 +95,69 @@ class Capability:
 
 
 class Channel(Protocol):
-    """A tool kept running, and the lines that go to it and come from it.
+    """A tool that stays running, with lines to its stdin and from its stdout.
 
-    One thread at a time speaks; any may close. Everything that comes is the tool's word, bounded
-    in size and otherwise unread. Times are of `time.monotonic`.
+    One thread at a time sends or receives; any may close. Received lines are untrusted, bounded in
+    size and otherwise not interpreted. Times are of `time.monotonic`.
     """
 
     @property
     def over(self) -> str:
-        """Why nothing more can be said; empty while something can."""
+        """Why the channel is closed; empty while it is open."""
         ...
 
     @property
     def ended(self) -> bool:
-        """Whether nothing of the tool is alive any more, so that `close` returns at once."""
+        """Whether no process of the tool is left, so that `close` returns at once."""
         ...
 
     @property
     def until(self) -> float:
-        """When it is ended at the latest."""
+        """The deadline of the tool."""
         ...
 
     def enforcement(self, note: str = "") -> tuple[Enforced, ...]:
-        """The manifest, as it stands by now; every mechanism followed by `note`."""
+        """The manifest so far; `note` is appended to every mechanism."""
         ...
 
     def redacted(self, content: bytes) -> bytes:
-        """`content`, made from what the tool said, without the secrets that it was given."""
+        """`content`, which comes from the tool, without the tool's secrets."""
         ...
 
     @property
     def redaction(self) -> Redaction | None:
-        """What takes the tool's secrets out of anything it says, before that is kept or shown."""
+        """Removes the tool's secrets from its output before it is stored or shown."""
         ...
 
     def fileno(self) -> int:
-        """Readable when the tool may have said something, for those who wait for many things."""
+        """Readable when there may be output, for callers that poll several descriptors."""
         ...
 
     def send(self, message: bytes, deadline: float | None = None) -> bool:
-        """Say one line. False: it did not take all of it by then, or it is over."""
+        """Send one line. False: the tool did not read all of it in time, or it is closed."""
         ...
 
     def receive(self, deadline: float, stop: int = -1) -> bytes | None:
-        """The next line without its end, or ``None``: nothing came by then, or it is over.
+        """The next line without its newline, or ``None``: none came in time, or it is closed.
 
-        Also ``None`` once the descriptor `stop` is readable. Whoever waits here keeps it from being
-        idle.
+        Also ``None`` once the descriptor `stop` is readable. The tool is not idle while a caller
+        waits here.
         """
         ...
 
     def close(self) -> Capture:
-        """End it, wait until nothing of it is left, and tell how it was. May be asked again."""
+        """End the tool, wait until no process is left, and return the capture. Idempotent."""
         ...
 
 
 class Runner(Protocol):
-    """Where a plan is carried out."""
+    """Carries out plans."""
 
     @property
     def kind(self) -> RunnerKind: ...
 
     def capabilities(self) -> tuple[Capability, ...]:
-        """What this host can enforce, found by trying, not by guessing from versions."""
+        """What this host can enforce, found by trying, not from version numbers."""
         ...
 
     def foresee(self, policy: EffectivePolicy) -> tuple[Enforced, ...]:
@@ -178,9 +179,8 @@ class Runner(Protocol):
     ) -> Capture:
         """Carry out `plan` once, emitting the four lifecycle events in order.
 
-        What can be refused is refused before `permit` is asked, so that no start is on record that
-        never had a chance; a runner prepares as much as it can before that, because asking takes
-        the time of a durable write.
+        Every refusal comes before `permit`, so that no start is recorded that could not happen. A
+        runner prepares as much as it can before `permit`, which takes the time of a durable write.
         """
         ...
 
@@ -194,16 +194,16 @@ class Runner(Protocol):
         idle_s: float = IDLE_S,
         message_bytes: int = MESSAGE_BYTES,
     ) -> Channel:
-        """Start `plan` once and keep it, to be spoken with over its stdin and stdout.
+        """Start `plan` once, with a channel to its stdin and stdout.
 
-        It ends by itself, when the channel is closed, at the plan's own deadline, or when nobody
-        spoke for `idle_s`. Its events are those of `run`; the last ones come when it has ended.
+        It ends by itself, when the channel is closed, at the plan's own deadline, or without a
+        message for `idle_s`. Its events are those of `run`; the last ones come when it has ended.
         """
         ...
 
     def rest(self) -> None:
-        """What was asked for is on record: do now what could wait until then, such as preparing
-        for the next. Returns soon; any thread may call it at any time, and nothing depends on it.
+        """The execution is recorded: do the work that could wait, such as preparing for the next
+        one. Returns soon; any thread may call it at any time, and nothing depends on it.
         """
         ...
 
@@ -211,11 +211,15 @@ class Runner(Protocol):
 
 
 def require_proof(plan: Plan) -> None:
-    """No plan runs that was not validated as it stands. The first thing every runner does."""
+    """Refuse a plan that differs from the validated one. The first step of every runner."""
     proof = plan.proof
-    if proof.call_sha256 != plan.call_sha256 or proof.policy_sha256 != plan.policy.sha256:
+    if (
+        proof.call_sha256 != plan.call_sha256
+        or proof.policy_sha256 != plan.policy.sha256
+        or proof.plan_sha256 != plan.bound_sha256
+    ):
         raise Refused(
             "PROOF_INVALID",
-            "The plan differs from what was validated.",
-            remedy="Plans are made by the pipeline; a runner takes no other.",
+            "The plan differs from the one that was validated.",
+            remedy="Only the pipeline makes plans; a runner accepts no other.",
         )

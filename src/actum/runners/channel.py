@@ -1,8 +1,8 @@
-"""A sandbox that is kept running: lines to its stdin, lines from its stdout.
+"""A sandbox that stays running: lines to its stdin, lines from its stdout.
 
-The run itself goes its ordinary way on a thread of its own, which keeps the deadlines, drains
-stderr and tells the ending. What the tool says on stdout is read by whoever waits for it: nobody
-reading means a full pipe, and so a tool that waits. Nothing here understands a line.
+The run itself takes the ordinary path on a thread of its own, which enforces the deadlines, drains
+stderr and reports the ending. The caller of `receive` reads stdout: without a reader the pipe fills
+up, and the tool blocks. Nothing here interprets a line.
 """
 
 from __future__ import annotations
@@ -17,32 +17,32 @@ from typing import TYPE_CHECKING
 from actum.capture.model import Capture, Enforced, Stream
 from actum.capture.streams import keeper
 from actum.contract.limits import STDOUT_BYTES
-from actum.runners.attend import Stop
+from actum.runners.supervise import Stop
 from actum.value import replace
 
 if TYPE_CHECKING:
     from actum.capture.redaction import Redaction
 
-#: How long a tool may take to leave by itself once its stdin has ended.
+#: How long a tool may take to exit by itself once its stdin has ended.
 _LEAVE_S = 0.5
 _READ_BYTES = 65_536
 
 
 class Duplex:
-    """Both ends of one conversation, shared by the run's thread and whoever speaks."""
+    """The pipes of one channel, shared by the run's thread and the caller."""
 
     def __init__(
         self, *, idle_s: float, message_bytes: int, redaction: Redaction | None = None
     ) -> None:
         self.idle_s = idle_s
         self.message_bytes = message_bytes
-        self.why = Stop.CLOSED  #: what the run is stopped for, when it is asked to
+        self.why = Stop.CLOSED  #: the reason for the stop
         self.over = ""
         self.started = threading.Event()
         self.stdin, self._to = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(self._to, False)
         self._from = -1
-        self._poll = select.poll()  #: of whoever waits for a line
+        self._poll = select.poll()  #: for `receive`
         self._stop = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self.redaction = redaction
         self._keeper = keeper(STDOUT_BYTES, redaction)
@@ -50,19 +50,17 @@ class Duplex:
         self._searched = 0  #: how much of `_unread` holds no end of a line
         self._longest = 0
         self._measure: Callable[[str], tuple[Enforced, ...]] | None = None
-        #: What the rows were last made of, and the rows.
-        self._rows: tuple[tuple[object, ...], tuple[Enforced, ...]] = (), ()
         self._ended = False
         self._stopped = False
         self._spoken = time.monotonic()
         self._speaking = False
-        self._lock = threading.Lock()  #: around the descriptors and what is unread
-        self._turn = threading.Lock()  #: who speaks
+        self._lock = threading.Lock()  #: guards the descriptors and the unread bytes
+        self._turn = threading.Lock()  #: held by the caller that sends or receives
 
     # -- the run's thread -------------------------------------------------------------------
 
     def begin(self, stdout: int) -> int:
-        """The sandbox was launched; returns what becomes readable when it is to be stopped."""
+        """The sandbox was launched. Returns a descriptor that is readable on `stop`."""
         os.close(self.stdin)
         self.stdin = -1
         self._from = os.dup(stdout)
@@ -72,18 +70,18 @@ class Duplex:
         return self._stop
 
     def idle_at(self) -> float:
-        """While someone waits for an answer: to be asked again, not never."""
+        """When the tool is idle. While a caller waits for an answer, that moves on."""
         return (time.monotonic() if self._speaking else self._spoken) + self.idle_s
 
     def finish(self) -> Stream:
-        """Nothing is alive that could say more: take what is still in the pipe."""
+        """No process is left that could write: read the rest of the pipe."""
         with self._lock:
             while self._take():
                 pass
         return self._keeper.finish()
 
     def measure_by(self, measure: Callable[[str], tuple[Enforced, ...]] | None) -> None:
-        """How to ask for the manifest while it runs; ``None`` before there is nothing to ask."""
+        """Set the function that measures a running tool; ``None`` once it has ended."""
         with self._lock:
             self._measure = measure
 
@@ -93,17 +91,11 @@ class Duplex:
                 return ()
             try:
                 return self._measure(note) + self.rows(None, note)
-            except OSError:  # it has ended this moment, and its init has removed the groups
+            except OSError:  # it has just ended, and its init has removed the groups
                 return ()
 
     def rows(self, stop: Stop | None, note: str = "") -> tuple[Enforced, ...]:
-        """The limits that only a kept tool has, for the manifest."""
-        told = stop, note, self._longest
-        if self._rows[0] != told:
-            self._rows = told, self._made_rows(stop, note)
-        return self._rows[1]
-
-    def _made_rows(self, stop: Stop | None, note: str) -> tuple[Enforced, ...]:
+        """The manifest rows of limits that only a kept tool has."""
         return (
             Enforced(
                 limit="idle_ms",
@@ -122,7 +114,7 @@ class Duplex:
             ),
         )
 
-    # -- whoever speaks ---------------------------------------------------------------------
+    # -- the caller -------------------------------------------------------------------------
 
     def fileno(self) -> int:
         return self._from
@@ -130,7 +122,7 @@ class Duplex:
     def send(self, message: bytes, deadline: float) -> bool:
         line = message + b"\n"
         with self._turn:
-            self._speaking = True  # while someone waits for the tool, the tool is not idle
+            self._speaking = True  # while a caller waits for the tool, it is not idle
             try:
                 if self.over:
                     return False
@@ -152,21 +144,21 @@ class Duplex:
             wait_s = deadline - time.monotonic()
             if wait_s <= 0:
                 return False
-            # A tool that waits for its own output to be taken takes no input meanwhile.
+            # A tool that blocks on its own output reads no input meanwhile.
             for descriptor, _event in poll.poll(wait_s * 1000):
                 if descriptor == self._from and not self._read_some():
                     poll.unregister(self._from)
         return not left
 
     def _write(self, data: bytes | memoryview) -> int:
-        # Under the lock: another thread may hang up, and the number then be another file's.
+        # Under the lock: another thread may close stdin, and the number may be reused.
         with self._lock:
             try:
                 return os.write(self._to, data) if self._to >= 0 else 0
             except BlockingIOError:
                 return 0
             except BrokenPipeError:
-                self._is_over("it reads no more")
+                self._is_over("it has closed its stdin")
                 return 0
 
     def receive(self, deadline: float, stop: int = -1) -> bytes | None:
@@ -198,7 +190,7 @@ class Duplex:
                 return None
 
     def _line(self) -> bytes | None:
-        """The next line, if all of it has been said by now."""
+        """The next line, if it is complete."""
         with self._lock:
             while (end := self._unread.find(b"\n", self._searched)) < 0:
                 self._searched = len(self._unread)
@@ -221,12 +213,12 @@ class Duplex:
         self._unread.clear()
         self._searched = 0
         self.stop(Stop.MESSAGE)
-        self._is_over(f"it said more than {self.message_bytes} bytes at once")
+        self._is_over(f"it sent a message of more than {self.message_bytes} bytes")
 
     def _read_some(self) -> bool:
-        """False: there is nothing to be had for now."""
+        """False: no bytes are available."""
         with self._lock:
-            # What nobody has read yet is bounded too: beyond that, the tool waits.
+            # Unread bytes are bounded too: beyond that, the tool blocks.
             return len(self._unread) <= 2 * self.message_bytes and self._take()
 
     def _take(self) -> bool:
@@ -249,8 +241,8 @@ class Duplex:
 
     # -- the end ----------------------------------------------------------------------------
 
-    def hang_up(self) -> None:
-        """No more is said: a tool that serves its stdin leaves."""
+    def close_stdin(self) -> None:
+        """Close stdin: a tool that serves its stdin exits."""
         self._is_over("the channel is closed")
         with self._lock:
             if self._to >= 0:
@@ -258,14 +250,14 @@ class Duplex:
                 self._to = -1
 
     def stop(self, why: Stop) -> None:
-        if not self._stopped:  # the first reason is the reason
+        if not self._stopped:  # the first reason counts
             self._stopped = True
             self.why = why
             os.eventfd_write(self._stop, 1)
 
     def release(self) -> None:
-        """The run is over; whoever still speaks has heard the end by now."""
-        self.hang_up()
+        """Close all descriptors. The run is over, and every caller has seen the end."""
+        self.close_stdin()
         with self._turn, self._lock:
             for descriptor in (self.stdin, self._from, self._stop):
                 if descriptor >= 0:
@@ -274,7 +266,7 @@ class Duplex:
 
 
 class LocalChannel:
-    """A run of the local runner that is spoken with."""
+    """A run of the local runner with a channel."""
 
     def __init__(self, duplex: Duplex, life_s: float, run: Callable[[], Capture]) -> None:
         self._duplex = duplex
@@ -295,7 +287,7 @@ class LocalChannel:
     def _carry_out(self) -> None:
         try:
             self._capture = self._run()
-        except BaseException as error:  # noqa: BLE001 -- raised again where someone can hear it
+        except BaseException as error:  # noqa: BLE001 -- raised again by `close`
             self._error = error
         finally:
             self._ended = True
@@ -339,7 +331,7 @@ class LocalChannel:
     def close(self) -> Capture:
         with self._closing:
             if self._thread.is_alive():
-                self._duplex.hang_up()
+                self._duplex.close_stdin()
                 self._thread.join(_LEAVE_S)
                 if self._thread.is_alive():
                     self._duplex.stop(Stop.CLOSED)
@@ -347,5 +339,5 @@ class LocalChannel:
             self._duplex.release()
         if self._error is not None:
             raise self._error
-        assert self._capture is not None  # noqa: S101 -- one of the two is there
+        assert self._capture is not None  # noqa: S101 -- one of the two is set
         return self._capture

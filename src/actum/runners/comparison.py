@@ -1,14 +1,15 @@
-"""Names that decide what is executed later: before a tool that writes directly, and after it.
+"""Names that decide what is executed later, compared before and after a tool that writes directly.
 
-A cover keeps a tool from a name as long as the host leaves that name alone, and a name that does
-not exist cannot be covered. So what governs is compared once no process of the tool is left:
+A cover protects a name as long as the host does not replace it, and a name that does not exist
+cannot be covered. So these are compared once no process of the tool is left:
 
-* what governs the project, and every other project in a writable folder;
-* what git on the host would execute or obey, in every git directory below a writable folder;
-* which git directories there are, with or without the name `.git`;
+* the files that govern the project, and every other project in a writable folder;
+* the files that git on the host would execute or obey, in every git directory below a writable
+  folder;
+* the set of git directories, with or without the name `.git`;
 * the names that the project protects (`[protect] names`).
 
-Files are compared by kind, mode and content. What was changed and changed back is not found.
+Files are compared by kind, mode and content. A change that was undone is not found.
 """
 
 from __future__ import annotations
@@ -32,47 +33,47 @@ from actum.contract.governing_names import (
 from actum.contract.levels import is_within
 from actum.kernel import open_exact
 from actum.runners.folder_index import TICK_NS, FolderIndex, is_git_name
-from actum.runners.request import writable_folders
+from actum.runners.init_request import writable_folders
 from actum.value import value
 
-#: Names that are compared; and how long a file is at most whose content is.
+#: Limit on compared names, and on the size of files whose content is compared.
 MOST_NAMES = 20_000
 MOST_BYTES = 4 << 20
 _HOME = ".actum"
-#: Without one of these git takes a folder for no repository, and looks in the one around it.
+#: Without one of these a folder is no repository for git, which then searches its parents.
 _GIT_NEEDS = (GIT_HEAD, *GIT_STORES)
-#: What a folder is, by the names in it.
+#: Names that show what a folder is.
 _TELLING = (*_GIT_NEEDS, GIT_COMMON, _HOME)
-#: Folders of a git directory whose entries are git directories, or lead to one.
+#: Folders of a git directory whose entries are git directories, or point to one.
 _GIT_HOLDERS = ("modules", "worktrees")
-#: Of writable folders, the newest that are kept.
+#: Cached indexes of writable folders, the newest.
 _MOST_INDEXES = 32
 _STAMP = tuple[int, int, int, int, int, int]
 
 
 @value(kw_only=False)
 class Seen:
-    """One name, as it was."""
+    """One name at the time of a snapshot."""
 
     text: str  #: kind, mode and digest
-    linked: bool = False  #: a file with another name, through which it can be written
+    linked: bool = False  #: a file with a second hard link, through which it can be written
 
 
 @value
 class Snapshot:
-    """Everything that governs what a tool may write."""
+    """All governing names in the writable folders."""
 
     seen: Mapping[str, Seen]
-    files: Mapping[str, tuple[_STAMP, Seen]]  #: those that need not be read again
+    files: Mapping[str, tuple[_STAMP, Seen]]  #: cached: not read again if the stamp is the same
     complete: bool
 
 
 @value
 class Differences:
     changed: tuple[str, ...] = ()  #: the outermost paths
-    linked: frozenset[str] = frozenset()  #: those that have another name
-    complete: bool = True  #: all of it was compared
-    cut_short: bool = False  #: all of it could be compared before, and not afterwards
+    linked: frozenset[str] = frozenset()  #: those with a second hard link
+    complete: bool = True  #: everything was compared
+    cut_short: bool = False  #: everything could be compared before the tool, but not after it
 
 
 class Comparison:
@@ -84,15 +85,16 @@ class Comparison:
         self._first = frozenset({_HOME, *(name.partition("/")[0] for name in self._protected)})
         self._guard = threading.Lock()
         self._indexes: dict[tuple[str, frozenset[str]], FolderIndex] = {}
-        self._files: Mapping[str, tuple[_STAMP, Seen]] = {}  #: of the last look
+        self._files: Mapping[str, tuple[_STAMP, Seen]] = {}  #: of the last snapshot
 
     def begin(self, policy: EffectivePolicy) -> Compared:
         """Before the tool runs; it may run as soon as this returns."""
         return Compared(self, policy)
 
     def look(self, policy: EffectivePolicy, since: Snapshot | None = None) -> Snapshot:
-        """With `since`, a file is read again unless its stamp is that of then: a file that is
-        mapped has one stamp for many changes, so what another look made of it does not count."""
+        """Take a snapshot. With `since`, a file is read again unless its stamp is the one in
+        `since`: writes through a memory map can leave the stamp as it was, so the cache of another
+        snapshot is not used."""
         with self._guard:
             known = self._files if since is None else since.files
             looking = _Looking(writable_folders(policy), frozenset(policy.deny), known)
@@ -104,7 +106,7 @@ class Comparison:
         return Snapshot(seen=looking.seen, files=looking.files, complete=looking.complete)
 
     def _look_around(self, top: str, looking: _Looking) -> None:
-        """What a writable folder, or file, is part of."""
+        """Add the repositories and projects that contain a writable folder or file."""
         inside = os.path.relpath(top, self._root) if is_within(top, self._root) else top
         names = inside.casefold().strip("/").split("/")
         for protected in (_HOME, *self._protected):
@@ -146,7 +148,7 @@ class Comparison:
 
 
 class Compared:
-    """One tool's run between two looks."""
+    """One tool's run between two snapshots."""
 
     def __init__(self, comparison: Comparison, policy: EffectivePolicy) -> None:
         self._comparison = comparison
@@ -154,7 +156,7 @@ class Compared:
         self._before = comparison.look(policy)
 
     def end(self) -> Differences:
-        """Once no process of the tool is left."""
+        """Compare, once no process of the tool is left."""
         return differences(self._before, self._comparison.look(self._policy, self._before))
 
 
@@ -186,8 +188,8 @@ def _both(path: str, old: Mapping[str, Seen], new: Mapping[str, Seen]) -> Iterat
 
 
 def _left_open(path: str, was: Seen) -> bool:
-    """Whether the absence of a name changes what is executed: not of a repository that is gone with
-    the files that were in it."""
+    """Whether the absence of a name changes what is executed. It does not if a repository was
+    removed together with its files."""
     if not os.path.lexists(os.path.dirname(path)):
         return False
     return was != _REPOSITORY or is_git_name(os.path.basename(path))
@@ -197,7 +199,7 @@ _REPOSITORY = Seen("repository")
 
 
 class _Looking:
-    """One look, as far as it has come."""
+    """A snapshot that is being taken."""
 
     def __init__(
         self,
@@ -234,13 +236,13 @@ class _Looking:
             self._note(path, Seen(stat.filemode(look.st_mode)[0]))
 
     def one(self, path: str) -> None:
-        """A name that is a repository already if it is a folder."""
+        """Add a name, unless it is a folder: then it was added as a repository."""
         look = _look(path)
         if look is not None and not stat.S_ISDIR(look.st_mode):
             self.tree(path)
 
     def tree(self, path: str) -> None:
-        """A name with everything below it."""
+        """Add a name with everything below it."""
         waiting = [path]
         while waiting:
             path = waiting.pop()
@@ -282,7 +284,7 @@ class _Looking:
         known = self._known.get(path)
         if known is None or known[0] != stamp:
             known = stamp, Seen(f"{mode} {self._content(path, look)}", look.st_nlink > 1)
-        # One that was changed a moment ago can be changed again and have the same ctime.
+        # A file that was changed a moment ago can be changed again within the same ctime.
         if look.st_ctime_ns < time.time_ns() - TICK_NS:
             self.files[path] = known
         return known[1]
@@ -293,7 +295,7 @@ class _Looking:
         try:
             descriptor = open_exact(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
         except OSError:
-            return f"stamp {_stamp(look)}"  # closed to us, as it may be to an ordinary user
+            return f"stamp {_stamp(look)}"  # not readable for this user
         with os.fdopen(descriptor, "rb") as file:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 return "replaced"

@@ -1,10 +1,10 @@
-"""The folders below a writable folder, kept from one look to the next.
+"""The folders below a writable folder, cached from one search to the next.
 
-Looked for are the entries that decide what is executed in a folder: a git directory, also a bare
-one without the name `.git`, another project's `.actum`, and names that the project protects.
+The search finds entries that decide what is executed in a folder: a git directory, also a bare one
+without the name `.git`, another project's `.actum`, and names that the project protects.
 
 A folder whose ctime is the same holds the same names: the kernel sets ctime, and a tool cannot. So
-the first look reads every folder, and each later one reads the folders that have changed.
+the first search reads every folder, and each later one reads the folders that have changed.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from actum.contract.governing_names import is_git_directory
 from actum.kernel import open_exact
 from actum.value import value
 
-#: Folders that are read below one writable folder. What is beyond is not looked at.
+#: Limit on folders that are read below one writable folder.
 MOST_FOLDERS = 100_000
 #: A change within one tick of the kernel's coarse clock leaves the ctime as it was.
 TICK_NS = 20_000_000
-#: In a git directory: many folders, in which git executes nothing.
+#: In a git directory: many folders from which git executes nothing.
 _STORAGE = frozenset({"objects", "lfs"})
 
 
@@ -29,7 +29,7 @@ class _Folder:
     stamp: tuple[int, int, int]  #: device, inode, ctime
     settled: bool  #: the ctime was old when the folder was read
     below: tuple[str, ...]  #: paths of its folders
-    marked: tuple[str, ...]  #: paths of its entries that are looked for
+    marked: tuple[str, ...]  #: paths of its entries that the search finds
     is_repository: bool
 
 
@@ -37,15 +37,15 @@ class _Folder:
 class Found:
     repositories: tuple[str, ...]  #: git directories
     marked: tuple[str, ...]
-    complete: bool  #: every folder was looked at
+    complete: bool  #: every folder was read
 
 
 class FolderIndex:
     """One writable folder. Not shared by threads."""
 
     def __init__(self, top: str, names: frozenset[str], closed: frozenset[str]) -> None:
-        """`names` are looked for in every folder; `closed` are paths that no tool sees. A file
-        system may take `.GIT` for `.git`, so names are compared in lower case."""
+        """`names` are searched in every folder; `closed` are paths that no tool sees. A file
+        system may be case-insensitive, so names are compared in lower case."""
         self._top = top
         self._names = frozenset({".git", *(name.casefold() for name in names)})
         self._closed = closed
@@ -67,9 +67,9 @@ class FolderIndex:
             try:
                 folder = self._folder(path)
             except (FileNotFoundError, NotADirectoryError):
-                continue  # a file; or gone since its name was read
+                continue  # a file, or removed since its name was read
             except OSError:
-                complete = False  # closed to us, or a link in its place since
+                complete = False  # not readable, or replaced by a link since
                 continue
             known[path] = folder
             waiting += folder.below

@@ -1,8 +1,8 @@
-"""Layers that take the changes of a writable folder: made, found again, and made ahead.
+"""Layers that take the changes of a writable folder: made for a request, or ahead of it.
 
-An overlay holds its layers by the folders themselves and not by their names. So an interpreter can
-wait in layers that were made before there was a request, and when it is taken, `upper` and `work`
-are renamed to where the transaction of that request looks for them (`LayersAhead`).
+An overlay holds its layers by inode, not by name. So an interpreter can wait in layers that were
+made before there was a request. When it is taken, `upper` and `work` are renamed to the layers of
+that request's transaction (`LayersAhead`).
 """
 
 from __future__ import annotations
@@ -22,18 +22,19 @@ from actum.evidence.owner import current_owner, is_alive
 from actum.sandbox.identity import TOOL_ID
 from actum.value import value
 
-#: Of one writable folder. `lower` is where opener.c attaches the folder for a moment.
+#: Of one writable folder. opener.c attaches the folder at `lower` while it mounts the overlay.
 LAYERS = ("lower", "upper", "work")
 #: Those that an overlay keeps using.
 _USED = ("upper", "work")
 _OWNER, _BEGUN = "owner", "begun "
 _OPAQUE = ("trusted.overlay.opaque", "user.overlay.opaque")
+_ORIGIN = ("trusted.overlay.origin", "user.overlay.origin")
 
 
 def place_of(plan: Plan, path: str) -> tuple[str, str] | None:
-    """(folder, path in it) of what a tool has left at `path`; ``None`` if it left nothing there.
+    """(folder, path in it) of the file that a tool has left at `path`; ``None`` if there is none.
 
-    Only when no process of the tool is left: names are looked at one by one.
+    Only when no process of the tool is left: the check goes name by name.
     """
     grant = next((grant for grant in plan.layers if is_within(path, grant)), None)
     if grant is None:
@@ -43,7 +44,7 @@ def place_of(plan: Plan, path: str) -> tuple[str, str] | None:
         return copy, inside
     upper = f"{plan.layers[grant]}/upper"
     above = upper
-    shows = True  # whether the granted folder shows where the upper layer holds nothing
+    shows = True  # whether the granted folder is visible where the upper layer is empty
     for name in inside.split("/"):
         shows = shows and not is_opaque(above)
         above = f"{above}/{name}"
@@ -65,9 +66,9 @@ def copy_in(layers: str) -> str:
 
 
 def takes_marks(folder: str) -> bool:
-    """Whether the file system of a folder with layers keeps the marks of an overlay. Without marks
-    the kernel mounts one and cannot make a removed folder anew: as an ordinary user on a tmpfs
-    before Linux 6.6, and on a ramfs."""
+    """Whether the file system of a folder with layers supports the attributes of an overlay.
+    Without them the kernel mounts one but cannot replace a removed folder: as an ordinary user on a
+    tmpfs before Linux 6.6, and on a ramfs."""
     prefix = "trusted" if os.geteuid() == 0 else "user"
     try:
         os.setxattr(f"{folder}/upper", f"{prefix}.actum.probe", b"")
@@ -78,24 +79,43 @@ def takes_marks(folder: str) -> bool:
 
 
 def is_opaque(folder: str | int) -> bool:
-    """Whether a folder of an upper layer hides what the folder below it holds.
+    """Whether a folder of an upper layer hides the entries of the folder below it.
 
-    An ordinary user's overlay has only marks of the second kind. A tool cannot set one: the kernel
-    stores such a mark of a tool under another name, or refuses it.
+    Only the mark that this overlay uses counts, which no tool can set: root's is `trusted`, and the
+    kernel stores an ordinary user's under another name if a tool sets it. For root's overlay the
+    `user` mark is an attribute like any other.
     """
-    for mark in _OPAQUE[os.geteuid() != 0 :]:
-        try:
-            return os.getxattr(folder, mark) == b"y"
-        except OSError as error:
-            if error.errno not in (errno.ENODATA, errno.EOPNOTSUPP):
-                raise
+    try:
+        return os.getxattr(folder, _OPAQUE[os.geteuid() != 0]) == b"y"
+    except OSError as error:
+        if error.errno not in (errno.ENODATA, errno.EOPNOTSUPP):
+            raise
     return False
+
+
+def is_copied_up(name: bytes, folder: int, found: os.stat_result) -> bool:
+    """Whether a name in an upper layer was in the folder below when the tool first changed it.
+
+    The overlay does not mark a file with several names, and a link cannot have the attribute.
+    """
+    if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
+        return False
+    handle = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        os.getxattr(f"/proc/self/fd/{handle}", _ORIGIN[os.geteuid() != 0])
+    except OSError as error:
+        if error.errno not in (errno.ENODATA, errno.EOPNOTSUPP):
+            raise
+        return False
+    finally:
+        os.close(handle)
+    return True
 
 
 def claim(folder: Path) -> None:
     """Make a folder for layers. Recovery removes it when this process is gone."""
-    # Another process may look for what is left of killed ones at any moment: until the folder
-    # names its owner, its own name does.
+    # Another process may run recovery at any moment: until the folder holds the name of its owner,
+    # its own name does.
     begun = folder.with_name(f"{_BEGUN}{current_owner()} {folder.name}")
     removal.make(begun)
     (begun / _OWNER).write_text(current_owner())
@@ -112,59 +132,59 @@ def is_claimed(folder: Path) -> bool:
         return False
 
 
-def make_layers(room: Path, top: os.stat_result) -> None:
-    """Make the layers of one writable folder; the upper one is as the folder is (`top`)."""
-    removal.make(room)
+def make_layers(folder: Path, top: os.stat_result) -> None:
+    """Make the layers of one writable folder; the upper one gets the folder's mode (`top`)."""
+    removal.make(folder)
     for layer in LAYERS:
-        (room / layer).mkdir(mode=0o700)
+        (folder / layer).mkdir(mode=0o700)
     if os.geteuid() == 0:
-        # Inside, the owner of the folder is shown as the tool (opener.c).
-        os.chown(room / "upper", TOOL_ID, TOOL_ID)
-    os.chmod(room / "upper", top.st_mode & 0o7777)
+        # Inside the sandbox the owner of the folder is shown as the tool (opener.c).
+        os.chown(folder / "upper", TOOL_ID, TOOL_ID)
+    os.chmod(folder / "upper", top.st_mode & 0o7777)
 
 
 @value
 class LayersAhead:
-    """Layers of an interpreter that waits, and for which there is no transaction yet."""
+    """The layers of a waiting interpreter, for which there is no transaction yet."""
 
     folder: Path
-    rooms: Mapping[str, str]  #: writable folder -> folder of its layers
+    folders: Mapping[str, str]  #: writable folder -> folder of its layers
 
     @classmethod
     def beside(cls, layers: Mapping[str, str]) -> LayersAhead:
-        """New ones for the same writable folders, in the home where `layers` are."""
+        """New layers for the same writable folders, in the same home."""
         transactions = Path(next(iter(layers.values()))).parent.parent
         folder = transactions / f"waiting-{secrets.token_hex(8)}"
-        rooms = {grant: str(folder / str(number)) for number, grant in enumerate(layers)}
+        folders = {grant: str(folder / str(number)) for number, grant in enumerate(layers)}
         claim(folder)
         try:
-            for grant, room in rooms.items():
-                make_layers(Path(room), os.stat(grant, follow_symlinks=False))
+            for grant, each in folders.items():
+                make_layers(Path(each), os.stat(grant, follow_symlinks=False))
         except BaseException:
             removal.remove(folder)
             raise
-        return cls(folder=folder, rooms=rooms)
+        return cls(folder=folder, folders=folders)
 
     def serves(self, layers: Mapping[str, str]) -> bool:
-        """Whether these are as `layers`, which were made for a request just now: nothing was
+        """Whether these equal `layers`, which were made for a request just now: nothing was
         written to them, and the top has the same mode and owner."""
-        return self.rooms.keys() == layers.keys() and all(
-            _top(room) == _top(layers[grant]) and not os.listdir(f"{room}/upper")
-            for grant, room in self.rooms.items()
+        return self.folders.keys() == layers.keys() and all(
+            _top(folder) == _top(layers[grant]) and not os.listdir(f"{folder}/upper")
+            for grant, folder in self.folders.items()
         )
 
     def move_to(self, layers: Mapping[str, str]) -> None:
-        """Become `layers`, which are empty. What is left here is to be discarded."""
-        for grant, room in self.rooms.items():
+        """Replace `layers`, which are empty. The rest of this folder is to be discarded."""
+        for grant, folder in self.folders.items():
             for layer in _USED:
-                os.rename(f"{room}/{layer}", f"{layers[grant]}/{layer}")
+                os.rename(f"{folder}/{layer}", f"{layers[grant]}/{layer}")
 
     def discard(self) -> None:
-        """What resists stays until the next recovery."""
+        """Remove the folder. If that fails, the next recovery removes it."""
         with contextlib.suppress(removal.RemovalRefused, OSError):
             removal.remove(self.folder)
 
 
-def _top(room: str) -> tuple[int, int, int]:
-    found = os.lstat(f"{room}/upper")
+def _top(folder: str) -> tuple[int, int, int]:
+    found = os.lstat(f"{folder}/upper")
     return found.st_mode, found.st_uid, found.st_gid

@@ -23,7 +23,7 @@ from actum.capture.suspicions import suspicions
 from actum.contract.call import Plan
 from actum.contract.model import Json, RunnerKind
 from actum.contract.outcome import TraceOutcome
-from actum.evidence.trace import LIFECYCLE, Emit, EventType, TraceEvent
+from actum.evidence.records.trace import LIFECYCLE, Emit, EventType, TraceEvent
 from actum.value import as_dict
 
 if TYPE_CHECKING:
@@ -39,13 +39,13 @@ class Lifecycle:
         self._runner_type = str(runner)
         self._emit = emit
         self._passed = 0  #: how many of the steps
-        self.began = time.monotonic()  #: until the first step, which is the beginning
-        self._began_ns: int | None = None  #: by the wall clock, if that is told later
+        self.began = time.monotonic()  #: set again by the first step
+        self._began_ns: int | None = None  #: wall clock, if the first event is emitted later
         self.container_id: str | None = None
 
     def begin(self) -> float:
-        """This is the beginning: when it was, by the monotonic clock. `tell_beginning` comes when
-        there is time for it."""
+        """Note the start; returns the monotonic time. `tell_beginning` emits the event when there
+        is time for it."""
         self._began_ns = time.time_ns()
         self.began = time.monotonic()
         return self.began
@@ -71,7 +71,7 @@ class Lifecycle:
         self._emit(self._event(kind, data, None, self.elapsed_ms()))
 
     def abort(self) -> None:
-        """Something failed on our side: the rest of the steps is on record as not reached."""
+        """A fault of ours: emit the remaining steps as aborted."""
         if self._began_ns is not None and not self._passed:
             self.tell_beginning()
         while self._passed < len(LIFECYCLE):
@@ -81,8 +81,8 @@ class Lifecycle:
     def conclude(
         self, capture: Capture, denials: int, redaction: Redaction | None = None
     ) -> Capture:
-        """What there is to say of what came back, and the last two steps. Returns what may be
-        kept of it."""
+        """Emit the events about the capture and the last two steps. Returns the redacted
+        capture."""
         if redaction is not None:
             capture = redaction.capture(capture)
             self.note(EventType.REDACTION, {"secrets": dict(redaction.found)})
@@ -161,7 +161,7 @@ _OUTCOMES = {
 
 
 def trace_outcome(ending: Ending) -> TraceOutcome:
-    """The last event's word for how a tool ended."""
+    """The outcome in the last event."""
     if isinstance(ending, Exited):
         return TraceOutcome.ERROR if ending.code else TraceOutcome.SUCCESS
     return _OUTCOMES.get(type(ending), TraceOutcome.ERROR)
@@ -173,7 +173,7 @@ def never_started(
     """Cancelled before the start: nothing ran, so there is nothing to clean up."""
     lifecycle = Lifecycle(plan, runner, emit)
     lifecycle.reached(EventType.TOOL_RUN_START, {"attempt": plan.trace.attempt})
-    ending = Cancelled(0)
+    ending = Cancelled(0, started=False)
     lifecycle.end_unstarted(ending)
     return Capture(
         ending=ending,

@@ -2,7 +2,7 @@
 
 Lifecycle, each step always reached or explicitly aborted: receive the validated plan, prepare an
 isolated workspace, apply limits, execute, capture, emit the last event, return. No retry, no
-choice, no change of permissions. It keeps nothing of earlier plans.
+choice, no change of permissions. It stores nothing of earlier plans.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ from actum.contract.call import EffectivePolicy, Plan
 from actum.contract.limits import IDLE_S, MESSAGE_BYTES
 from actum.contract.model import RunnerKind
 from actum.errors import Refused, SandboxUnavailable
-from actum.evidence.trace import Emit, EventType
-from actum.runners import manifest, passable
-from actum.runners.afterwards import (
+from actum.evidence.records.trace import Emit, EventType
+from actum.runners import manifest, path_modes
+from actum.runners.attempt_outcome import (
     collect_outputs,
     denials_of,
     ending_of,
     judged,
     without_token,
 )
-from actum.runners.attend import SO_FAR, Attendant
 from actum.runners.base import Cancel, Capability, Channel, OnOutput, Permit, require_proof
-from actum.runners.clearing import Clearing, remove
-from actum.runners.hangup import Hangups
+from actum.runners.cleanup import Cleanup, remove
+from actum.runners.concurrency import ConcurrencyLimit
+from actum.runners.egress_setup import Egress, planned
+from actum.runners.init_request import Description, in_layers, with_secrets, writable_folders
 from actum.runners.layers import LayersAhead, copy_in, takes_marks
 from actum.runners.lifecycle import Lifecycle, never_started
-from actum.runners.outside import Outside, planned
-from actum.runners.places import Places
-from actum.runners.request import Description, in_layers, with_secrets, writable_folders
+from actum.runners.supervise import SO_FAR, Supervisor
+from actum.runners.teardown import Teardown
 from actum.runners.warm import Likeness, Shape, WarmInterpreters
-from actum.sandbox import probe
+from actum.sandbox import host_probe
 from actum.sandbox.cgroup import Cgroup
 from actum.sandbox.egress.doors import Doors
 from actum.sandbox.handle import Sandbox
-from actum.sandbox.host import Spawner
+from actum.sandbox.spawner_client import Spawner
 from actum.secrets.given import Given, Secrets
 from actum.value import value
 
@@ -56,24 +56,24 @@ if TYPE_CHECKING:
 
 #: Prepared sandboxes a long-lived runner keeps at most.
 _POOL_SIZE = 8
-#: Tools kept running at once. They wait most of the time, so they take no place of those who run.
+#: Kept tools at once. They wait most of the time, so they take no place of running executions.
 _MAX_KEPT = 32
-#: Who comes so soon after the last answer asks without a pause, and will do so again.
+#: A request so soon after the last answer comes without a pause, and the next one will too.
 _HURRY_S = 0.001
 
 
 @value
 class _Order:
-    """One plan, judged and looked up: all that is needed to carry it out."""
+    """One plan with everything that is needed to carry it out."""
 
     plan: Plan
     foreseen: tuple[Enforced, ...]
     likeness: Likeness
     request: Request  #: without the values of secrets
     owner: tuple[int, int]
-    shape: Shape | None  #: what an interpreter that waits must be like to serve
-    modes: Mapping[str, int]  #: of folders, given back when the tool is gone
-    outside: Outside
+    shape: Shape | None  #: of a warm interpreter that can serve it
+    modes: Mapping[str, int]  #: of folders, restored when the tool is gone
+    egress: Egress
     secrets: Given
     redaction: Redaction | None
 
@@ -96,32 +96,32 @@ class LocalRunner:
         spawner: Spawner | None = None,
         governed: tuple[str, tuple[str, ...]] | None = None,
     ) -> None:
-        """`governed`: the project's root and the names it protects, which are compared when a tool
-        has written directly. ``None``: they are not, as in a work item, which compares it all."""
+        """`governed`: the project's root and its protected names, compared when a tool has written
+        directly. ``None``: not compared, because a work item compares everything."""
         self._governed = governed
         self._comparison: Comparison | None = None
         self._secrets = secrets or Secrets({})
-        self._kept = Places(max_kept, queued=0)
+        self._kept = ConcurrencyLimit(max_kept, queued=0)
         self._resolve = resolve or {}
-        self._egress = egress or {}  #: of `egress.bounds.Bounds`, those that are set
-        self._relay = relay  #: ``None``: one is made when the first execution needs it
+        self._egress = egress or {}  #: fields of `egress.bounds.Bounds` that are set
+        self._relay = relay  #: ``None``: made for the first execution that needs it
         self._authorities = authorities
         self._spawner = spawner or Spawner(pool_size=_POOL_SIZE if pool else 0)
         self._warm = WarmInterpreters() if pool else None
-        self._hangups = Hangups(self._spawner.refill, self._spawner.take_in) if pool else None
-        self._host: probe.Host | None = None
-        #: Devices of a folder and its layers, and its owner -> whether they take an overlay.
+        self._teardown = Teardown(self._spawner.refill, self._spawner.take_in) if pool else None
+        self._host: host_probe.Host | None = None
+        #: Devices of a folder and its layers, and its owner -> whether an overlay works there.
         self._overlays: dict[tuple[int, int, int, int], bool] = {}
         self._equipped = False
-        #: Until the record is closed, by the thread that does so: nobody waits for another's tool.
-        self._left: dict[int, tuple[_Order, Clearing | None, bool]] = {}
-        self._rested = 0.0  #: when somebody had an answer last
+        #: By thread, until its record is closed: no thread waits for another thread's tool.
+        self._left: dict[int, tuple[_Order, Cleanup | None, bool]] = {}
+        self._rested = 0.0  #: time of the last answer
         self._guard = threading.Lock()
 
     @property
-    def host(self) -> probe.Host:
+    def host(self) -> host_probe.Host:
         if self._host is None:
-            self._host = probe.examine()
+            self._host = host_probe.examine()
         return self._host
 
     def warm_up(self) -> None:
@@ -131,7 +131,7 @@ class LocalRunner:
             self._equip()
 
     def _equip(self) -> None:
-        """Once this host is known, tell the spawner where its control groups are made."""
+        """Once this host is examined, send the spawner the location of its control groups."""
         if self.host.cgroups is not None:
             self._spawner.equip(self.host.cgroups)
             self._equipped = True
@@ -140,19 +140,19 @@ class LocalRunner:
         return manifest.capabilities(self.host)
 
     def foresee(self, policy: EffectivePolicy) -> tuple[Enforced, ...]:
-        native.content(native.INIT)  # a tree that was not built is a fault, of a check as well
+        native.content(native.INIT)  # a missing native build is a fault, also in a check
         host = self.host
         for what, (problem, remedy) in host.problems.items():
             raise Refused(
                 "LIMIT_NOT_ENFORCEABLE",
-                f"The local runner cannot enforce its promises here ({what}): {problem}.",
+                f"The local runner cannot enforce its limits on this host ({what}): {problem}.",
                 remedy=f"Remedy: {remedy}. `actum doctor` lists everything.",
             )
         return manifest.foresee(policy, host)
 
     def takes_overlay(self, plan: Plan, grant: str) -> bool:
         below, above = os.stat(grant), plan.layers[grant]
-        # By the owner as well: as root an overlay takes an idmapped mount for any other.
+        # By the owner as well: as root the overlay needs an idmapped mount for any other owner.
         pair = (below.st_dev, os.stat(above).st_dev, below.st_uid, below.st_gid)
         known = self._overlays.get(pair)
         if known is None:
@@ -173,51 +173,51 @@ class LocalRunner:
         order = self._order(plan)
         if cancel is not None and cancel.requested:
             if permit is not None:
-                permit()  # an invocation that was received and cancelled is on record too
+                permit()  # a cancelled invocation is recorded too
             return never_started(plan, self.kind, emit, order.foreseen)
-        self.rest()  # if whoever asked for the last one did not say it
+        self.rest()  # if the last caller did not
         hurried = time.monotonic() < self._rested + _HURRY_S
-        clearing = None
+        cleanup = None
         try:
-            capture, clearing = self._carry_out(order, emit, on_output, cancel, permit)
+            capture, cleanup = self._carry_out(order, emit, on_output, cancel, permit)
         finally:
-            self._left[threading.get_ident()] = order, clearing, hurried
+            self._left[threading.get_ident()] = order, cleanup, hurried
         return capture
 
     def rest(self) -> None:
         left = self._left.pop(threading.get_ident(), None)
         if left is not None:
-            self._clear_up(*left)
+            self._clean_up(*left)
             self._rested = time.monotonic()
 
-    def _clear_up(self, order: _Order, clearing: Clearing | None, hurried: bool) -> None:
+    def _clean_up(self, order: _Order, cleanup: Cleanup | None, hurried: bool) -> None:
         if self._warm is not None and order.shape is not None:
-            self._spawner.teach()  # at once: what the next one asks for depends on it
+            self._spawner.teach()  # at once: the next request depends on it
         refill = partial(self._refill_interpreters, order)
-        if self._hangups is not None and clearing is not None:
-            self._hangups.hang_up(clearing, refill, hurried=hurried)
+        if self._teardown is not None and cleanup is not None:
+            self._teardown.schedule(cleanup, refill, hurried=hurried)
             return
         self._spawner.refill()
-        if clearing is not None:
-            clearing.end()
+        if cleanup is not None:
+            cleanup.end()
         refill()
 
     def _order(self, plan: Plan) -> _Order:
-        """Refusals come before the first event: what cannot be held is not received."""
+        """Refusals come before the first event."""
         require_proof(plan)
         if plan.policy.transaction and {*plan.layers} != {*writable_folders(plan.policy)}:
             raise SandboxUnavailable(
-                "The plan's changes are a transaction, and it has not the layers to take them.",
+                "The plan's changes are a transaction, but the plan has no layers for them.",
                 remedy='This is a fault of Actum; `[workspace] changes = "direct"` avoids it.',
             )
         foreseen = self.foresee(plan.policy)
         found = Description(plan).as_found()
         reach = planned(plan.policy)
-        outside = Outside(None if reach is None else Doors(reach), self._authorities)
-        # A token is kept for one approval of a tool and one adapter, as they stand.
+        egress = Egress(None if reach is None else Doors(reach), self._authorities)
+        # A token is stored for one approved version of a tool and of its adapter.
         holder = f"{plan.tool.tool_id} {plan.tool.pin} {plan.adapter.sha256}"
         secrets = self._secrets.give(plan.secrets, holder)
-        request = outside.described(found.request)
+        request = egress.described(found.request)
         likeness = Likeness(plan)
         return _Order(
             plan=plan,
@@ -225,12 +225,12 @@ class LocalRunner:
             likeness=likeness,
             request=request,
             owner=found.owner,
-            # No interpreter can wait with a copy or with sealed inputs: they are of this moment.
+            # No interpreter waits with a copy or sealed inputs: they are made for this request.
             shape=None
             if self._warm is None or plan.sealed or any(map(copy_in, plan.layers.values()))
             else likeness.shape(request, found.owner),
             modes=found.modes,
-            outside=outside,
+            egress=egress,
             secrets=secrets,
             redaction=_redaction(secrets),
         )
@@ -250,8 +250,8 @@ class LocalRunner:
         if plan.stdin:
             raise Refused(
                 "CHANNEL_STDIN",
-                "inputs.stdin: a tool that is spoken with gets its input line by line.",
-                remedy="Leave stdin out, and send what it holds.",
+                "inputs.stdin: a tool with a channel gets its input line by line.",
+                remedy="Leave stdin out, and send its content over the channel.",
             )
         order = self._order(plan)
         if not self._kept.try_take():
@@ -264,8 +264,8 @@ class LocalRunner:
 
         def carry_out() -> Capture:
             try:
-                capture, clearing = self._carry_out(order, emit, None, cancel, permit, duplex)
-                clearing.end()
+                capture, cleanup = self._carry_out(order, emit, None, cancel, permit, duplex)
+                cleanup.end()
                 return capture
             finally:
                 self._kept.give_back()
@@ -280,8 +280,8 @@ class LocalRunner:
         cancel: Cancel | None,
         permit: Permit | None,
         duplex: Duplex | None = None,
-    ) -> tuple[Capture, Clearing]:
-        plan, foreseen, outside = order.plan, order.foreseen, order.outside
+    ) -> tuple[Capture, Cleanup]:
+        plan, foreseen, egress = order.plan, order.foreseen, order.egress
         limits = plan.policy.limits
         request = with_secrets(order.request, order.secrets)
         if duplex is None:
@@ -302,7 +302,7 @@ class LocalRunner:
                         SO_FAR,
                         cgroup.usage(),
                         lifecycle.elapsed_ms(),
-                        outside,
+                        egress,
                         note,
                     )
                 )
@@ -312,23 +312,23 @@ class LocalRunner:
             release()
             return lifecycle.begin() + limits.timeout_ms / 1000
 
-        # All that can be is made before the start, and the start is put on record last, while the
-        # sandbox is being built: it waits for our word.
-        attendant = Attendant(
+        # Everything possible is prepared before the start. The start is recorded last, while the
+        # sandbox is being built: it waits for `release`.
+        supervisor = Supervisor(
             sandbox,
             cgroup,
             on_output=on_output,
             on_ready=ready,
-            on_doors=outside.on_doors,
+            on_doors=egress.on_doors,
             cancel=cancel,
             duplex=duplex,
             redaction=order.redaction,
         )
-        clearing = Clearing(sandbox, cgroup)
+        cleanup = Cleanup(sandbox, cgroup)
         compared = None
         try:
             if self._governed is not None and plan.policy.writes_directly:
-                # While the sandbox is being built, in which nothing of the tool runs yet.
+                # While the sandbox is being built: nothing of the tool runs yet.
                 compared = self._open_comparison(self._governed).begin(plan.policy)
             if permit is not None:
                 permit()
@@ -338,61 +338,61 @@ class LocalRunner:
             raise
         try:
             try:
-                if outside.doors is not None:
-                    outside.begin(self._open_relay(), sandbox)
+                if egress.doors is not None:
+                    egress.begin(self._open_relay(), sandbox)
                 try:
-                    attended = attendant.attend(start, lifecycle.tell_beginning)
+                    supervised = supervisor.supervise(start, lifecycle.tell_beginning)
                 finally:
-                    passable.reopen(order.modes)
+                    path_modes.reopen(order.modes)
                     if duplex is not None:
                         duplex.measure_by(None)
-                usage = cgroup.usage(attended.usage)
-                clearing.by_init = attended.usage is not None
+                usage = cgroup.usage(supervised.usage)
+                cleanup.by_init = supervised.usage is not None
                 duration_ms = lifecycle.elapsed_ms()
                 if plan.output_files or compared is not None:
-                    # On a disk the kernel may still write what a tool has asked for and not
-                    # waited for (AIO): that ends with its memory.
-                    clearing.found()
+                    # The kernel may still complete writes that the tool submitted and did not wait
+                    # for (AIO): that ends when its memory is freed.
+                    cleanup.found()
                 collected, not_collected = collect_outputs(plan, sandbox)
                 if plan.secrets and duplex is None:
                     collected, not_collected = without_token(
                         plan, collected, not_collected, order.secrets.keep_token
                     )
             finally:
-                connections = outside.end()
+                connections = egress.end()
             enforcement = manifest.measured(
-                foreseen, plan.policy, attended, usage, duration_ms, outside
+                foreseen, plan.policy, supervised, usage, duration_ms, egress
             )
             if duplex is not None:
-                enforcement += duplex.rows(attended.stop)
-            ending, workspace = ending_of(plan, attended, usage), None
+                enforcement += duplex.rows(supervised.stop)
+            ending, workspace = ending_of(plan, supervised, usage), None
             if compared is not None:
-                ending, workspace = judged(compared.end(), attended, order.request, ending)
+                ending, workspace = judged(compared.end(), supervised, order.request, ending)
             capture = Capture(
                 ending=ending,
-                stdout=attended.stdout,
-                stderr=attended.stderr,
+                stdout=supervised.stdout,
+                stderr=supervised.stderr,
                 collected=collected,
                 not_collected=not_collected,
                 enforcement=enforcement,
-                denials=denials_of(attended, connections),
+                denials=denials_of(supervised, connections),
                 connections=connections,
                 duration_ms=duration_ms,
                 workspace=workspace,
-                clearing=clearing.found,
+                cleanup=cleanup.found,
             )
-            capture = lifecycle.conclude(capture, attended.denials_total, order.redaction)
+            capture = lifecycle.conclude(capture, supervised.denials_total, order.redaction)
         except BaseException:
-            sandbox.close()  # the init hears it and leaves, and what is inside with it
+            sandbox.discard()
             remove(cgroup)
             lifecycle.abort()
             raise
-        return capture, clearing
+        return capture, cleanup
 
     def _sandbox(
         self, order: _Order, request: Request
     ) -> tuple[Sandbox, Cgroup, Callable[[], None]]:
-        """A sandbox in its group, one that waits for just this or a new one; and what starts it."""
+        """A warm or a new sandbox in its group, and the function that starts it."""
         stdin = order.plan.stdin
         if self._warm is not None and order.shape is not None:
             warm = self._warm.take_into(order.plan.layers, order.shape)
@@ -418,14 +418,14 @@ class LocalRunner:
         request, layers = order.request, None
         if order.plan.layers:
             layers = LayersAhead.beside(order.plan.layers)
-            request = in_layers(request, layers.rooms)
+            request = in_layers(request, layers.folders)
         try:
             sandbox, cgroup = self._launch(request, order.owner, stdin)
         except BaseException:
             if layers is not None:
                 layers.discard()
             raise
-        self._spawner.refill()  # the member it took, while there is time
+        self._spawner.refill()  # replace the member it took
         return sandbox, cgroup, layers
 
     def _launch(
@@ -437,9 +437,9 @@ class LocalRunner:
 
     def close(self) -> None:
         while self._left:
-            self._clear_up(*self._left.popitem()[1])
-        if self._hangups is not None:
-            self._hangups.close()
+            self._clean_up(*self._left.popitem()[1])
+        if self._teardown is not None:
+            self._teardown.close()
         if self._warm is not None:
             self._warm.close()
         self._spawner.close()

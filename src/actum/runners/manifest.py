@@ -1,4 +1,4 @@
-"""The enforcement manifest of the local runner: per limit, what holds it and how close it came."""
+"""The enforcement manifest of the local runner: the mechanism and the peak of each limit."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import TypeAlias
 from actum.capture.model import Enforced
 from actum.contract.call import EffectivePolicy
 from actum.contract.limits import ARTIFACTS_BYTES, MIB, STDERR_BYTES, STDOUT_BYTES, Limits
-from actum.runners.attend import Attended, Stop
 from actum.runners.base import Capability
-from actum.runners.outside import Outside
+from actum.runners.egress_setup import Egress
+from actum.runners.supervise import Stop, Supervised
 from actum.sandbox import seccomp
-from actum.sandbox.become import FILE_BYTES
 from actum.sandbox.cgroup import Usage
-from actum.sandbox.probe import Host
+from actum.sandbox.host_probe import Host
+from actum.sandbox.snippet_fork import FILE_BYTES
 
-#: How close it came to a limit, if that can be told, and whether the limit was hit.
+#: The peak, if it is measured, and whether the limit was hit.
 Figure: TypeAlias = tuple[int | None, bool]
-_UNTOLD: Figure = (None, False)
+_UNMEASURED: Figure = (None, False)
 
 _MECHANISMS = {
     "timeout_ms": "host deadline: SIGTERM, then SIGKILL of the pid namespace",
@@ -37,8 +37,8 @@ _MECHANISMS = {
     "stderr_bytes": "bounded capture, rest drained",
     "artifacts_bytes": "tmpfs size, bounded collection",
 }
-#: Which part of the host a mechanism rests on.
-_RESTS_ON: Mapping[str, tuple[str, ...]] = {
+#: The parts of the host that a mechanism needs.
+_NEEDS: Mapping[str, tuple[str, ...]] = {
     "memory_mb": ("cgroups", "privileges"),
     "cpu_cores": ("cgroups", "privileges"),
     "max_children": ("architecture", "cgroups"),
@@ -51,32 +51,33 @@ _RESTS_ON: Mapping[str, tuple[str, ...]] = {
 
 
 def scratch_bytes(limits: Limits) -> int:
-    """Scratch lives in memory and is charged to the tool, so it can never exceed its memory."""
+    """Scratch is in memory and is charged to the tool, so it can never exceed its memory."""
     return limits.memory_mb * MIB // 2
 
 
 def capabilities(host: Host) -> tuple[Capability, ...]:
-    rows = []
-    for limit, mechanism in _MECHANISMS.items():
-        lacking = [part for part in _RESTS_ON.get(limit, ()) if part in host.problems]
+    rows, mechanisms = [], _mechanisms(host)
+    for limit in _MECHANISMS:
+        lacking = [part for part in _NEEDS.get(limit, ()) if part in host.problems]
         remedies = "; ".join(dict.fromkeys(host.problems[part][1] for part in lacking))
         rows.append(
             Capability(
                 limit=limit,
                 enforceable=not lacking,
-                mechanism=_mechanism(limit, mechanism, host),
+                mechanism=mechanisms[limit],
                 remedy=remedies,
             )
         )
     return tuple(rows)
 
 
-def _mechanism(limit: str, mechanism: str, host: Host, *, allow_fork: bool = True) -> str:
-    if limit == "system_calls":
-        return _filter(allow_fork)
-    if limit == "filesystem":
-        return f"{mechanism} ABI {host.landlock_abi}"
-    return mechanism if host.cgroups is None else host.cgroups.mechanisms.get(limit, mechanism)
+def _mechanisms(host: Host, *, allow_fork: bool = True) -> dict[str, str]:
+    return {
+        **_MECHANISMS,
+        **({} if host.cgroups is None else host.cgroups.mechanisms),
+        "filesystem": f"{_MECHANISMS['filesystem']} ABI {host.landlock_abi}",
+        "system_calls": _filter(allow_fork),
+    }
 
 
 @cache
@@ -84,21 +85,7 @@ def _filter(allow_fork: bool) -> str:
     return seccomp.described(allow_fork=allow_fork)
 
 
-#: What was foreseen lately, by the very policy and host it follows from, which it keeps alive.
-_foreseen: dict[tuple[int, int], tuple[EffectivePolicy, Host, tuple[Enforced, ...]]] = {}
-_MOST_FORESEEN = 64
-
-
 def foresee(policy: EffectivePolicy, host: Host) -> tuple[Enforced, ...]:
-    known = _foreseen.get((id(policy), id(host)))
-    if known is None:
-        if len(_foreseen) >= _MOST_FORESEEN:
-            _foreseen.clear()
-        known = _foreseen[id(policy), id(host)] = (policy, host, _foresee(policy, host))
-    return known[2]
-
-
-def _foresee(policy: EffectivePolicy, host: Host) -> tuple[Enforced, ...]:
     limits = policy.limits
     requested = {
         "timeout_ms": str(limits.timeout_ms),
@@ -117,33 +104,34 @@ def _foresee(policy: EffectivePolicy, host: Host) -> tuple[Enforced, ...]:
         "stderr_bytes": str(STDERR_BYTES),
         "artifacts_bytes": str(ARTIFACTS_BYTES),
     }
+    mechanisms = _mechanisms(host, allow_fork=limits.allow_fork)
     return tuple(
         Enforced(
             limit=limit,
             requested=requested[limit],
-            mechanism=_mechanism(limit, mechanism, host, allow_fork=limits.allow_fork),
+            mechanism=mechanisms[limit],
             enforced=True,
         )
-        for limit, mechanism in _MECHANISMS.items()
+        for limit in _MECHANISMS
     )
 
 
 def measured(
     rows: tuple[Enforced, ...],
     policy: EffectivePolicy,
-    attended: Attended,
+    supervised: Supervised,
     usage: Usage,
     duration_ms: int,
-    outside: Outside,
+    egress: Egress,
     note: str = "",
 ) -> tuple[Enforced, ...]:
-    denials, full, session = attended.denials, attended.full, outside.session
+    denials, full, session = supervised.denials, supervised.full, egress.session
     fork_denied = bool(denials) and any(each.kind == "fork" for each in denials)
-    memory, tasks, artifacts = usage.memory_peak_bytes, usage.tasks_peak, attended.artifacts_bytes
-    stdout, stderr = attended.stdout, attended.stderr
+    memory, tasks, artifacts = usage.memory_peak_bytes, usage.tasks_peak, supervised.artifacts_bytes
+    stdout, stderr = supervised.stdout, supervised.stderr
     # In the order of `_MECHANISMS`, as the rows are.
     figures: tuple[Figure, ...] = (
-        (duration_ms, attended.stop is Stop.DEADLINE),  # timeout_ms
+        (duration_ms, supervised.stop is Stop.DEADLINE),  # timeout_ms
         (None if memory is None else -(-memory // MIB), usage.oom_kills > 0),  # memory_mb
         (usage.cpu_ns // 1_000_000, usage.periods_throttled > 0),  # cpu_cores
         (  # max_children: the tool itself is a task and no child; threads are in this figure too
@@ -151,15 +139,15 @@ def measured(
             (fork_denied and policy.limits.allow_fork) or usage.forks_refused > 0,
         ),
         (None, fork_denied and not policy.limits.allow_fork),  # allow_fork
-        _UNTOLD,  # filesystem
+        _UNMEASURED,  # filesystem
         (0, False) if session is None else (session.connections, session.tripped),  # network
-        _UNTOLD,  # privileges
-        (None, bool(attended.violation) or attended.denials_total > 0),  # system_calls
-        (attended.scratch_bytes, "scratch_bytes" in full),  # scratch_bytes
-        _UNTOLD,  # file_bytes
+        _UNMEASURED,  # privileges
+        (None, bool(supervised.violation) or supervised.denials_total > 0),  # system_calls
+        (supervised.scratch_bytes, "scratch_bytes" in full),  # scratch_bytes
+        _UNMEASURED,  # file_bytes
         (stdout.total_bytes, stdout.truncated),  # stdout_bytes
         (stderr.total_bytes, stderr.truncated),  # stderr_bytes
-        # artifacts_bytes: its tmpfs has room for more than may be collected
+        # artifacts_bytes: its tmpfs is larger than the limit
         (artifacts, "artifacts_bytes" in full or (artifacts or 0) > ARTIFACTS_BYTES),
     )
     return tuple(_row(*each, note) for each in zip(rows, figures, strict=True))

@@ -1,18 +1,19 @@
-"""Interpreters that were started before they were asked for, each used once.
+"""Warm interpreters: started before the request, each used once.
 
 The program that runs snippets waits for its order on stdin, and so does Python itself for a
-program (`python3 -`). So they can be confined, limited and have their imports done in advance,
-under exactly the plan that they will be used for: a warm interpreter serves a plan only if
-everything about the two is equal but stdin. Refilled by a thread of its own once nobody has asked
-for a moment: what it takes to make one, and the interpreter lock with it, is not taken from an
-answer that is being put on record. Whoever asks without a pause gets a new one.
+program (`python3 -`). So an interpreter can be confined, limited and do its imports in advance,
+under exactly the plan that it will be used for: it serves a plan only if everything except stdin is
+equal. A thread refills the pool once there was no request for a moment: the work, and the
+interpreter lock with it, does not delay an answer that is being recorded. Requests without a pause
+between them get a new interpreter each.
 
-What it imports is not ours, and runs when nobody asked for it: an interpreter that is still busy
-after a while is ended by the same thread.
+Its imports are not our code, and run without a request: the same thread ends an interpreter that is
+still busy after a while.
 
 Where changes are a transaction, it waits in layers of its own (`LayersAhead`). An overlay does not
-see that a name it has looked up means another file by now. So an interpreter waits only if it looks
-up nothing in these folders but the way to where it stands, and serves only if that way is the same.
+notice that a name it has looked up became another file below. So an interpreter waits only if it
+looks up nothing in these folders except the path of its working directory, and serves only if that
+path is unchanged.
 """
 
 from __future__ import annotations
@@ -40,18 +41,18 @@ if TYPE_CHECKING:
     from actum.contract.call import Plan
     from actum.sandbox.wire import Request
 
-#: What equal plans have in common.
+#: Equal for plans that one warm interpreter can serve.
 Shape = bytes
-#: Without back references, which would tell equal values apart by who else holds them.
+#: Without back references, which would make equal values differ by their reference count.
 _PLAIN_MARSHAL = 2
-#: So long nobody asked, and those who did have their answers; and if that does not come.
+#: A pause without requests before a refill, and the longest wait for such a pause.
 _QUIET_S, _LATEST_S = 0.005, 0.25
-#: Until the init of a new one says that it runs.
+#: Until the init of a new one reports that it runs.
 _STARTING_MS = 1_000
 _PER_SHAPE, _IN_ALL = 2, 8
 _REMEMBERED = 64
 _KEEP_S = 300.0
-#: After so long, one that waits takes no processor time; looked at this often.
+#: Time for imports, after which a waiting interpreter uses no CPU; interval of the check.
 _IMPORTS_S, _LOOK_S, _IDLE_NS = 10.0, 1.0, 5_000_000
 _PIPE_BYTES = 1 << 20
 _NO_BYTECODE = "-B"
@@ -66,22 +67,22 @@ class Warm:
     cgroup: Cgroup
     order: int  #: the writing end of its stdin
     since: float
-    layers: LayersAhead | None = None  #: that take its changes, where these are a transaction
-    cpu_ns: int = 0  #: taken when it was last looked at
+    layers: LayersAhead | None = None  #: of a transaction
+    cpu_ns: int = 0  #: used at the last check
 
     def waits(self, now: float) -> bool:
-        """Whether it can still be asked: it has not ended, as it does if an import fails, and does
-        nothing else than wait once it had the time to import."""
+        """Whether it is usable: it has not ended, as it does if an import fails, and uses no CPU
+        after the time for imports."""
         try:
             used = self.cgroup.usage().cpu_ns
         except OSError:
-            return False  # what ends removes its groups
+            return False  # an ended sandbox removes its groups
         before, self.cpu_ns = self.cpu_ns, used
         busy = now - self.since > _IMPORTS_S and used - before > _IDLE_NS
         return not busy and self.sandbox.still_waiting()
 
     def joins(self, layers: Mapping[str, str]) -> bool:
-        """Put its layers in the place of a request's. False: it does not serve that request."""
+        """Move its layers to the place of a request's. False: it does not serve that request."""
         if self.layers is None:
             return not layers
         if not self.layers.serves(layers):
@@ -90,8 +91,8 @@ class Warm:
         return True
 
     def give(self, order: bytes) -> None:
-        """The one thing it waits for. The pipe holds all of it; a dead reader is found later."""
-        try:  # noqa: SIM105 -- `suppress` is another call before the start
+        """Write its order. The pipe holds all of it; a dead reader is detected later."""
+        try:  # noqa: SIM105 -- `suppress` would be one more call before the start
             os.write(self.order, order)
         except BrokenPipeError:
             pass
@@ -107,53 +108,53 @@ class Warm:
 
 #: Starts a sandbox with this descriptor as stdin, in layers made for it.
 Launch = Callable[[int], tuple[Sandbox, Cgroup, LayersAhead | None]]
-#: What has the shape that was asked for, as files are now; and how to start it.
+#: Computes the current shape of a request; and starts a sandbox for it.
 Recipe = tuple[Callable[[], Shape | None], Launch]
 
 
 class Likeness:
-    """What an interpreter that waits must be like to serve one plan. Shared by threads."""
+    """What a warm interpreter must equal to serve one plan. Shared by threads."""
 
     def __init__(self, plan: Plan) -> None:
-        #: Snippets and calls differ in nothing but their order, so that the next is like the last.
-        #: Programs come with arguments and a folder of their own.
+        #: Snippets and calls differ only in their order, so the next one has the same shape.
+        #: Programs have arguments and a folder of their own.
         self.recurs = SNIPPET in plan.argv or _imports_ahead(plan)
         self._serves = (self.recurs or _awaits_program(plan)) and not plan.secrets
         if plan.layers and SNIPPET in plan.argv[:-1]:
-            # Modules that it imports may be in these folders, and write to them.
+            # Modules that it imports may be in these folders, or write to them.
             self._serves = False
         self._judged = plan.policy.sha256, plan.proof.executable.sha256
-        #: The request that was read last, and its text: one that is the same reads the same, for
-        #: nobody changes a request that was made.
+        #: The last request and its text. Requests are never changed, so the same object has the
+        #: same text.
         self._read: tuple[Request | None, bytes] = None, b""
 
     def shape(self, request: Request, owner: tuple[int, int]) -> Shape | None:
-        """``None`` for plans that are not of waiting interpreters, or that go outside."""
+        """``None`` for plans that no warm interpreter serves, or that have egress."""
         if not self._serves or request["listen"] or request["resolver"]:
             return None
         known, text = self._read
         if known is not request:
             text = marshal.dumps([_in_any_layers(request), *self._judged], _PLAIN_MARSHAL)
             self._read = request, text
-        # What covers a path inside covers the file that was there: if another takes its place, as
-        # an editor does when it saves, the kernel takes the cover away. The time too, because the
-        # number of a file that is gone is given to the next one.
+        # A cover is mounted on the file at that time: if another file replaces it, as an editor
+        # does when it saves, the kernel detaches the cover. The ctime too, because the inode
+        # number of a removed file is reused.
         covered = [_found(path) for path in (*request["protect"], *request["deny"])]
-        # It stands in a folder already. One that was made anew in its place has another number as
-        # long as somebody stands in the first.
+        # Its working directory is open already. A new folder in the same place has another inode
+        # number as long as the first is in use.
         here = _found(request["working_directory"])[:2]
         ways = [_seen(path) for path in _looked_up(request)]
         return text + marshal.dumps((owner, covered, here, ways), _PLAIN_MARSHAL)
 
 
 def _in_any_layers(request: Request) -> dict[str, object]:
-    """`request`, whatever the folders of its layers are: each has some of its own."""
+    """`request` without the paths of its layers, which differ for each request."""
     grants = [{**grant, "layers": bool(grant["layers"])} for grant in request["grants"]]
     return {**request, "grants": grants}
 
 
 def _looked_up(request: Request) -> list[str]:
-    """What the init looks up in overlays: each step to the working directory and to covers."""
+    """The paths that the init looks up in overlays: the working directory, covers and parents."""
     found: dict[str, None] = {}
     for grant in request["grants"]:
         if not grant["layers"]:
@@ -169,7 +170,7 @@ def _looked_up(request: Request) -> list[str]:
 
 
 def _seen(path: str) -> tuple[int, ...]:
-    """What an overlay keeps of a name that was looked up: which file it is, its mode and owner."""
+    """What an overlay caches of a name that was looked up: the file, its mode and owner."""
     try:
         found = os.lstat(path)
     except OSError:
@@ -178,7 +179,7 @@ def _seen(path: str) -> tuple[int, ...]:
 
 
 def _found(path: str) -> tuple[int, ...]:
-    """Which file is there now (device, number, last change), or nothing."""
+    """The current file (device, inode, ctime); empty if there is none."""
     try:
         found = os.lstat(path)
     except OSError:
@@ -187,8 +188,8 @@ def _found(path: str) -> tuple[int, ...]:
 
 
 def _imports_ahead(plan: Plan) -> bool:
-    """A function of a pinned package. Not if a path of the host is in reach: what an import finds
-    there may have changed by the time of the call, and what it writes nobody would have asked for.
+    """A function of a pinned package. Not if a path of the host is granted: a module there may
+    have changed by the time of the call, and its import could write without a request.
     """
     driver = f"{PROVIDED}/{WAITING_DRIVER}"
     reaches = plan.policy.read or plan.policy.write
@@ -196,16 +197,15 @@ def _imports_ahead(plan: Plan) -> bool:
 
 
 def _awaits_program(plan: Plan) -> bool:
-    """`python3 [-B] - …`, as the system has it: it reads its program to the end before it runs any
-    of it, and until then nothing but files of its own, for the working directory is searched only
-    by the program. Not if it, its modules, or what it is told by its environment, is in reach of
-    other tools.
+    """`python3 [-B] - …` of the system: it reads its program to the end before it runs any of it,
+    and until then only files of its own, because only the program searches the working directory.
+    Not if a tool could change it, its modules, or what its environment names.
     """
     executable = plan.proof.executable.path
     words = plan.argv[2:3] if plan.argv[1:2] == (_NO_BYTECODE,) else plan.argv[1:2]
     if words != ("-",) or not _PYTHON.fullmatch(os.path.basename(executable)):
         return False
-    if any(name.startswith("PYTHON") for name in plan.environment):
+    if any(name.startswith("PYTHON") and name != "PYTHONHASHSEED" for name in plan.environment):
         return False
     reaches = (*plan.policy.read, *plan.policy.write)
     prefix = os.path.dirname(os.path.dirname(executable))
@@ -219,19 +219,23 @@ def _awaits_program(plan: Plan) -> bool:
 
 
 class WarmInterpreters:
-    """All of a runner's, by shape. Shared by threads."""
+    """The warm interpreters of one runner, by shape. Shared by threads."""
 
     def __init__(self) -> None:
         self._waiting: dict[Shape, list[Warm]] = {}
-        self._wanted: dict[Shape, int] = {}  #: more of those that were missed
-        self._once: dict[Shape, None] = {}  #: asked for once, the newest last
+        self._wanted: dict[
+            Shape, int
+        ] = {}  #: how many to have ready; more of those that were missed
+        self._once: dict[Shape, None] = {}  #: shapes requested once, the newest last
         self._guard = threading.Lock()
-        self._due: dict[Shape, Recipe] = {}  #: to be refilled, and how
-        self._orders: queue.SimpleQueue[Shape | None] = queue.SimpleQueue()  #: one for each
+        self._due: dict[Shape, Recipe] = {}  #: shapes to refill, and how
+        self._orders: queue.SimpleQueue[Shape | None] = queue.SimpleQueue()  #: one entry for each
         self._worker: threading.Thread | None = None
         self._closed = False
-        self._asked = 0.0  #: when somebody came last
-        self._left: queue.SimpleQueue[LayersAhead] = queue.SimpleQueue()  #: moved away
+        self._asked = 0.0  #: time of the last request
+        self._left: queue.SimpleQueue[LayersAhead] = (
+            queue.SimpleQueue()
+        )  #: folders whose layers were moved
 
     def take(self, shape: Shape) -> Warm | None:
         self._asked = time.monotonic()
@@ -245,10 +249,10 @@ class WarmInterpreters:
                 return None
             if warm.sandbox.still_waiting():
                 return warm
-            warm.discard()  # killed by someone, or its imports failed
+            warm.discard()  # killed, or its imports failed
 
     def take_into(self, layers: Mapping[str, str], shape: Shape) -> Warm | None:
-        """One whose changes go to `layers` from now on, which were made for this request."""
+        """Take one, and move its layers to `layers`, which were made for this request."""
         while (warm := self.take(shape)) is not None:
             try:
                 joined = warm.joins(layers)
@@ -263,7 +267,7 @@ class WarmInterpreters:
         return None
 
     def remove_left(self) -> None:
-        """The folders out of which layers were moved: after the answer, when there is time."""
+        """Remove folders whose layers were moved: after the answer, when there is time."""
         while True:
             try:
                 self._left.get_nowait().discard()
@@ -273,9 +277,8 @@ class WarmInterpreters:
     def refill(
         self, shape: Shape, look: Callable[[], Shape | None], launch: Launch, *, recurs: bool
     ) -> None:
-        """Have some ready for the next time that the like of `shape` is asked for: which is to be
-        expected if it `recurs`, or has done so. Returns at once; what it is like by then is looked
-        at when there is time."""
+        """Have some ready for the next request of this shape, which is expected if it `recurs`, or
+        came before. Returns at once; the thread computes the shape again when there is time."""
         self._asked = time.monotonic()
         with self._guard:
             if self._closed or not (recurs or self._came_before(shape)):
@@ -314,16 +317,16 @@ class WarmInterpreters:
             shape = look()
             if shape is None:
                 continue
-            self._make_room(shape)
+            self._drop_surplus(shape)
             while self._wanting(shape):
-                self._await_quiet()  # somebody may have come while the last one was made
+                self._await_quiet()  # a request may have come while the last one was made
                 try:
                     warm = _start(launch)
-                    if look() != shape:  # it may have looked up what was there for a moment
+                    if look() != shape:  # files changed while it started
                         warm.discard()
                         break
-                except (ActumError, OSError):  # the second: no descriptor is left for its order
-                    break  # whoever asks next is told why, by the ordinary way
+                except (ActumError, OSError):  # the second: no descriptor is left
+                    break  # the next request gets the error
                 with self._guard:
                     if not self._closed:
                         self._waiting.setdefault(shape, []).append(warm)
@@ -344,7 +347,7 @@ class WarmInterpreters:
             return any(self._waiting.values())
 
     def _end_unfit(self) -> None:
-        # Under the guard: one that is taken meanwhile belongs to an execution.
+        # Under the guard: an interpreter that was taken belongs to an execution.
         now, unfit = time.monotonic(), []
         with self._guard:
             for waiting in self._waiting.values():
@@ -358,8 +361,8 @@ class WarmInterpreters:
             wanted = self._wanted.setdefault(shape, _PER_SHAPE)
             return not self._closed and len(self._waiting.get(shape, ())) < wanted
 
-    def _make_room(self, shape: Shape) -> None:
-        """Drop the old, and of too many the oldest of other shapes."""
+    def _drop_surplus(self, shape: Shape) -> None:
+        """Discard interpreters over the age, and over the count the oldest of other shapes."""
         old: list[Warm] = []
         now = time.monotonic()
         with self._guard:
@@ -393,7 +396,7 @@ class WarmInterpreters:
 def _start(launch: Launch) -> Warm:
     reading, writing = os.pipe2(os.O_CLOEXEC)
     try:
-        # An order is at most this long, so that giving it never waits for the reader.
+        # An order is at most this long, so that writing it never blocks.
         fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
         sandbox, cgroup, layers = launch(reading)
     except BaseException:
@@ -402,7 +405,7 @@ def _start(launch: Launch) -> Warm:
     finally:
         os.close(reading)
     warm = Warm(sandbox, cgroup, writing, time.monotonic(), layers)
-    # Its program waits for an order on stdin, which is what the start is.
+    # Start its program now: the program waits for its order on stdin.
     sandbox.go()
     sandbox.still_waiting(_STARTING_MS)
     return warm

@@ -1,9 +1,9 @@
 """Control groups: memory, processes and CPU over the whole tree, with the kernel's own proof.
 
-What a runner needs of them, whatever their version; `cgroup_v1` and `cgroup_v2` give it. One fresh
-group per sandbox, made by the spawner after their recipe (`groups`), joined by the tool's process
-before it becomes the tool, removed by the host. The init stays outside, so that running out of
-memory never takes the witness.
+The interface that a runner needs, for either version; `cgroup_v1` and `cgroup_v2` implement it. One
+fresh group per sandbox: the spawner makes it by their recipe (`jail/group.c`), the tool's process
+joins it before it becomes the tool, and the host removes it. The init stays outside, so that an OOM
+kill never hits the process that reports it.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 
 V1_CONTROLLERS = ("memory", "pids", "cpu", "cpuacct")
 V2_CONTROLLERS = ("memory", "pids", "cpu")
-#: Folder below the mount points; nothing outside of it is ever made by root.
+#: Folder below the mount points; root makes groups only inside of it.
 PARENT = "actum"
 _REMOVE_TRIES, _SWEEP_TRIES, _REMOVE_PAUSE_S = 2_000, 200, 0.001
 _GAUGE_BYTES = 8_192
 _NUMBERS = itertools.count(1)
-#: Another sweep was quicker, or it was left by another user, in a folder that is seen by many.
+#: Another sweep was quicker, or the group was left by another user in a shared folder.
 _NOT_OURS_TO_REMOVE = (errno.ENOENT, errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 class CgroupsUnavailable(Exception):
-    """This process cannot have the groups it needs; the text says why, `remedy` what would help."""
+    """This process cannot make the groups it needs; the text has the reason."""
 
     def __init__(self, message: str, remedy: str) -> None:
         super().__init__(message)
@@ -44,15 +44,15 @@ class CgroupsUnavailable(Exception):
 
 @value
 class Usage:
-    """What one sandbox took, by the kernel's own count."""
+    """The resources that one sandbox used, by the kernel's own counters."""
 
-    memory_peak_bytes: int | None  #: None: this kernel does not keep it
+    memory_peak_bytes: int | None  #: ``None``: this kernel does not count it
     cpu_ns: int
     periods_throttled: int
     oom_kills: int
     oom_proof: str
     forks_refused: int
-    tasks_peak: int | None  #: None: this kernel does not keep it
+    tasks_peak: int | None  #: ``None``: this kernel does not count it
 
 
 class Cgroup(Protocol):
@@ -71,36 +71,36 @@ class Cgroup(Protocol):
         ...
 
     def oom_heard(self) -> bool:
-        """Take the event; true while the proof is there or may still be on its way."""
+        """Read the event; true if an OOM kill is counted or may still be."""
         ...
 
     def oom_kills(self) -> int: ...
 
-    def usage(self, told: Sequence[str] | None = None) -> Usage:
-        """By the texts that the init has read, or by a look of our own."""
+    def usage(self, counters: Sequence[str] | None = None) -> Usage:
+        """From the texts that the init has read, or else from the files."""
         ...
 
     def close(self) -> None:
-        """Let go of what is open of it."""
+        """Close its descriptors."""
         ...
 
     def remove(self) -> None:
-        """With whatever is open of it."""
+        """Close and remove it."""
         ...
 
 
 class Cgroups(Protocol):
-    """Where groups are made on this host."""
+    """The groups of this host."""
 
     @property
     def mechanisms(self) -> Mapping[str, str]:
-        """Limit -> what holds it, in the words of the enforcement manifest."""
+        """Limit -> mechanism, for the enforcement manifest."""
         ...
 
     def make(self, name: str) -> Cgroup: ...
 
     def recipe(self, mark: str) -> tuple[Recipe, list[str]]:
-        """How the spawner makes groups, and in which folders."""
+        """The recipe by which the spawner makes groups, and the folders."""
         ...
 
     def made(self, name: str, oom_event: int) -> Cgroup:
@@ -109,8 +109,8 @@ class Cgroups(Protocol):
 
 
 def owner_mark() -> str:
-    """How names of our groups begin: they tell the process they belong to, so that others can see
-    when one was left behind."""
+    """The prefix of our groups' names. It identifies the owner, so that another process can detect
+    a group that was left behind."""
     _boot, namespace, pid, start = current_owner().split(" ")
     number = namespace.removeprefix("pid:[").removesuffix("]")
     return f"{number}-{pid}-{start}"
@@ -126,7 +126,7 @@ def fresh_name() -> str:
 
 
 def sweep_folder(parent: str) -> None:
-    """Remove the groups in `parent` whose process is gone, with whatever still lives in them."""
+    """Remove the groups in `parent` whose owner is gone, and kill the processes in them."""
     boot = current_owner().split(" ")[0]
     for name in os.listdir(parent) if os.path.isdir(parent) else ():
         parts = name.split("-")
@@ -150,7 +150,7 @@ def _remove_left(folder: str) -> None:
             time.sleep(_REMOVE_PAUSE_S)
         else:
             return
-    # Stuck in the kernel. It stays for the next sweep: nobody is kept waiting for it.
+    # Stuck in the kernel. It stays for the next sweep.
 
 
 def write(path: str, value: int | str) -> None:
@@ -169,7 +169,7 @@ def read(path: str) -> str:
 
 
 class Gauges:
-    """Files of a living group, opened once and read anew as often as somebody wants to know."""
+    """Files of a live group, opened once and read repeatedly."""
 
     def __init__(self) -> None:
         self._open: list[int] = []
@@ -185,24 +185,24 @@ class Gauges:
 
 
 def counter(text: str, name: str) -> int:
-    """The figure after `name`, at the beginning of a line."""
+    """The number after `name`, at the beginning of a line."""
     _before, _name, found = f"\n{text}".partition(f"\n{name} ")
     return int(found.partition("\n")[0] or 0)
 
 
 def kill_group(folder: str) -> None:
-    """End what lives in a group that nobody will use again."""
+    """Kill the processes in a group that is never used again."""
     kill = f"{folder}/cgroup.kill"
     if os.path.exists(kill):  # version 2, Linux 5.14 or later
-        with contextlib.suppress(FileNotFoundError):  # someone else's sweep was quicker
+        with contextlib.suppress(FileNotFoundError):  # another sweep was quicker
             write(kill, 1)
         return
     for pid in read(f"{folder}/cgroup.procs").split():
         try:
             handle = os.pidfd_open(int(pid))
         except OSError:
-            continue  # it has died, or cannot be named from this pid namespace
-        # Looked up again with the handle in hand: until then the number could change owners.
+            continue  # it has died, or is not in this pid namespace
+        # Checked again after the open: until then the pid could be reused.
         if pid in read(f"{folder}/cgroup.procs").split():
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(handle, signal.SIGKILL)
@@ -210,8 +210,8 @@ def kill_group(folder: str) -> None:
 
 
 def remove_folder(folder: str) -> None:
-    """The last task leaves its group a moment after it was reaped, hence the patience. One that is
-    gone already was removed by somebody else."""
+    """Remove a group, with retries: the last task leaves its group a moment after it was reaped. A
+    group that is gone already was removed by another process."""
     for _ in range(_REMOVE_TRIES):
         try:
             os.rmdir(folder)
@@ -228,7 +228,7 @@ def remove_folder(folder: str) -> None:
 
 @value
 class Layout:
-    """Which controllers this host offers, and where."""
+    """The controllers of this host, and their mount points."""
 
     v1: Mapping[str, str]  #: controller -> mount point
     v2: str  #: mount point, "" if there is none
@@ -253,9 +253,9 @@ class Layout:
         return cls(v1=v1, v2=v2, v2_controllers=frozenset(v2_controllers.split()))
 
     def version(self) -> int:
-        """1 or 2: the one that has every controller we need; a hybrid host's controllers are 1's.
+        """1 or 2: the one with every controller we need; on a hybrid host that is 1.
 
-        A controller can be in one version only, and a limit is only as good as its controller.
+        A controller can be in one version only.
         """
         if all(name in self.v1 for name in V1_CONTROLLERS):
             return 1

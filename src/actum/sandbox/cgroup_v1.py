@@ -25,7 +25,7 @@ from actum.value import value
 if TYPE_CHECKING:
     from actum.sandbox.wire import Recipe
 
-#: Files that tell what a sandbox took, by controller; the last is not kept by older kernels.
+#: Files with the usage of a sandbox, by controller; older kernels lack the last.
 _USAGE = (
     ("memory", "memory.oom_control"),
     ("memory", "memory.max_usage_in_bytes"),
@@ -56,7 +56,7 @@ class Hierarchies:
         return _MECHANISMS
 
     def parents(self, uid: int) -> dict[str, str]:
-        """Where a user's groups are made; root's own, or a subtree delegated to that user."""
+        """The parents of a user's groups: root's own, or a subtree delegated to that user."""
         owner = PARENT if uid == 0 else f"{PARENT}/uid-{uid}"
         return {controller: f"{mount}/{owner}" for controller, mount in self.mounts.items()}
 
@@ -85,9 +85,9 @@ class Hierarchies:
         limits = [(memory, "memory.limit_in_bytes", amount)]
         swap = "memory.memsw.limit_in_bytes"
         if os.path.exists(f"{parents['memory']}/{swap}"):
-            # It may never be below the other one, whichever way the two are moved.
+            # It may never be below the other limit, so it is lifted first and set last.
             limits = [(memory, swap, "-1"), *limits, (memory, swap, amount)]
-        # Buffers of sockets are no part of that; without a limit of their own they have none.
+        # Socket buffers are not included, and need a limit of their own.
         sockets = "memory.kmem.tcp.limit_in_bytes"
         if os.path.exists(f"{parents['memory']}/{sockets}"):
             limits.append((memory, sockets, amount))
@@ -148,7 +148,7 @@ class Group:
             if os.path.exists(swap):
                 write(swap, memory_bytes)
             write(f"{memory}/memory.swappiness", 0)
-            # Buffers of sockets are no part of that; without a limit of their own they have none.
+            # Socket buffers are not included, and need a limit of their own.
             sockets = f"{memory}/memory.kmem.tcp.limit_in_bytes"
             if os.path.exists(sockets):
                 write(sockets, memory_bytes)
@@ -168,17 +168,17 @@ class Group:
         os.close(control)
 
     def oom_heard(self) -> bool:
-        # It fires as the memory runs out, a moment before the counter tells that it killed.
+        # It fires when the memory runs out, a moment before the counter shows a kill.
         os.eventfd_read(self.oom_event)
         return True
 
     def oom_kills(self) -> int:
         return counter(read(f"{self._folders['memory']}/memory.oom_control"), "oom_kill")
 
-    def usage(self, told: Sequence[str] | None = None) -> Usage:
-        if told is None:
-            told = self._gauges.read(self._usage_files)
-        oom, peak, cpu_ns, cpu, events, *tasks = told
+    def usage(self, counters: Sequence[str] | None = None) -> Usage:
+        if counters is None:
+            counters = self._gauges.read(self._usage_files)
+        oom, peak, cpu_ns, cpu, events, *tasks = counters
         kills = counter(oom, "oom_kill")
         return Usage(
             memory_peak_bytes=int(peak),
@@ -191,8 +191,8 @@ class Group:
         )
 
     def _usage_files(self) -> list[str]:
-        # Which figures there are is asked of the folders that stay: an init whose tool has ended
-        # removes one of these, and figures would be taken for others.
+        # The parents show which files exist: an init whose tool has ended removes a group, and the
+        # remaining counters would be taken for others.
         stay = {place: os.path.dirname(folder) for place, folder in self._folders.items()}
         return [f"{self._folders[place]}/{file}" for place, file in _kept(stay)]
 

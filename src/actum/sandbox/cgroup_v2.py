@@ -1,9 +1,9 @@
-"""Control groups, version 2: one group for everything, entered by being born in it.
+"""Control groups, version 2: one group for all controllers, entered by clone3 into it.
 
-The kernel moves a process into a group only for someone who may write to the group, to the source,
-and to what both have in common; so an ordinary user must *live* inside the subtree that was
-delegated. And a group that hands controllers down may hold no process itself; so whoever lives at
-the top of the subtree is moved into a leaf of it first.
+The kernel moves a process into a group only for a writer of the group, of the source, and of their
+common ancestor; so an ordinary user's processes must *be* inside the delegated subtree. And a group
+that enables controllers for its children may hold no process itself; so processes at the top of the
+subtree are moved into a leaf of it first.
 
 A group is never used twice: after `cgroup.kill` every later child that clone3 puts into it dies.
 """
@@ -36,14 +36,14 @@ from actum.value import value
 if TYPE_CHECKING:
     from actum.sandbox.wire import Recipe
 
-#: Files that tell what a sandbox took; the last two are not kept by older kernels.
+#: Files with the usage of a sandbox; older kernels lack the last two.
 _USAGE = ("memory.events", "cpu.stat", "pids.events", "memory.peak", "pids.peak")
 _MECHANISMS = {
     "memory_mb": "cgroup v2 memory.max without swap, whole tree",
     "cpu_cores": "cgroup v2 cpu.max",
     "max_children": "cgroup v2 pids.max, threads told apart by seccomp",
 }
-#: Where the processes of a delegated subtree live, ours included.
+#: The group of the processes of a delegated subtree, ours included.
 LEAF = "actum-host"
 _MOVE_TRIES = 50
 
@@ -56,7 +56,7 @@ class Subtree:
 
     @classmethod
     def prepare(cls, layout: Layout) -> Subtree:
-        """Find it and hand the controllers down to it, or say why that cannot be."""
+        """Find the folder and enable the controllers in it; raises `CgroupsUnavailable`."""
         try:
             if _owns_root(layout):
                 return cls(make_parent(layout.v2))
@@ -105,7 +105,7 @@ def _kept(folder: str) -> list[str]:
 
 
 def is_true_root(folder: str) -> bool:
-    """Whether this is the root of all groups, and not just what a container sees as such."""
+    """Whether this is the root of all groups, not only the root of a cgroup namespace."""
     return not os.path.exists(f"{folder}/cgroup.type")
 
 
@@ -114,7 +114,7 @@ def _owns_root(layout: Layout) -> bool:
 
 
 def place(layout: Layout) -> str:
-    """The folder in which this process's groups are made, if they can be made."""
+    """The folder for this process's groups, if they can be made."""
     if _owns_root(layout):
         return f"{layout.v2}/{PARENT}"
     own = _own_folder(layout.v2)
@@ -122,7 +122,7 @@ def place(layout: Layout) -> str:
 
 
 def make_parent(mount: str) -> str:
-    """Root's own folder for groups, with the controllers handed down to it."""
+    """Root's own folder for groups, with the controllers enabled."""
     hand_down(mount)
     parent = f"{mount}/{PARENT}"
     os.makedirs(parent, exist_ok=True)
@@ -131,13 +131,13 @@ def make_parent(mount: str) -> str:
 
 
 def hand_down(folder: str) -> None:
-    """Let the groups in `folder` have the controllers."""
+    """Enable the controllers for the groups in `folder`."""
     if not set(V2_CONTROLLERS) <= set(read(f"{folder}/cgroup.subtree_control").split()):
         write(f"{folder}/cgroup.subtree_control", " ".join(f"+{name}" for name in V2_CONTROLLERS))
 
 
 def _own_folder(mount: str) -> str:
-    """The group that this process lives in."""
+    """The group of this process."""
     for line in read("/proc/self/cgroup").splitlines():
         if line.startswith("0::"):
             return os.path.normpath(f"{mount}/{line[3:].lstrip('/')}")
@@ -145,11 +145,11 @@ def _own_folder(mount: str) -> str:
 
 
 def _settle(top: str) -> str:
-    """Make the subtree that was delegated to us fit to hold groups."""
+    """Prepare the delegated subtree: move processes to the leaf, enable the controllers."""
     lacking = set(V2_CONTROLLERS) - set(read(f"{top}/cgroup.controllers").split())
     if lacking:
-        raise _unavailable(f"{top}: the controllers {', '.join(sorted(lacking))} are not given")
-    # Opening asks the kernel the question that joining will ask, before anything is moved.
+        raise _unavailable(f"{top}: the controllers {', '.join(sorted(lacking))} are not available")
+    # The open checks the permission that a later join needs, before any process is moved.
     for name in ("cgroup.procs", "cgroup.subtree_control"):
         os.close(os.open(f"{top}/{name}", os.O_WRONLY | os.O_CLOEXEC))
     os.makedirs(f"{top}/{LEAF}", exist_ok=True)
@@ -158,7 +158,7 @@ def _settle(top: str) -> str:
         try:
             hand_down(top)
         except OSError as error:
-            if error.errno != errno.EBUSY:  # someone forked while we moved
+            if error.errno != errno.EBUSY:  # a process forked meanwhile
                 raise
         else:
             return top
@@ -167,7 +167,7 @@ def _settle(top: str) -> str:
 
 def move_processes(source: str, target: str) -> None:
     for pid in read(f"{source}/cgroup.procs").split():
-        # "0" is a process of another pid namespace; written back it would mean ourselves.
+        # "0" is a process of another pid namespace; written back it would mean this process.
         if pid != "0":
             try:
                 write(f"{target}/cgroup.procs", pid)
@@ -194,7 +194,7 @@ def _unavailable(message: str) -> CgroupsUnavailable:
 class Group:
     """The group of one sandbox."""
 
-    #: The file is always readable; what is new is told as an exceptional condition.
+    #: The file is always readable; a change is reported as POLLPRI.
     oom_poll = select.POLLPRI
 
     def __init__(self, folder: str, oom_event: int = -1) -> None:
@@ -204,7 +204,7 @@ class Group:
 
     @cached_property
     def _files(self) -> list[str]:
-        # As the recipe has it: of the folder that stays, for the group may be gone by now.
+        # As in the recipe: from the parent, because the group may be removed by now.
         return _kept(os.path.dirname(self._folder))
 
     def limit(self, *, memory_bytes: int, cpu_cores: int, children: int) -> None:
@@ -212,12 +212,12 @@ class Group:
         try:
             write(f"{folder}/memory.max", memory_bytes)
             self._forbid_swap()
-            # All or nothing: no shell goes on for a moment after its child was killed.
+            # Kill all processes at once: no shell goes on after its child was killed.
             write(f"{folder}/memory.oom.group", 1)
             write(f"{folder}/pids.max", 1 + children)
             write(f"{folder}/cpu.max", f"{cpu_cores * CPU_PERIOD_US} {CPU_PERIOD_US}")
             self.oom_event = os.open(f"{folder}/memory.events", os.O_RDONLY | os.O_CLOEXEC)
-            self.oom_heard()  # events are told relative to what was read last
+            self.oom_heard()  # events are relative to the last read
         except OSError as error:
             raise _unavailable(f"{error.filename}: {error.strerror}") from error
 
@@ -232,16 +232,16 @@ class Group:
             )
 
     def oom_heard(self) -> bool:
-        # The event tells of every change of the file; another one comes if it kills later.
+        # The event fires on every change of the file; a later kill fires another one.
         return counter(os.pread(self.oom_event, 4_096, 0).decode(), "oom_kill") > 0
 
     def oom_kills(self) -> int:
         return counter(read(f"{self._folder}/memory.events"), "oom_kill")
 
-    def usage(self, told: Sequence[str] | None = None) -> Usage:
-        if told is None:
-            told = self._gauges.read(lambda: [f"{self._folder}/{file}" for file in self._files])
-        texts = dict(zip(self._files, told, strict=True))
+    def usage(self, counters: Sequence[str] | None = None) -> Usage:
+        if counters is None:
+            counters = self._gauges.read(lambda: [f"{self._folder}/{file}" for file in self._files])
+        texts = dict(zip(self._files, counters, strict=True))
         cpu, kills = texts["cpu.stat"], counter(texts["memory.events"], "oom_kill")
         memory, tasks = texts.get("memory.peak"), texts.get("pids.peak")
         return Usage(
@@ -261,12 +261,12 @@ class Group:
             self.oom_event = -1
 
     def remove(self) -> None:
-        """With whatever may still live in it: the group is never used again."""
+        """Kill the remaining processes and remove the group: it is never used again."""
         self.close()
         try:
             os.rmdir(self._folder)
         except FileNotFoundError:
-            return  # by somebody else
+            return  # removed by another process
         except OSError as error:
             if error.errno != errno.EBUSY:
                 raise

@@ -1,8 +1,8 @@
 """Give an ordinary user a cgroup subtree of their own, so that limits can be enforced for them.
 
-Done once per boot by root. The user can then make groups below it, and nowhere else; the limits
-of the subtree itself stay root's. In version 2 the user's processes must live in it as well, so
-their shell is moved there, and everything started from it follows.
+Done once per boot by root. The user can then make groups below it, and nowhere else; root still
+owns the limits of the subtree itself. In version 2 the user's processes must be in it as well, so
+their shell is moved there, and everything started from it is too.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from actum.errors import Refused
 from actum.sandbox import cgroup_v1, cgroup_v2
 from actum.sandbox.cgroup import PARENT, CgroupsUnavailable, Layout, sweep_folder, write
 
-#: What a delegatee may write to (the kernel's own list); limits are not among it.
+#: Files that a delegatee may write (the kernel's own list); no limits.
 _HANDED_OVER = ("cgroup.procs", "cgroup.subtree_control", "cgroup.threads")
 
 
 def delegate(uid: int, gid: int, pid: int | None = None) -> tuple[str, ...]:
-    """Make and hand over the directories; returns them. `pid` is moved in where that matters."""
+    """Make the directories and change their owner; returns them. `pid` is moved in (version 2)."""
     layout = _layout()
     try:
         if layout.version() == 1:
@@ -34,12 +34,12 @@ def delegate(uid: int, gid: int, pid: int | None = None) -> tuple[str, ...]:
 
 
 def needs_pid() -> bool:
-    """Whether a user's processes must live in the subtree to use it."""
+    """Whether a user's processes must be in the subtree to use it."""
     return _layout().version() == 2
 
 
 def revoke(uid: int) -> None:
-    """Take the subtree back; refused while a sandbox of the user's runs in it."""
+    """Remove the subtree; refused while a sandbox of the user runs in it."""
     layout = _layout()
     try:
         if layout.version() == 1:
@@ -51,7 +51,7 @@ def revoke(uid: int) -> None:
         raise Refused(
             "DELEGATION_IN_USE" if busy else "DELEGATION_IMPOSSIBLE",
             f"{error.filename}: {error.strerror}.",
-            remedy="End what that user runs with Actum, and run this as root.",
+            remedy="End that user's Actum processes, and run this as root.",
         ) from error
 
 
@@ -70,7 +70,7 @@ def _delegate_v1(layout: Layout, uid: int, gid: int) -> tuple[str, ...]:
     folders = tuple(dict.fromkeys(cgroup_v1.Hierarchies.of(layout).parents(uid).values()))
     for folder in folders:
         os.makedirs(folder, exist_ok=True)
-        # The directory alone: its own limit files stay root's, so the user cannot lift them.
+        # Only the directory: root still owns its limit files, so the user cannot raise them.
         os.chown(folder, uid, gid)
     return folders
 
@@ -97,7 +97,7 @@ def _delegate_v2(layout: Layout, uid: int, gid: int, pid: int | None) -> tuple[s
 
 def _revoke_v1(layout: Layout, uid: int) -> None:
     folders = dict.fromkeys(cgroup_v1.Hierarchies.of(layout).parents(uid).values())
-    # What an interrupted attempt has left: any of them may be gone already.
+    # After an interrupted attempt some of them may be gone already.
     there = [folder for folder in folders if os.path.isdir(folder)]
     if not there:
         raise _nothing(uid)
@@ -116,7 +116,7 @@ def _revoke_v2(layout: Layout, uid: int) -> None:
         for entry in entries:
             if entry.is_dir() and entry.name != cgroup_v2.LEAF:
                 raise OSError(errno.EBUSY, "a sandbox is still there", entry.path)
-    # The shells go on, at the root of all groups: where they came from is not on record.
+    # The shells go on in the root group: their original group is not recorded.
     cgroup_v2.move_processes(leaf, layout.v2)
     os.rmdir(leaf)
     os.rmdir(top)
@@ -126,5 +126,5 @@ def _nothing(uid: int) -> Refused:
     return Refused(
         "DELEGATION_MISSING",
         f"There is no cgroup subtree of uid {uid}.",
-        remedy="A reboot takes it away too; `actum host delegate` makes one.",
+        remedy="A reboot removes it too; `actum host delegate` makes one.",
     )

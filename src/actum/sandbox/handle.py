@@ -1,8 +1,9 @@
-"""A handle on one sandbox: its streams, its init, and the few words the host has for it."""
+"""A handle on one sandbox: its streams, its init, and the host's messages to it."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import select
@@ -12,43 +13,45 @@ from typing import TYPE_CHECKING
 
 from actum.errors import SandboxUnavailable
 from actum.sandbox import wire
-from actum.sandbox.talk import DescriptorsLost, pass_document, receive
+from actum.sandbox.packets import DescriptorsLost, pass_document, receive
 from actum.value import field, value
 
 if TYPE_CHECKING:
     from actum.sandbox.wire import Report
 
-#: More than a namespace takes to vanish; one that does not is stuck in the kernel.
+#: More than the end of a namespace takes; one that takes longer is stuck in the kernel.
 _DEATH_MS = 10_000
-#: Our own words, without a byte around them.
+#: Reports are our own JSON, without surrounding whitespace.
 _parse = json.JSONDecoder().raw_decode
 
 
 @value(frozen=False, kw_only=False)
 class Sandbox:
-    """A handle on one sandbox. Whoever holds it closes it."""
+    """A handle on one sandbox. The holder closes it."""
 
     control: socket.socket
     stdin: int
     stdout: int
     stderr: int
     pidfd: int
-    start: int  #: an eventfd: the request has been sent; and then, the tool may start
+    start: int  #: an eventfd: first ring, the request was sent; second ring, the tool may start
     artifacts: int = -1
-    early: list[tuple[Report, list[int]]] = field(default_factory=list)  #: read, not yet taken
+    early: list[tuple[Report, list[int]]] = field(
+        default_factory=list
+    )  #: received, not yet processed
     reports: select.poll = field(default_factory=select.poll)  #: select() stops at 1023 descriptors
 
     def __post_init__(self) -> None:
         self.reports.register(self.control, select.POLLIN)
 
     def still_waiting(self, wait_ms: int = 0) -> bool:
-        """Take in what was reported so far, or until then if nothing was; false once the tool has
-        ended or never started."""
+        """Receive all pending reports, waiting up to `wait_ms` for the first; false once the tool
+        has ended or could not start."""
         while self.reports.poll(0 if self.early else wait_ms):
             try:
                 received = self._receive()
             except SandboxUnavailable:
-                self.kill()  # what it has to hand over is lost, so it serves nobody
+                self.kill()  # its descriptors are lost, so it is of no use
                 return False
             if received is None:
                 return False
@@ -56,15 +59,15 @@ class Sandbox:
         return not any(report["kind"] in ("ended", "failed") for report, _ in self.early)
 
     def receive(self) -> tuple[Report, list[int]] | None:
-        """The next report and the descriptors that came along; ``None`` once the init is gone."""
+        """The next report and its descriptors; ``None`` once the init is gone."""
         return self.early.pop(0) if self.early else self._receive()
 
     def _receive(self) -> tuple[Report, list[int]] | None:
         try:
             packet, descriptors = receive(self.control)
         except ConnectionResetError:
-            # It left without reading all of our words. The kernel says so once; what it had said
-            # before is still there.
+            # It exited without reading all of our messages. The kernel reports that once; its own
+            # earlier messages are still there.
             packet, descriptors = receive(self.control)
         except DescriptorsLost as error:
             raise no_descriptors() from error
@@ -76,7 +79,7 @@ class Sandbox:
         return report, descriptors
 
     def give(self, request: bytes, stdin: bytes | int) -> None:
-        """The one request it waits for, packed; the tool starts when it is told to go."""
+        """Send the packed request that it waits for; the tool starts on `go`."""
         passed = []
         if isinstance(stdin, int):
             passed.append(stdin)
@@ -86,13 +89,18 @@ class Sandbox:
                 written += os.pwrite(self.stdin, memoryview(stdin)[written:], written)
         os.close(self.stdin)
         self.stdin = -1
-        # If it could not be built, its last report, still to be read, says why.
+        # If it could not be built, its last report, still unread, has the reason.
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            pass_document(self.control, request, passed)
+            try:
+                pass_document(self.control, request, passed)
+            except OSError as error:
+                if error.errno == errno.ETOOMANYREFS:
+                    raise not_passed() from error
+                raise
         os.write(self.start, wire.RING)
 
     def ask_listeners(self, address: str, ports: tuple[int, ...]) -> None:
-        """More sockets in the sandbox's network; they arrive as a `listening` report."""
+        """Request more sockets in the sandbox's network; they arrive as a `listening` report."""
         try:
             self.control.send(wire.listen_order(address, ports))
         except (BrokenPipeError, ConnectionResetError):
@@ -119,13 +127,13 @@ class Sandbox:
             return  # already gone
 
     def await_gone(self) -> bool:
-        """Until nothing is left of what ended but the init, which leaves when it is let go. Whether
-        a control group is gone, too, which the kernel keeps as long as it holds a process."""
+        """Wait until only the init is left, which exits when the socket is closed. Returns whether
+        the first control group is removed; the kernel refuses that while it holds a process."""
         return self._await_removal("gone")
 
     def await_cleared(self) -> bool:
-        """After that, the other control groups: whether they are gone."""
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it is gone itself
+        """After `await_gone`: wait for the other groups. Returns whether they are removed."""
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the init is gone
             self.control.send(wire.CLEAR)
         return self._await_removal("cleared")
 
@@ -133,14 +141,14 @@ class Sandbox:
         while self.reports.poll(_DEATH_MS):
             received = self.receive()
             if received is None:
-                self.await_end()  # killed meanwhile: its end is the end of everything
+                self.await_end()  # killed meanwhile, and with it everything inside
                 return False
             if received[0]["kind"] == kind:
                 return received[0]["removed"]
         return False
 
     def await_end(self) -> None:
-        """Until a killed init is gone, and with it everything inside."""
+        """Wait until a killed init is gone, and with it everything inside."""
         poll = select.poll()
         poll.register(self.pidfd, select.POLLIN)
         poll.poll(_DEATH_MS)
@@ -151,7 +159,7 @@ class Sandbox:
         return not poll.poll(0)
 
     def discard(self) -> None:
-        """End one that is not wanted any more, and wait until nothing of it is alive."""
+        """Kill the sandbox, and wait until no process of it is left."""
         self.kill()
         self.await_end()
         self.close()
@@ -163,6 +171,13 @@ class Sandbox:
             if descriptor >= 0:
                 os.close(descriptor)
         self.stdin = self.stdout = self.stderr = self.pidfd = self.start = self.artifacts = -1
+
+
+def not_passed() -> SandboxUnavailable:
+    return SandboxUnavailable(
+        "This user's processes have sent too many descriptors that were not received yet.",
+        remedy="End the tool or program that keeps them, or raise the limit (`ulimit -n`).",
+    )
 
 
 def no_descriptors() -> SandboxUnavailable:

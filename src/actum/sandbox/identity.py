@@ -1,8 +1,8 @@
-"""Who a tool is, where root asks for it."""
+"""The user id of tools when the host process is root."""
 
 from __future__ import annotations
 
 #: The tool's uid and gid when the host process is root: above every range that distributions,
-#: containers and user namespaces hand out, so it maps to nobody. An ordinary user's tools run as
-#: that user, inside a user namespace that maps nobody else.
+#: containers and user namespaces use, so it is no other user's. An ordinary user's tools run as
+#: that user, inside a user namespace that maps no other user.
 TOOL_ID = 1_900_000_001

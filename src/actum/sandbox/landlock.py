@@ -1,7 +1,7 @@
-"""Landlock for processes that are Python: a ruleset that permits nothing yet; to stand under it.
+"""Landlock for the Python processes: make a ruleset that permits nothing yet, and apply it.
 
 A ruleset for each sandbox: its descriptor is a shared object, and rules added by one holder bind
-every holder. Which paths are permitted is the init's affair (`jail/landlock.c`).
+every holder. The init adds the permitted paths (`jail/landlock.c`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _SCOPE_ABSTRACT_UNIX_SOCKET, _SCOPE_SIGNAL = 1, 2
 
 
 def _handled(abi: int) -> int:
-    """All file system rights that this kernel's Landlock knows."""
+    """All file system rights of this Landlock ABI."""
     return (1 << {1: 13, 2: 14, 3: 15, 4: 15}.get(abi, 16)) - 1
 
 
@@ -35,7 +35,7 @@ def ruleset(abi: int) -> int:
 
 
 def restrict_self(ruleset_descriptor: int) -> None:
-    """Bind the calling thread; needs no_new_privs to be set before."""
+    """Restrict the calling thread; no_new_privs must be set before."""
     kernel.syscall(
         kernel.SYS_LANDLOCK_RESTRICT_SELF, "landlock_restrict_self", ruleset_descriptor, 0
     )

@@ -1,4 +1,4 @@
-"""A question to the kernel's routing tables, without a library."""
+"""A query of the kernel's routing tables, without a library."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import socket
 import struct
 
 _GETROUTE, _ERROR, _REQUEST, _RTA_DST = 26, 2, 0x1, 1
-#: Route types of rtnetlink: only unicast leads anywhere but to this machine or to nowhere.
+#: Route types of rtnetlink: only unicast routes lead to another machine.
 UNICAST, LOCAL = 1, 2
 
 
 def route_type(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> int | None:
-    """How this host would reach an address; ``None`` when it could not."""
+    """The type of this host's route to an address; ``None`` without a route."""
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
     packed = address.packed
     body = struct.pack("BBBBBBBBI", family, address.max_prefixlen, 0, 0, 0, 0, 0, 0, 0)

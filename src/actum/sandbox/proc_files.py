@@ -1,9 +1,9 @@
-"""What a sandbox finds in /proc beside its own processes: a few files, made by us, all constant.
+"""The files of a sandbox's /proc besides its own processes: made by us, all constant.
 
-The kernel's own files there tell of the whole host: its load, its memory, its devices, what its
-other users do. A sandbox covers all of them (`jail/proc.c`). The files that ordinary programs read
-are replaced by these texts, which the spawner makes once. They hold what a tool can learn by a
-permitted call anyway (CPUID, sysinfo, uname, CLOCK_BOOTTIME), and no figure that changes.
+The kernel's own files there describe the whole host: its load, memory and devices, and its other
+users' activity. A sandbox covers all of them (`jail/proc.c`). The files that ordinary programs read
+are replaced by these texts, which the spawner makes once. They hold only what a tool can learn by
+an allowed call anyway (CPUID, sysinfo, uname, CLOCK_BOOTTIME), and no value that changes.
 
 Deliberately absent: random/uuid, because a constant would repeat, and random/boot_id.
 """
@@ -19,7 +19,7 @@ _PROCESSOR_FIELDS = (
     *("cache size", "physical id", "siblings", "core id", "cpu cores", "fpu", "cpuid level"),
     *("flags", "clflush size", "cache_alignment", "address sizes"),
 )
-#: Below /proc/sys, as the host has them.
+#: Below /proc/sys, copied from the host.
 _SETTINGS = (
     *("kernel/cap_last_cap", "kernel/ngroups_max", "kernel/pid_max", "kernel/threads-max"),
     *("vm/max_map_count", "vm/overcommit_memory", "net/core/somaxconn"),
@@ -38,7 +38,7 @@ _COUNTERS = (
 
 
 def texts() -> dict[str, str]:
-    """Paths below /proc, and what is there."""
+    """Paths below /proc -> content."""
     system = os.uname()
     # net/core is missing in a network namespace that does not own it.
     settings = {name: _read(f"/proc/sys/{name}") for name in _SETTINGS}
@@ -72,7 +72,7 @@ def _read(path: str) -> str:
 
 
 def _processors() -> list[str]:
-    """The text about each of them."""
+    """The text of each processor."""
     found = []
     for processor in _read("/proc/cpuinfo").rstrip("\n").split("\n\n"):
         lines = [f"{line}\n" for line in processor.split("\n")]
@@ -85,7 +85,7 @@ def _name(line: str) -> str:
 
 
 def _memory() -> str:
-    """As if all of it were free; a tool's own limit is in its contract."""
+    """All memory shown as free; a tool's own limit is in its contract."""
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 1024
     sizes = dict.fromkeys(("MemTotal", "MemFree", "MemAvailable"), total)
     sizes |= dict.fromkeys(_NOTHING_IN_KB, 0)

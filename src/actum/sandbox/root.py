@@ -1,7 +1,7 @@
-"""What every sandbox has in common, made once by the spawner: the template of their roots.
+"""The template of every sandbox's root, made once by the spawner.
 
 The system's programs and libraries, an /etc of our own and a few devices, all read-only. Each
-member builds its own root out of it, with what is granted to it alone (`jail/root.c`).
+member builds its own root from it, with its own grants (`jail/root.c`).
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ _ETC_FOLDERS = (
     "python3",
     "python3.11",
 )
-#: Where the program that runs Python snippets lies inside every sandbox.
+#: Path inside every sandbox of the program that runs Python snippets.
 SNIPPET = "/etc/actum/snippet.py"
-#: The program of every init, in the template alone: who has opened it takes the name away.
+#: The program of every init, only in the template; unlinked as soon as it is open.
 JAIL = "/jail"
 _READ_ONLY = kernel.MOUNT_ATTR_RDONLY | kernel.MOUNT_ATTR_NOSUID | kernel.MOUNT_ATTR_NODEV
 _MOUNT_FLAGS = kernel.MS_NOSUID | kernel.MS_NODEV
 
 
 def make_template(folder: str, uid: int, gid: int, init: bytes) -> None:
-    """What every sandbox has in common, made once by the spawner in a mount namespace of its own,
-    which is left with nothing else. `init` is the program of every init."""
+    """Make the template in the spawner's own mount namespace, and make it the only content of that
+    namespace. `init` is the program of every init."""
     kernel.mount("tmpfs", folder, "tmpfs", _MOUNT_FLAGS, "mode=755,size=8m")
     for name in ("usr", "etc", "dev", "proc", "new"):
         os.mkdir(f"{folder}/{name}")
@@ -63,7 +63,7 @@ def make_template(folder: str, uid: int, gid: int, init: bytes) -> None:
         program.write(init)
     os.chmod(f"{folder}{JAIL}", 0o555)  # noqa: S103 -- a program
     _write_covers(f"{folder}/covers")
-    # In a user namespace a new /proc can only be mounted where an unhindered one is visible.
+    # In a user namespace a new /proc can be mounted only where a full one is visible.
     _attach(_tree_of("/proc", 0), f"{folder}/proc")
     _turn_to(folder)
 
@@ -88,8 +88,8 @@ def _write_etc(etc: str, uid: int, gid: int) -> None:
         if os.path.isfile(f"/etc/{name}"):
             _copy(f"/etc/{name}", f"{etc}/{name}")
     os.mkdir(f"{etc}/actum")
-    for program in ("snippet.py", "session.py"):
-        _copy(_beside(program), f"{etc}/actum/{program}")
+    for program in ("snippet", "session"):
+        _copy(_beside(f"{program}_program.py"), f"{etc}/actum/{program}.py")
     for name in _ETC_FOLDERS:
         if os.path.isdir(f"/etc/{name}") and not os.path.islink(f"/etc/{name}"):
             os.mkdir(f"{etc}/{name}")
@@ -104,8 +104,9 @@ def _write_dev(dev: str) -> None:
     for link, target in (("fd", ""), ("stdin", "/0"), ("stdout", "/1"), ("stderr", "/2")):
         os.symlink(f"/proc/self/fd{target}", f"{dev}/{link}")
     os.mkdir(f"{dev}/shm")
-    # Devices stay devices: MOUNT_ATTR_NODEV would make /dev/null unopenable. Read-only they can be
-    # written all the same; the folder, which is every sandbox's, cannot: an ordinary user owns it.
+    # Without MOUNT_ATTR_NODEV, which would make /dev/null unopenable. A read-only mount does not
+    # prevent writes to devices; it protects the folder, which all sandboxes share and an ordinary
+    # user owns.
     _attach(_tree_of(dev, kernel.MOUNT_ATTR_NOSUID | kernel.MOUNT_ATTR_RDONLY), dev)
 
 
@@ -120,13 +121,13 @@ def _write_covers(covers: str) -> None:
         with open(path, "w") as file:
             file.write(text)
         os.chmod(path, 0o444)
-    # Bound one by one, each keeps these attributes. A file's owner, as an ordinary user's tool is,
-    # could change its mode otherwise.
+    # Each bind mount of one of these keeps the attributes. Otherwise a file's owner, as an ordinary
+    # user's tool is, could change its mode.
     _attach(_tree_of(covers, _READ_ONLY), covers)
 
 
 def _turn_to(folder: str) -> None:
-    """Make `folder` the root and let go of the one before."""
+    """Make `folder` the root and detach the old one."""
     os.chdir(folder)
     kernel.pivot_root(".", ".")
     kernel.umount_detach(".")
@@ -151,6 +152,6 @@ def _beside(name: str) -> str:
 
 
 def _copy(source: str, target: str) -> None:
-    """A small file. The standard `shutil` brings three compressors along, at every start."""
+    """Copy a small file. The standard `shutil` would import three compressors at every start."""
     with open(source, "rb") as whole, open(target, "wb") as copy:
         copy.write(whole.read())

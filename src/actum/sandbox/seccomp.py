@@ -1,20 +1,20 @@
 """The system call filter, compiled to BPF once per spawner.
 
-A call is made if `system_calls.ALLOWED` names it, and for some calls if its arguments pass. Every
-other number, known or not, is refused. There are four ways to refuse:
+A call is allowed if `system_calls.ALLOWED` names it, and for some calls if its arguments pass.
+Every other number, known or not, is refused. There are four ways to refuse:
 
-* *missing*: the default. The init is asked (user notification), records the call and answers
-  ENOSYS. Programs fall back on ENOSYS, as on an older kernel; on EPERM many give up;
+* *missing*: the default. The init gets a user notification, records the call and answers ENOSYS.
+  Programs fall back on ENOSYS, as on an older kernel; on EPERM many give up;
 * *forbidden*: the init records the call and answers EPERM. For calls that every kernel has;
-* *violation*: the init kills the tree, because the call has no innocent reading here;
+* *violation*: the init kills the tree, because the call has no legitimate use here;
 * *quiet*: an errno without a record. C libraries try these calls in nearly every process.
 
-Making a thread asks the init as well, which makes room for it in the pids cgroup (see `tasks`).
-Making a process is the pids cgroup's affair, or is refused and reported where forks are forbidden.
+A new thread notifies the init as well, which raises the limit of the pids cgroup (`jail/tasks.c`).
+The pids cgroup limits new processes; where forks are forbidden they are refused and reported.
 
 AF_UNIX sockets are refused except socketpair(): a socket file of the host in a granted directory
-would otherwise be a way out that no network namespace closes. A pair of datagram sockets is refused
-too, because either end can still be sent from, or connected, to any address.
+would otherwise be an escape that no network namespace closes. A pair of datagram sockets is refused
+too, because either end can still send, or be connected, to any address.
 
 Proved by `tests/security/kernel` and `tests/integration/test_ordinary_programs.py`.
 """
@@ -39,11 +39,12 @@ def errno_of(number: int) -> int:
 
 _AUDIT_ARCH_X86_64 = 0xC000003E
 
-#: clone3 and openat2 take what has to be judged by pointer, where a filter cannot look. The others
-#: are tried by libraries for linear algebra, whenever they allocate.
+#: clone3 and openat2 pass the arguments to be judged by pointer, which a filter cannot read.
+#: Libraries for linear algebra try the others whenever they allocate.
 QUIET = ("clone3", "openat2", "get_mempolicy", "set_mempolicy", "mbind")
 
-#: With ENOSYS, programs would conclude that this kernel cannot do it for anybody.
+#: With ENOSYS, programs would conclude that the kernel lacks the call. `unshare` of a namespace is
+#: a violation, as a `clone` into one; the init reads the flags.
 FORBIDDEN = ("ptrace", "unshare")
 
 VIOLATION = (
@@ -52,6 +53,7 @@ VIOLATION = (
     *("kexec_load", "kexec_file_load", "open_by_handle_at", "setns", "bpf"),
     *("open_tree", "open_tree_attr", "move_mount", "mount_setattr"),
     *("fsopen", "fsconfig", "fsmount", "fspick"),
+    *("add_key", "keyctl", "request_key", "userfaultfd"),
 )
 
 FORKS = ("clone", "fork", "vfork")
@@ -59,17 +61,17 @@ CLONE_THREAD = 0x00010000
 #: NEWTIME, NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET
 CLONE_NEW_ANY = 0x7E020080
 
-#: Allowed calls about whose refused arguments the init is asked; it answers EPERM.
+#: Allowed calls whose refused arguments notify the init; it answers EPERM.
 ARGUMENTS_FORBIDDEN = ("clone", "socket", "socketpair")
 
 _AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK = 1, 2, 10, 16
 _NETLINK_ROUTE = 0
 _SOCK_STREAM, _SOCK_DGRAM, _SOCK_SEQPACKET = 1, 2, 5
 _SOCK_TYPE_MASK = 0xF
-_IP_PROTOCOLS = (0, 6, 17)  # the usual one of the type, TCP, UDP
-#: Plain, PER_LINUX32, UNAME26, both, and the question what it is.
+_IP_PROTOCOLS = (0, 6, 17)  # the default of the type, TCP, UDP
+#: PER_LINUX, PER_LINUX32, UNAME26, both, and the query of the current one.
 _PERSONALITIES = (0, 0x8, 0x20000, 0x20008, 0xFFFFFFFF)
-#: A lease makes everyone who opens the file on the host wait for the tool, up to 45 seconds each.
+#: A lease makes every open of the file on the host wait for the tool, up to 45 seconds each.
 _F_SETLEASE = 1_024
 _RLIMIT_CORE = 4
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
@@ -79,8 +81,8 @@ _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
 _SET_MODE = {"chmod": 1, "fchmod": 1, "fchmodat": 2, "fchmodat2": 2, "creat": 1, "mknod": 1}
 _SET_MODE["mknodat"] = 2
 _SET_ID_BITS = 0o6000
-_CREATES = 0o100 | 0o20000000  # O_CREAT, O_TMPFILE: only with these is there a mode
-#: Huge pages come from a pool of the host that the memory cgroup does not count.
+_CREATES = 0o100 | 0o20000000  # O_CREAT, O_TMPFILE: only these use the mode argument
+#: Huge pages come from a pool of the host that the memory cgroup does not charge.
 _HUGE = {"mmap": (3, 0x40000), "memfd_create": (1, 0x4), "shmget": (2, 0o4000)}
 
 # Instructions, by (code, jump if true, jump if false, constant).
@@ -114,7 +116,7 @@ def one_of(index: int, values: tuple[int, ...], inside: int, outside: int) -> li
 
 
 def _without(index: int, bits: int) -> list[Instruction]:
-    """Any value of an argument but one with any of `bits`."""
+    """Allow any value of an argument without `bits`."""
     return [
         argument(index),
         (JSET, 0, 1, bits),
@@ -124,7 +126,7 @@ def _without(index: int, bits: int) -> list[Instruction]:
 
 
 def _open(flags: int) -> list[Instruction]:
-    """open and openat: no set-id bits in the mode that follows `flags`, where it counts."""
+    """open and openat: no set-id bits in the mode that follows `flags`, where it is used."""
     return [
         argument(flags),
         (JSET, 1, 0, _CREATES),
@@ -136,7 +138,7 @@ def _open(flags: int) -> list[Instruction]:
 def _socket() -> list[Instruction]:
     return [
         argument(0),
-        (JEQ, 0, 1, _AF_UNIX),  # quiet: libc asks its name cache this way on every look-up
+        (JEQ, 0, 1, _AF_UNIX),  # quiet: libc tries its name cache (nscd) on every look-up
         (RETURN, 0, 0, errno_of(errno.EACCES)),
         (JEQ, 0, 4, _AF_NETLINK),
         argument(2),
@@ -151,7 +153,7 @@ def _socket() -> list[Instruction]:
         (JEQ, 2, 0, _SOCK_STREAM),
         (JEQ, 1, 0, _SOCK_DGRAM),
         (RETURN, 0, 0, NOTIFY),
-        # Quiet: the runtime of Go tries multipath TCP first, and takes this error for an answer.
+        # Quiet: the runtime of Go tries multipath TCP first, and accepts this error.
         *one_of(2, _IP_PROTOCOLS, ALLOW, errno_of(errno.EPROTONOSUPPORT)),
     ]
 
@@ -171,9 +173,9 @@ def _socketpair() -> list[Instruction]:
 
 
 def _prlimit() -> list[Instruction]:
-    """Not of another process: an ordinary user's init has the tool's uid, and a limit of no open
-    files or no time would be its end. The limit of core files stays as the init set it; programs
-    that set it to 0 are told that they did."""
+    """Not for another process: an ordinary user's init has the tool's uid, and a limit of no open
+    files or no CPU time would end it. The limit of core files stays as the init set it; a program
+    that sets it gets a success."""
     return [
         argument(0),
         (JEQ, 1, 0, 0),
@@ -181,7 +183,7 @@ def _prlimit() -> list[Instruction]:
         argument(1),
         (JEQ, 1, 0, _RLIMIT_CORE),
         (RETURN, 0, 0, ALLOW),
-        argument(2),  # where the new limit lies; nowhere means that it is only read
+        argument(2),  # pointer to the new limit; NULL means that it is only read
         (JEQ, 0, 3, 0),
         (LOAD, 0, 0, 16 + 8 * 2 + 4),
         (JEQ, 0, 1, 0),
@@ -191,7 +193,7 @@ def _prlimit() -> list[Instruction]:
 
 
 def _rules(fork: int) -> dict[str, list[Instruction]]:
-    """What is done about the calls that are not just refused, by their names."""
+    """The code for calls that are not refused by default, by name."""
     rules = {name: give(ALLOW) for name in ALLOWED}
     rules |= {name: give(errno_of(errno.ENOSYS)) for name in QUIET}
     rules["fork"] = rules["vfork"] = give(fork)
@@ -227,8 +229,8 @@ def compile_filter(*, allow_fork: bool) -> bytes:
 
 
 def described(*, allow_fork: bool) -> str:
-    """The filter in a few words, with the digest of the program that the kernel is given."""
-    import hashlib  # a spawner starts before it
+    """A description of the filter, with the digest of its program."""
+    import hashlib  # not needed by a spawner
 
     digest = hashlib.sha256(compile_filter(allow_fork=allow_fork)).hexdigest()
     return f"seccomp: allow-list of {len(ALLOWED)} calls, filter sha256 {digest}"
@@ -244,7 +246,7 @@ def assemble(rules: dict[int, list[Instruction]], *, otherwise: int) -> bytes:
     program: list[Instruction] = [
         (LOAD, 0, 0, 4),
         (JEQ, 1, 0, _AUDIT_ARCH_X86_64),
-        (RETURN, 0, 0, KILL_PROCESS),  # int 0x80: another table of numbers, no innocent reading
+        (RETURN, 0, 0, KILL_PROCESS),  # int 0x80: another table of numbers, no legitimate use
         (LOAD, 0, 0, 0),
         *_tree(ranges),
     ]

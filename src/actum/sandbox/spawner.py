@@ -1,9 +1,9 @@
 """The jail's fork server: one small single-threaded process that clones every sandbox.
 
 Forking from the host process would copy its threads' locks and its whole memory map. Started as
-`python -I -S` with nothing imported that it does not need, it prepares what all sandboxes have in
-common, starts the opener and the zygote, and becomes a small program that does nothing but make
-members (`jail/serve.c`). It holds no key, no secret and no database, and sees nothing of a request.
+`python -P -s -S` with minimal imports, it prepares what all sandboxes have in common, starts the
+opener and the zygote, and executes a small program that only makes members (`jail/serve.c`). It
+holds no key, no secret and no database, and never receives a request.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import socket
 
 from actum import kernel
 from actum.sandbox import root, seccomp
-from actum.sandbox.become import Template
 from actum.sandbox.identity import TOOL_ID
-from actum.sandbox.talk import receive_document
+from actum.sandbox.packets import receive_document
+from actum.sandbox.snippet_fork import Template
 from actum.sandbox.zygote import Zygote
 
 TYPE_CHECKING = False
@@ -27,25 +27,25 @@ if TYPE_CHECKING:
     from actum.sandbox.wire import Recipe
 
 
-#: Where the template is built, in the spawner's own mount namespace, before it becomes the root
-#: there. No directory on the host has to be made for it.
+#: The template is built here, in the spawner's own mount namespace, before it becomes the root
+#: there. An existing directory, so that none has to be made on the host.
 _FOLDER = "/sys"
 
-#: By these names the program knows what it is to be, and others know it.
+#: argv[0] selects the role of the program, and names it in process lists.
 _PROGRAM, _OPENER = "actum.sandbox.spawner", "actum.sandbox.opener"
 
 
 def main(descriptor: int, opener: int, program: int) -> None:
-    """Serve until the host hangs up. `program` holds the program of every init."""
+    """Serve until the host closes the socket. `program` holds the program of every init."""
     server = socket.socket(fileno=descriptor)
-    # They came through an exec; through those of the inits they do not go.
+    # Inherited through an exec, but not to be inherited by the inits.
     for passed in (descriptor, opener, program):
         os.set_inheritable(passed, False)
-    # Nothing of the host process's environment or terminal is of use here.
+    # The host process's environment and terminal are not needed here.
     os.environ.clear()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the host's to handle
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the host handles Ctrl-C
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps; an init is never waited for
-    os.umask(0o022)  # what is made for a tool must be open to it
+    os.umask(0o022)  # files made for a tool must be readable for it
     view, template = _prepare(_content(program))
     _start_opener(opener, view, template)
     server.send(b"ready")
@@ -64,7 +64,7 @@ def main(descriptor: int, opener: int, program: int) -> None:
 
 
 def _recipe_words(recipe: Recipe, parents: list[int]) -> list[str]:
-    """As `read_spawner` in jail/serve.c takes them; each list begins with its length."""
+    """The arguments that `read_spawner` in jail/serve.c reads; each list begins with its length."""
     register = recipe["register"]
     lists: list[Sequence[Sequence[int | str]]] = [
         [(parent,) for parent in parents],
@@ -94,7 +94,7 @@ def _start_zygote(
             gc.freeze()
             Zygote(channel, view, template).serve()
         finally:
-            os._exit(1)  # whatever happened: there is one spawner
+            os._exit(1)  # on any error: there must be only one spawner
     channel.close()
 
 
@@ -104,8 +104,8 @@ def _start_opener(descriptor: int, view: int, template: Template) -> None:
         kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
         if template.is_orphan():
             os._exit(1)
-        # Held by it as well, the spawner's end would be heard of only with its own: all that it is
-        # not given is close-on-exec.
+        # If the opener held the spawner's sockets, the spawner's end would show only with its own:
+        # so everything that it does not get is close-on-exec.
         kernel.setns(view, kernel.CLONE_NEWNS)
         given = [server.fileno(), template.spawner]
         for number in given:
@@ -116,22 +116,24 @@ def _start_opener(descriptor: int, view: int, template: Template) -> None:
 
 
 def _prepare(init: bytes) -> tuple[int, Template]:
-    """(the mount namespace that follows the host's, what members are made of)"""
+    """(a mount namespace that follows the host's mounts, the template of members)"""
     uid, gid = os.getuid(), os.getgid()
     rootless = uid != 0
     if not rootless:
         uid = gid = TOOL_ID
         kernel.unshare(kernel.CLONE_NEWNS)
     else:
-        # The network namespace too: from here a listener's way home leads to ours, not the host's.
+        # The network namespace too: a listener that is moved home then gets to ours, not the
+        # host's.
         kernel.unshare(kernel.CLONE_NEWUSER | kernel.CLONE_NEWNS | kernel.CLONE_NEWNET)
-        # Identity, not root: nothing inside ever looks privileged to the tool or to libc.
+        # Map the same id, not root: no process inside looks privileged to the tool or to libc.
         _write("/proc/self/setgroups", "deny")
         _write("/proc/self/uid_map", f"{uid} {uid} 1")
         _write("/proc/self/gid_map", f"{gid} {gid} 1")
-        # What may build walls in this namespace; an init has it too, and takes it from its tool.
+        # Capabilities to mount and confine in this namespace. An init has them too, and removes
+        # them from its tool.
         kernel.keep_capabilities()
-    # Slave, not private: mounts that the host makes later still arrive, none of ours leave.
+    # Slave, not private: later mounts of the host still arrive, and none of ours propagate.
     kernel.mount("", "/", "", kernel.MS_REC | kernel.MS_SLAVE)
     view = os.open("/proc/self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
     kernel.unshare(kernel.CLONE_NEWNS)

@@ -1,11 +1,11 @@
-"""What crashed processes left behind, found by name and removed by whoever comes next.
+"""Removes what crashed processes left behind, found by name.
 
-Everything that an execution owns outside of its own processes bears the mark of the process it
-belongs to in its *name*, so that there is no moment in which it exists and is nobody's: control
-groups and throwaway homes. Processes need no record, they die with their spawner; mounts need
-none, they die with their namespace; output without a named session never touches the disk.
+Control groups and throwaway homes have the identity of their owning process in their *name*, so
+that they never exist without an owner. Processes need no record: they die with their spawner.
+Mounts need none: they end with their namespace. Output without a named session is never written to
+disk.
 
-Nothing is judged by its age, and nothing is touched whose owner may be alive.
+Age does not matter, and nothing is removed whose owner may be alive.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MARK = re.compile(r"([0-9a-f]{8})-([0-9]+)-([0-9]+)-([0-9]+)-[0-9a-f]{16}")
 
 
 def marked_name(pid: int | None = None) -> str:
-    """A fresh name that names its owner: boot, pid namespace, pid and start of a process."""
+    """A fresh name with its owner: boot, pid namespace, pid and start time of a process."""
     owner = current_owner() if pid is None else owner_of(pid)
     boot, namespace, number, start = owner.split(" ")
     return f"{boot[:8]}-{_number(namespace)}-{number}-{start}-{os.urandom(8).hex()}"
@@ -51,7 +51,7 @@ def make_home(pid: int | None = None) -> Path:
         try:
             removal.make(home)
         except FileNotFoundError:
-            continue  # the last process to leave has just removed the folder
+            continue  # another process has just removed the empty folder
         return home
 
 
@@ -63,7 +63,7 @@ def remove_home(home: Path) -> None:
 def sweep_homes() -> None:
     """Remove throwaway homes of this user's processes that are gone.
 
-    Only of this boot: a temporary directory may be shared with machines we cannot see.
+    Only of this boot: a temporary directory may be shared with other machines.
     """
     folder = _homes()
     if not _is_ours(folder):
@@ -71,7 +71,7 @@ def sweep_homes() -> None:
     for name in os.listdir(folder):
         mark = _MARK.fullmatch(name)
         if mark and mark[1] == _boot()[:8] and not _lives(mark):
-            # Without a marker, or with a mount in it: not ours to judge.
+            # Without a marker, or with a mount in it, it stays.
             with contextlib.suppress(removal.RemovalRefused, OSError):
                 removal.remove(folder / name)
     _remove_if_empty(folder)
@@ -85,13 +85,13 @@ def is_home(folder: Path) -> bool:
 
 
 def sweep_groups() -> None:
-    """Remove the control groups of processes that are gone, with whatever still lives in them."""
+    """Remove the control groups of processes that are gone, and kill the processes in them."""
     for parent in _group_parents():
         sweep_folder(parent)
 
 
 def _group_parents() -> list[str]:
-    """Where this user's groups are made, if they can be made at all."""
+    """The folders of this user's groups; none if groups cannot be made."""
     try:
         layout = Layout.of_host()
         if layout.version() == 2:
@@ -106,7 +106,7 @@ def _homes() -> Path:
 
 
 def _temporary() -> str:
-    """As the standard `tempfile` chooses, without writing a file to try each place."""
+    """The choice of the standard `tempfile`, without writing a test file."""
     named = [os.environ.get(name) for name in ("TMPDIR", "TEMP", "TMP")]
     for folder in (*named, "/tmp", "/var/tmp", "/usr/tmp"):
         if folder and os.access(folder, os.W_OK | os.X_OK) and os.path.isdir(folder):
@@ -115,7 +115,7 @@ def _temporary() -> str:
 
 
 def _is_ours(folder: Path) -> bool:
-    # Others can make this name first, where everybody may write.
+    # In a world-writable directory another user can make this name first.
     try:
         found = folder.stat(follow_symlinks=False)
     except FileNotFoundError:

@@ -61,8 +61,8 @@ removexattrat open_tree_attr file_getattr file_setattr
 NUMBERS = {name: number for number, name in enumerate(_FIRST.split())}
 NUMBERS |= {name: number for number, name in enumerate(_UNIFIED.split(), 424)}
 
-#: What compilers, interpreters, version control, package managers, databases and network clients
-#: were seen to make.
+#: Observed in compilers, interpreters, version control, package managers, databases and network
+#: clients.
 _SEEN = """
 accept4 access alarm arch_prctl bind brk capget chdir chmod chown clock_getres clock_gettime
 clock_nanosleep clone close close_range connect copy_file_range creat dup dup2 dup3
@@ -81,7 +81,7 @@ setpriority setresgid setresuid setsid setsockopt setxattr shutdown sigaltstack 
 socketpair stat statfs statx symlink symlinkat sysinfo tgkill timer_create timer_settime umask
 uname unlink unlinkat utimensat vfork wait4 waitid write writev
 """
-#: What other C libraries, languages, databases and just-in-time compilers make.
+#: Used by other C libraries, languages, databases and just-in-time compilers.
 _KEPT = """
 accept cachestat capset epoll_create epoll_pwait2 eventfd execveat faccessat fchmodat2 fork
 fremovexattr futex_waitv futimesat get_robust_list getcpu getdents getitimer getpgid getresgid

@@ -1,13 +1,13 @@
-"""What the host, the spawner and a sandbox's init say to each other.
+"""The messages between the host, the spawner and a sandbox's init.
 
-The host asks the spawner for members: sandboxes that are prepared and wait. A member's one request
-goes from the host to its init over the member's own control socket; granted paths are opened by
-the opener, which sees the host's files, and reach the init as detached mounts. After that the init
-reports, and the host says "terminate", or hangs up. Everything the init reports is written by our
-code; the tool never holds one of these sockets. The word to start is the host's, to the process
-that waits to become the tool: nobody has to be woken to pass it on. That, and that the request has
-been sent, is a ring of an eventfd: who writes to a socket or a pipe is taken to be about to sleep,
-and who wakes up from it gets his CPU, while another may be idle.
+The host requests members from the spawner: sandboxes that are prepared and wait. A member's one
+request goes from the host to its init over the member's own control socket. The opener, which sees
+the host's files, opens granted paths and sends them to the init as detached mounts. After that the
+init sends reports, and the host sends "terminate", or closes the socket. Our code writes everything
+that the init reports; the tool never holds one of these sockets. The start goes directly from the
+host to the process that becomes the tool, so that no other process has to be woken. The start, and
+that the request was sent, are rings of an eventfd: the kernel assumes that the writer to a socket
+or a pipe is about to sleep, and wakes the reader on its CPU while another may be idle.
 """
 
 from __future__ import annotations
@@ -28,11 +28,10 @@ if TYPE_CHECKING:
         inode: int
         layers: str  #: "", or the folder of the layers that take every change (opener.c)
         source: str  #: "", or the sealed copy of an input that is shown at `path`
-        tried: NotRequired[bool]  #: only to find out whether the layers take an overlay
+        tried: NotRequired[bool]  #: only to test whether an overlay works with these layers
 
     class Limits(TypedDict):
-        """What a member can be prepared for; one that finds other figures in its request sets them
-        again."""
+        """Limits that a member is prepared with; if its request has others, it sets them again."""
 
         memory_bytes: int
         tasks: int  #: the tool itself and its children
@@ -42,30 +41,30 @@ if TYPE_CHECKING:
     class Make(Limits):
         """Host -> spawner: prepare one member."""
 
-        allow_fork: bool  #: which filter it stands under, and what the filter lets nobody change
+        allow_fork: bool  #: selects its filter, which cannot be changed later
         steady: bool
-        interpreter: bool  #: its tool's process is a fork of the spawner, and can run a snippet
+        interpreter: bool  #: its tool's process is a fork of the zygote, and can run a snippet
 
     class Trees(TypedDict):
-        """Host -> opener: open these and pass them over the socket that comes along."""
+        """Host -> opener: open these and send them over the socket in the same packet."""
 
         owner_uid: int
         owner_gid: int
         grants: list[Grant]
 
     class Recipe(TypedDict):
-        """How a sandbox's control groups are made, whatever their version. Places are pairs of a
-        folder's index and a file's name in it."""
+        """How a sandbox's control groups are made, for either version. Files are pairs of a
+        folder's index and a name in it."""
 
-        mark: str  #: names of groups begin with it
+        mark: str  #: prefix of the names of groups
         born_inside: bool  #: the tool's process is cloned into the group, and joins no other way
         doors: list[tuple[int, str]]  #: "0" written here moves the writer in
         once: list[tuple[int, str, str]]  #: written when a group is made
-        limits: list[tuple[int, str, str]]  #: written in this order, with the figures filled in
+        limits: list[tuple[int, str, str]]  #: written in this order, with the values filled in
         usage: list[tuple[int, str]]  #: read when the last process is gone
         task_limit: tuple[int, str]
-        oom: tuple[int, str]  #: where running out of memory shows
-        register: tuple[int, str] | None  #: where an eventfd for it is registered
+        oom: tuple[int, str]  #: the file that shows an OOM
+        register: tuple[int, str] | None  #: the file that registers an eventfd for it
 
     class Request(TypedDict):
         argv: list[str]
@@ -88,10 +87,10 @@ if TYPE_CHECKING:
         provided: dict[str, bytes]  #: name -> content of files below `PROVIDED`, read-only
         resolver: str  #: address for the name service, or "" for none
         steady: bool  #: no randomised addresses
-        secrets: list[str]  #: what the tool can read, once, from its descriptors 3, 4, …
+        secrets: list[str]  #: values that the tool can read, once, from its descriptors 3, 4, …
 
     class Tool(TypedDict):
-        """The part of a request that the process that becomes the tool needs to know."""
+        """The part of a request that the tool's process needs."""
 
         argv: list[str]
         environment: dict[str, str]
@@ -105,10 +104,10 @@ if TYPE_CHECKING:
         group: str  #: name of its control groups
 
     class Report(TypedDict, total=False):
-        """ready: confined and limited, the tool waits for its start. ended: nothing of the tree
-        runs any more; gone: if it was leaving, it has left, and the first of its control groups is
-        removed; cleared, when the host has time: so are the others. failed: nothing was started.
-        listening: sockets of the sandbox's network namespace, for the host to accept on.
+        """ready: confined and limited, the tool waits for its start. ended: no process of the tree
+        runs any more. gone: an exiting tree is freed, and the first of its control groups is
+        removed. cleared, when the host has time: the other groups are too. failed: nothing was
+        started. listening: sockets of the sandbox's network namespace, for the host to accept on.
         """
 
         kind: str
@@ -116,18 +115,18 @@ if TYPE_CHECKING:
         ports: list[int]
         wait_status: int
         violation: str
-        #: Covers that the host has taken away: numbers in `protect` followed by `deny`.
+        #: Covers that were detached by the host: numbers in `protect` followed by `deny`.
         lost_covers: list[int]
-        #: "", or the path of a sealed input, or of a folder with layers, that shows something else
+        #: "", or the path of a sealed input, or of a folder with layers, that was replaced
         seal_lost: str
-        #: Kind, target, first moment by the monotonic clock, and how often.
+        #: Kind, target, monotonic time of the first one, and count.
         denials: list[tuple[str, str, float, int]]
         denials_total: int
-        scratch_bytes: int  #: most that was seen taken of /tmp or /dev/shm
+        scratch_bytes: int  #: the highest measured use of /tmp or /dev/shm
         artifacts_bytes: int
-        full: list[str]  #: which of the two was seen without room
+        full: list[str]  #: which of the two was full
         usage: list[str]  #: texts of the files that the recipe names
-        leaving: bool  #: the kernel still clears away what has ended
+        leaving: bool  #: the kernel still frees the ended processes
         removed: bool  #: the control groups, by the init
         reason: str
         message: str
@@ -142,21 +141,20 @@ CONTROL, TREES, STDIN, STDOUT, STDERR, PIDFD, OOM, START = range(8)
 INLINE, IN_FILE = b"J", b"F"
 MAX_INLINE = 32_768
 
-#: Host -> spawner: prepare a member. And: snippets will be asked for; be an interpreter that runs
-#: them.
+#: Host -> spawner: prepare a member; prepare to run snippets.
 MAKE, LEARN = b"M", b"L"
-#: Spawner -> zygote, among the words for an init: a descriptor that comes along, in their order.
+#: Spawner -> zygote, among the arguments of an init: the next descriptor in the packet.
 SENT_ALONG = "#"
-#: Host -> init: the request has been sent. Host -> the process that becomes the tool: the start is
-#: on record. An eventfd that is a semaphore, so that each takes one ring.
+#: Host -> init: the request was sent. Host -> the tool's process: the start is recorded. The
+#: eventfd is a semaphore, so that each reads one ring.
 RING = (1).to_bytes(8, sys.byteorder)
-#: Between the process that becomes the tool and the init: the next step may be, or has been, taken.
+#: Between the tool's process and the init: the next step may be, or was, taken.
 GO = b"G"
-#: Host -> init: SIGTERM to everything inside. Closing the socket means: you may go.
+#: Host -> init: SIGTERM to everything inside. Closing the socket means: exit.
 TERMINATE = b"T"
-#: Host -> init: there is time now for the rest of the control groups.
+#: Host -> init: remove the other control groups now.
 CLEAR = b"C"
-#: Host -> init: bind these as well, and pass them on.
+#: Host -> init: bind these as well, and send them to the host.
 LISTEN = b"L"
 
 #: Descriptors that fit into one message (the kernel's own bound is 253).
@@ -167,13 +165,13 @@ MAX_PACKET = 65_536
 # integers of 64 bits, a text as its length, its bytes and a NUL, a list as its length and its
 # items; fields in one fixed order, those that the tool's process needs before the others.
 _LENGTH, _NUMBER = struct.Struct("<I"), struct.Struct("<Q")
-_TRIED = 2  #: in the place of the right to write
+_TRIED = 2  #: in the place of `write`
 _FILE, _SIZES, _GRANT = struct.Struct("<QQ"), struct.Struct("<QQQ"), struct.Struct("<QQQ")
 _MAKE = struct.Struct("<QQQQ")
 
 
 def pack(request: Request, limits: list[str]) -> bytes:
-    """A request in one piece. `limits` are the texts for the files of the control groups."""
+    """A request as bytes. `limits` are the texts for the files of the control groups."""
     environment = [f"{name}={text}" for name, text in request["environment"].items()]
     etc = [_text(name) + _text(text) for name, text in request["etc"].items()]
     provided = [_text(name) + _bytes(content) for name, content in request["provided"].items()]
@@ -217,7 +215,7 @@ def listen_order(address: str, ports: Sequence[int]) -> bytes:
 
 
 def _encoded(text: str) -> bytes:
-    return text.encode("utf-8", "surrogateescape")  # whatever the locale: names are bytes
+    return text.encode("utf-8", "surrogateescape")  # independent of the locale: names are bytes
 
 
 def _bytes(content: bytes) -> bytes:
@@ -236,9 +234,7 @@ def _grants(grants: list[Grant]) -> bytes:
     return _list(
         [
             _text(grant["path"])
-            + _GRANT.pack(
-                _TRIED if grant.get("tried") else grant["write"], grant["device"], grant["inode"]
-            )
+            + _GRANT.pack(_right(grant), grant["device"], grant["inode"])
             + _text(grant["layers"])
             + _text(grant["source"])
             for grant in grants
@@ -255,7 +251,7 @@ def _texts(texts: list[str]) -> bytes:
 
 
 def unpack_tool(packed: bytes) -> Tool:
-    """What the process that becomes the tool needs of a request."""
+    """The part of a packed request that the tool's process needs."""
     at = 0
 
     def content() -> bytes:

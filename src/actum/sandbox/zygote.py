@@ -1,8 +1,8 @@
-"""Clones the members whose tool's process is to be an interpreter: a fork of this one.
+"""Clones the members whose tool's process is an interpreter forked from this process.
 
-A child of the spawner, and as it was before the spawner became a program of its own: Python, single
-threaded, without a key, a secret or a database. It sees nothing of a request. What a member is made
-of, and what its init must know, comes from the spawner; a pidfd goes back, or why there is none.
+A fork of the spawner before the spawner executed `jail/serve.c`: Python, single-threaded, without a
+key, a secret or a database. It never receives a request. The spawner sends the parts of a member
+and the arguments of its init; a pidfd goes back, or an errno.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ import gc
 import os
 
 from actum import kernel
-from actum.sandbox import interpreter, wire
-from actum.sandbox.become import Kit, fork_ahead
-from actum.sandbox.talk import pass_packet, receive
+from actum.sandbox import snippet_interpreter, wire
+from actum.sandbox.packets import pass_packet, receive
+from actum.sandbox.snippet_fork import Kit, fork_ahead
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import socket
     from typing import NoReturn
 
-    from actum.sandbox.become import Template
+    from actum.sandbox.snippet_fork import Template
 
 NAMESPACES = (
     kernel.CLONE_NEWPID
@@ -39,7 +39,7 @@ class Zygote:
         self._own = os.pidfd_open(os.getpid())
 
     def serve(self) -> NoReturn:
-        """Until the spawner hangs up."""
+        """Serve until the spawner closes the socket."""
         while True:
             packet, descriptors = receive(self._spawner)
             if not packet:
@@ -50,10 +50,10 @@ class Zygote:
                 self._clone(packet[1:].decode().split("\0")[:-1], descriptors)
 
     def _learn(self) -> None:
-        """Our own files are the host's, which only the opener sees all the time."""
+        """Import the snippet program, in the mount namespace that has the host's files."""
         home = os.open("/proc/self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
         kernel.setns(self._view, kernel.CLONE_NEWNS)
-        interpreter.learn()
+        snippet_interpreter.learn()
         gc.collect()
         gc.freeze()
         kernel.setns(home, kernel.CLONE_NEWNS)
@@ -63,19 +63,23 @@ class Zygote:
         numbers = iter(descriptors)
         here = [str(next(numbers)) if word == wire.SENT_ALONG else word for word in words]
         kit = Kit(here, self._own)
-        # Before the clone: each page that the new process writes has to be copied.
+        # Before the clone: every page that the new process writes is copied.
         inherited = [*descriptors, self._own]
         for descriptor in inherited:
             os.set_inheritable(descriptor, True)
         try:
             pid, pidfd = kernel.clone_process(NAMESPACES)
         except OSError as error:
-            # Of processes or namespaces there are too many: no reason to end those that there are.
+            # Too many processes or namespaces: the existing ones go on.
             pass_packet(self._spawner, wire.MAKE + str(error.errno).encode(), [])
         else:
             if pid == 0:
                 self._become_init(kit, inherited)
-            pass_packet(self._spawner, wire.MAKE, [pidfd])
+            try:
+                pass_packet(self._spawner, wire.MAKE, [pidfd])
+            except OSError as error:
+                # The member ends when the spawner closes its sockets.
+                pass_packet(self._spawner, wire.MAKE + str(error.errno).encode(), [])
             os.close(pidfd)
         for descriptor in descriptors:
             os.close(descriptor)
@@ -86,7 +90,7 @@ class Zygote:
             ahead = fork_ahead(self._template, kit)
             os.execve(self._template.jail, ["jail", *kit.words, *ahead], {})  # noqa: S606
         finally:
-            os._exit(1)  # whatever happened: there is one zygote
+            os._exit(1)  # on any error: there must be only one zygote
 
 
 def _close_all_but(kept: list[int]) -> None:

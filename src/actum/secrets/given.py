@@ -1,8 +1,8 @@
-"""`Secrets`: what the wired runner asks when a tool starts. Values live as long as one start; an
-access token that was got with one lives until it expires (`tokens`).
+"""`Secrets`: gives the runner the values for a start. Values live as long as one start; an access
+token obtained with one lives until it expires (`tokens`).
 
-Who may have which secret was decided before (`policy.secrets`) and is part of the plan's proof;
-here a name becomes a value, or the start is refused with the name and the remedy.
+`policy.secret_grants` decided before which secrets a call may have; the plan's proof includes it.
+Here a name becomes a value, or the start is refused with the name and the remedy.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from actum.value import field, replace, value
 
 @value(kw_only=False)
 class Given:
-    """The values for one start. Never printed, compared, kept or digested."""
+    """The values for one start. Never printed, compared, stored or digested."""
 
     values: Mapping[str, bytes] = field(repr=False)  #: by the secret's name
     environment: Mapping[str, str] = field(repr=False)  #: variables that carry a value
-    descriptors: tuple[bytes, ...] = field(repr=False)  #: to be read from 3, 4, …
+    descriptors: tuple[bytes, ...] = field(repr=False)  #: passed as descriptors 3, 4, …
     tokens: Tokens | None = field(default=None, repr=False, compare=False)
     token_key: bytes = field(default=b"", repr=False, compare=False)
     since: float = field(default=0.0, compare=False)
@@ -33,10 +33,10 @@ class Given:
     def __bool__(self) -> bool:
         return bool(self.values)
 
-    def keep_token(self, told: bytes) -> None:
-        """For the next start of the same; what was not asked for is not kept."""
+    def keep_token(self, answer: bytes) -> None:
+        """Cache the token for the next start of the same holder, if one was requested."""
         if self.tokens is not None:
-            self.tokens.put(self.token_key, told, self.since)
+            self.tokens.put(self.token_key, answer, self.since)
 
 
 NOTHING = Given({}, {}, ())
@@ -55,27 +55,27 @@ class Secrets:
     ) -> None:
         self._sources = sources
         self._project = project
-        self._writable = writable  #: paths that tools may write, also outside of the project
+        self._writable = writable  #: paths that tools may write, also outside the project
         self._environment = os.environ if environment is None else environment
         self._tokens = Tokens()
 
     def require(self, uses: Iterable[SecretUse]) -> None:
-        """Refuse what is bound to be refused at the start, without fetching from a command."""
+        """Refuse what would be refused at the start, without running a command."""
         violations = []
         for use in uses:
-            from actum.secrets.providers import look
+            from actum.secrets.providers import require_usable
 
             try:
                 source = self._source(use.name)
-                look(source, self._environment, self._project, self._writable())
+                require_usable(source, self._environment, self._project, self._writable())
             except Unavailable as why:
                 violations.append(self._missing(use.name, why))
         _refuse(violations)
 
     def give(self, uses: Iterable[SecretUse], holder: str = "") -> Given:
-        """The values for one start; raises `Refused` if one cannot be had.
+        """The values for one start; raises `Refused` if one is not available.
 
-        `holder`: whose start it is; tokens are kept for that one alone.
+        `holder` names the tool and adapter that start; tokens are cached for it alone.
         """
         uses = tuple(uses)
         if not uses:
@@ -121,7 +121,7 @@ class Secrets:
         source = self._source(use.name)
         value = fetch(source, self._environment, self._project, self._writable())
         if b"\0" in value and not use.by_descriptor:
-            raise Unavailable("a NUL byte cannot be in a variable; ask for it as fd")
+            raise Unavailable("a variable cannot contain a NUL byte; request it as fd")
         return value
 
     def _source(self, name: str) -> Source:
@@ -133,7 +133,7 @@ class Secrets:
     def _missing(self, name: str, why: Unavailable) -> Violation:
         source = self._sources.get(name)
         where = f" (from {source})" if source is not None else ""
-        remedy = "correct that" if source else f'add {name} = {{ env = "…" }} there'
+        remedy = "correct it" if source else f'add {name} = {{ env = "…" }} there'
         return Violation(
             code=why.code,
             field=f"inputs.secrets.{name}",
@@ -150,9 +150,9 @@ def _refuse(violations: list[Violation]) -> None:
 
 
 def _no_core_of_ours() -> None:
-    """This process now holds values: its memory must not be written down when it crashes.
+    """Disable core dumps: this process now holds secret values.
 
-    1, not 0: at 0 the kernel still hands the memory to a program, where a host has one for that.
+    1, not 0: at 0 the kernel still pipes the memory to the host's core dump handler, if any.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_CORE)
     if soft > 1 or soft == resource.RLIM_INFINITY:

@@ -1,9 +1,9 @@
-"""Gets the value of a secret out of its source, on the host and on the operator's behalf.
+"""Gets the value of a secret from its source, on the host and on the operator's behalf.
 
-A provider command is no tool: it runs unconfined, as the operator, like the shell from which Actum
-was started. So a person has approved it (actum.toml), no tool and no other user could have changed
-its program (`host_command`), and it is bounded in time and output.
-Nothing is cached: a secret is fetched for one start and forgotten with it.
+A provider command is not a tool: it runs unconfined, as the operator, like the shell that started
+Actum. So a person has approved it (actum.toml), no tool and no other user could have changed its
+program (`host_program`), and its time and output are bounded.
+Nothing is cached: a secret is fetched for one start and dropped with it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterable, Mapping
 
 from actum import kernel
-from actum.secrets.host_command import Ready, judged
+from actum.secrets.host_program import Ready, judged, safe_environment
 from actum.secrets.sources import (
     FromCommand,
     FromEnvironment,
@@ -27,17 +27,17 @@ from actum.secrets.sources import (
     Unavailable,
 )
 
-#: Of a value; a window of several times this is kept of each stream.
+#: Of a value; the redaction window of each stream is several times this.
 MOST_BYTES = 32_768
-#: A shorter one would be found everywhere in the output, and its digest would be guessed.
+#: A shorter one would occur everywhere in the output, and its digest could be guessed.
 FEWEST_BYTES = 4
 _COMMAND_S = 10.0
 
 
-def look(
+def require_usable(
     source: Source, environment: Mapping[str, str], project: str, writable: Iterable[str] = ()
 ) -> None:
-    """Raise `Unavailable` if `fetch` is bound to fail. Starts nothing."""
+    """Raise `Unavailable` if `fetch` would fail. Starts no process."""
     if isinstance(source, FromCommand):
         with judged(source.argv, environment, (project, *writable)):
             return
@@ -47,9 +47,9 @@ def look(
 def fetch(
     source: Source, environment: Mapping[str, str], project: str, writable: Iterable[str] = ()
 ) -> bytes:
-    """The value, without the line end that editors and `echo` leave.
+    """The value, without the trailing line end that editors and `echo` write.
 
-    `writable` are the paths outside of `project` that tools may write.
+    `writable` are the paths outside `project` that tools may write.
     """
     match source:
         case FromEnvironment(variable):
@@ -59,8 +59,9 @@ def fetch(
         case FromFile(path):
             value = _of_file(path, project)
         case FromCommand(argv):
-            with judged(argv, environment, (project, *writable)) as ready:
-                value = _of_command(ready, environment)
+            untrusted = (project, *writable)
+            with judged(argv, environment, untrusted) as ready:
+                value = _of_command(ready, safe_environment(environment, untrusted))
         case FromKeyring(description):
             value = _of_keyring(description)
     value = value.removesuffix(b"\n").removesuffix(b"\r")
@@ -73,7 +74,7 @@ def _of_file(path: str, project: str) -> bytes:
     real = os.path.realpath(path)
     inside = os.path.join(project, ".actum") + "/"
     if project and real.startswith(project + "/") and not real.startswith(inside):
-        raise Unavailable(f"{path} lies in the project, where tools can read it")
+        raise Unavailable(f"{path} is in the project, where tools can read it")
     try:
         descriptor = os.open(real, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
@@ -101,7 +102,7 @@ def _of_keyring(description: str) -> bytes:
 
 
 def _of_command(ready: Ready, environment: Mapping[str, str]) -> bytes:
-    """Its standard output. What it says on standard error may hold the value, and is not read."""
+    """Its standard output. Its standard error may contain the value and is not read."""
     try:
         process = subprocess.Popen(
             ready.argv,
@@ -129,7 +130,7 @@ def _of_command(ready: Ready, environment: Mapping[str, str]) -> bytes:
 
 def _read(process: subprocess.Popen[bytes], deadline: float) -> bytes:
     output, value = process.stdout, bytearray()
-    assert output is not None  # noqa: S101 -- asked for
+    assert output is not None  # noqa: S101 -- stdout is a pipe
     poll = select.poll()
     poll.register(output, select.POLLIN)
     while len(value) <= MOST_BYTES + 2:
@@ -140,7 +141,7 @@ def _read(process: subprocess.Popen[bytes], deadline: float) -> bytes:
             break
         value += part
     else:
-        raise Unavailable(f"the command said more than {MOST_BYTES} bytes")
+        raise Unavailable(f"the command wrote more than {MOST_BYTES} bytes")
     try:
         process.wait(max(0.0, deadline - time.monotonic()))
     except subprocess.TimeoutExpired as error:

@@ -1,4 +1,4 @@
-"""Where a secret comes from: `[secrets]` of actum.toml, read into values. Fetches nothing."""
+"""Sources of secrets: `[secrets]` of actum.toml, parsed into values. Fetches nothing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _KINDS = ("env", "file", "command", "keyring")
 
 
 class Unavailable(Exception):
-    """A source has no usable value; the text says why and never holds any of it."""
+    """A source has no usable value; the text gives the reason and never contains the value."""
 
     code = "SECRET_MISSING"
 
@@ -30,7 +30,7 @@ class FromEnvironment:
 
 @value(kw_only=False)
 class FromFile:
-    """A file that only the operator can read, outside of the project or in its `.actum/`."""
+    """A file that only the operator can read, outside the project or in its `.actum/`."""
 
     path: str
 
@@ -40,7 +40,7 @@ class FromFile:
 
 @value(kw_only=False)
 class FromCommand:
-    """What a program of the operator's prints, such as a password store."""
+    """The output of an operator's program, such as a password store."""
 
     argv: tuple[str, ...]
 
@@ -62,9 +62,9 @@ Source: TypeAlias = FromEnvironment | FromFile | FromCommand | FromKeyring
 
 
 def problem_with(name: str, value: Any) -> str:
-    """Why `name = value` is no source; empty if it is one."""
+    """Why `name = value` is not a source; empty if it is one."""
     if not _NAME.fullmatch(name):
-        return "is no name for a secret: letters, digits and _, not beginning with a digit"
+        return "is not a name for a secret: letters, digits and _, not beginning with a digit"
     if not isinstance(value, dict) or len(value) != 1 or next(iter(value)) not in _KINDS:
         return f"must be a table with one of {', '.join(_KINDS)}"
     kind, where = next(iter(value.items()))
@@ -81,7 +81,7 @@ def problem_with(name: str, value: Any) -> str:
 
 
 def source_of(value: Mapping[str, Any], *, project: str, user_home: str) -> Source:
-    """A source that `problem_with` has nothing against."""
+    """Convert a table that `problem_with` accepts."""
     ((kind, where),) = value.items()
     if kind == "env":
         return FromEnvironment(where)

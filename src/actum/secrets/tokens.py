@@ -1,9 +1,9 @@
-"""Access tokens that were got with a secret, kept for the next call: in memory, until they expire.
+"""Access tokens obtained with a secret, cached for the next call: in memory, until they expire.
 
-A token is as good as the secret while it lives, so it is treated as one: it goes to the driver over
-a descriptor, is taken out of everything that comes back, and is in no file, plan or record. It is
-kept for one approval of one tool, one adapter and one value of the secret. What is handed in here
-is a tool's word: anything that is no usable token is not kept.
+A token is as powerful as the secret while it is valid, so it is treated as one: the driver gets it
+over a descriptor, redaction removes it from all output, and it is in no file, plan or record. It
+is cached for one approval of one tool, one adapter and one value of the secret. The input comes
+from a tool: anything that is not a usable token is dropped.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from collections.abc import Callable
 
 from actum.value import value
 
-#: A token that is about to expire could do so on its way.
+#: A token that is about to expire could do so in transit.
 _EARLY_S = 30.0
 _LONGEST_S = 86_400.0
-#: Shorter ones could not be taken out of an answer without taking innocent words along.
+#: Redacting shorter ones would also remove ordinary words.
 _LEAST_CHARACTERS, _MOST_CHARACTERS = 16, 8_192
 _MOST = 256
 
 
 @value(kw_only=False)
-class _Kept:
+class _Cached:
     token: bytes
     until: float
 
@@ -38,41 +38,41 @@ class Tokens:
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
-        self._kept: dict[bytes, _Kept] = {}
+        self._cached: dict[bytes, _Cached] = {}
         self._guard = threading.Lock()
-        self._salt = os.urandom(32)  # a key must not help anyone to guess the secret
+        self._salt = os.urandom(32)  # a key must not help to guess the secret
 
     def key(self, holder: str, secret: bytes) -> bytes:
-        """`holder` tells the adapter, in which token_url, client_id and scope stand: with another
-        one of these, or another secret, it is another key."""
+        """`holder` identifies the adapter, which has token_url, client_id and scope: another one of
+        these, or another secret, gives another key."""
         return hmac.digest(self._salt, holder.encode() + b"\0" + secret, hashlib.sha256)
 
     def get(self, key: bytes) -> bytes | None:
         with self._guard:
-            kept = self._kept.get(key)
-            if kept is not None and kept.until <= self._now():
-                del self._kept[key]
+            cached = self._cached.get(key)
+            if cached is not None and cached.until <= self._now():
+                del self._cached[key]
                 return None
-        return None if kept is None else kept.token
+        return None if cached is None else cached.token
 
-    def put(self, key: bytes, told: bytes, since: float) -> None:
-        """What a driver said that it got after `since`; nothing usable means: forget the last."""
-        found = _usable(told)
+    def put(self, key: bytes, answer: bytes, since: float) -> None:
+        """Store a token that a driver got after `since`; an unusable one clears the cached one."""
+        found = _usable(answer)
         with self._guard:
-            self._kept.pop(key, None)
+            self._cached.pop(key, None)
             if found is None:
                 return
             token, lasts_s = found
             until = since + min(lasts_s, _LONGEST_S) - _EARLY_S
             if until > self._now():
-                self._kept[key] = _Kept(token, until)
-            while len(self._kept) > _MOST:
-                del self._kept[next(iter(self._kept))]
+                self._cached[key] = _Cached(token, until)
+            while len(self._cached) > _MOST:
+                del self._cached[next(iter(self._cached))]
 
 
-def _usable(told: bytes) -> tuple[bytes, float] | None:
+def _usable(answer: bytes) -> tuple[bytes, float] | None:
     try:
-        document = json.loads(told)
+        document = json.loads(answer)
         token, lasts_s = document["access_token"], document["expires_in"]
     except (ValueError, RecursionError, KeyError, TypeError):
         return None

@@ -1,9 +1,9 @@
-"""The anchor: which foreign keys this home trusts, kept where no tool and no repository reaches.
+"""The anchor: foreign keys that this home trusts, stored out of reach of tools and repositories.
 
 `actum.toml [trust]` names keys, and a key that is trusted signs `tools.lock`, which approves
-`actum.toml`. Without an anchor a change of both files would approve itself. A foreign key counts
-once it is in the anchor, and it gets there by a person's approval of the settings in this home, or
-by an approval that a key signed which counted before.
+`actum.toml`. Without an anchor a change of both files would approve itself. A foreign key is
+trusted once it is in the anchor. It gets there by a person's approval of the settings in this home,
+or by an approval signed by a key that was trusted before.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _KEYID = frozenset("0123456789abcdef")
 
 @value
 class Anchor:
-    keys: frozenset[str]  #: ids of the foreign keys that count here
+    keys: frozenset[str]  #: ids of the foreign keys that are trusted here
 
 
 def read_anchor(home: Path) -> Anchor | None:

@@ -3,8 +3,8 @@
 Small ones are rows of the database, so that they share the one sync of the record that names them.
 Larger ones are files, `.actum/evidence/<first two>/<all 64>`, each with a sync of its own before
 that record is written: a file appears under its name only when all of it is on the disk. The same
-content is stored once. What is read is checked on the way out, so that changed content is never
-handed on as evidence.
+content is stored once. Every read checks the digest, so that changed content is never returned as
+evidence.
 """
 
 from __future__ import annotations
@@ -29,11 +29,13 @@ _NAME = re.compile(r"[0-9a-f]{64}")
 class BlobStore:
     def __init__(self, home: str | os.PathLike[str], database: Database | None = None) -> None:
         self.root = Path(home) / "evidence"
-        self._folder = f"{self.root}/"  #: with that stroke, only a directory answers to it
+        self._folder = (
+            f"{self.root}/"  #: the trailing slash makes access() fail for anything but a directory
+        )
         self._database = database
 
     def prepare(self) -> None:
-        """Make sure that files could be kept now; raises before anything depends on it."""
+        """Check that files can be stored; raises before anything depends on it."""
         if os.access(self._folder, os.W_OK | os.X_OK):
             return
         try:
@@ -44,13 +46,13 @@ class BlobStore:
             raise _cannot_keep(self.root, PermissionError(13, "Permission denied"))
 
     def path(self, blake3: str) -> Path:
-        # A digest comes out of documents that others may have edited: it must not climb out.
+        # The digest may come from an edited document: it must not traverse directories.
         if not _NAME.fullmatch(blake3):
             raise VerificationFailed(f"{blake3[:80]!r} is not a BLAKE3 digest of 64 hex digits.")
         return self.root / blake3[:2] / blake3
 
     def put(self, content: bytes) -> str:
-        """Keep `content` durably and return its address. A damaged copy is replaced."""
+        """Store `content` durably and return its address. A damaged copy is replaced."""
         if self._database is not None and self._takes(content):
             with self._database.transaction() as cursor:
                 insert_small(cursor, small := self.small([content]))
@@ -58,11 +60,11 @@ class BlobStore:
         return self._put_file(content)
 
     def put_large(self, contents: Iterable[bytes]) -> set[str]:
-        """Keep what is too large for the database; the rest is for `insert_small`."""
+        """Store contents that are too large for the database; the rest is for `insert_small`."""
         return {self._put_file(each) for each in contents if not self._takes(each)}
 
     def small(self, contents: Iterable[bytes]) -> dict[str, bytes]:
-        """What the database takes, by address."""
+        """Contents that are small enough for the database, by address."""
         return {blake3_bytes(each): each for each in contents if self._takes(each)}
 
     def _takes(self, content: bytes) -> bool:
@@ -79,7 +81,7 @@ class BlobStore:
         return blake3
 
     def read(self, blake3: str) -> bytes:
-        """The content of an address, proven to be what was stored."""
+        """The content of an address, checked against its digest."""
         path = self.path(blake3)
         row = None
         if self._database is not None:
@@ -112,7 +114,7 @@ class BlobStore:
 
 
 def insert_small(cursor: sqlite3.Cursor, contents: Mapping[str, bytes]) -> None:
-    """Keep `contents` with the transaction of `cursor`. A damaged copy is replaced."""
+    """Store `contents` in the transaction of `cursor`. A damaged copy is replaced."""
     if not contents:
         return
     cursor.executemany(
@@ -131,11 +133,11 @@ def _holds(path: Path, blake3: str) -> bool:
 
 def _write(path: Path, content: bytes) -> None:
     fresh = not path.parent.is_dir()
-    # One by one: a parent that mkdir makes along the way would be open to others.
+    # One by one: mkdir(parents=True) would give a parent the default mode.
     path.parent.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     path.parent.mkdir(mode=0o700, exist_ok=True)
     write_whole(path, content, synced=True)
-    # Content before name, name before parent: after a power cut no name has less than its content.
+    # Content before name, name before parent: after a power cut every name has its content.
     _sync_directory(path.parent)
     if fresh:
         _sync_directory(path.parent.parent)

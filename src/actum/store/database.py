@@ -1,11 +1,11 @@
 """The one SQLite file, `.actum/actum.db`: transactions, migrations, and what its failures mean.
 
-One `Database` may be used by many threads, and one file by many processes. Every write is a short
-transaction that takes the write lock at once, so that a reader never has to become a writer and
-fail half way. A commit is on the disk when it returns (WAL with full sync). What lies in the
-journal (`store.journal`) is filed before anything is read or written here, so nobody sees less for
-it. No statement of any other room lives here, and nothing is retried: a store that fails stops
-what depends on it.
+One `Database` serves many threads, and one file many processes. Every write is a short
+transaction that takes the write lock at its beginning, so that a reader never has to become a
+writer and fail half way. A commit is on the disk when it returns (WAL with full sync). Journal
+entries (`store.journal`) are written out before any read or write here, so every reader sees them.
+This module holds no statement of another package, and retries nothing: a store that fails stops
+everything that depends on it.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ _NO_ROOM = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR}
 _TAKEN = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL}
 
 
-class Filer(Protocol):
-    """Whoever can read the journal: that takes the signing key."""
+class JournalReader(Protocol):
+    """Reads the journal, which needs the signing key. Implemented by `evidence.log.Log`."""
 
-    def file(self, cursor: sqlite3.Cursor) -> bool:
-        """File what lies there, in the transaction of `cursor`; whether there was anything."""
+    def write_out(self, cursor: sqlite3.Cursor) -> bool:
+        """Write journal entries out in the transaction of `cursor`; whether there were any."""
 
     def committed(self) -> None:
-        """The transaction is on the disk, and the journal emptied if it was filed."""
+        """The transaction is on the disk, and the journal is empty if it was written out."""
 
     def undone(self) -> None:
-        """The transaction is given up."""
+        """The transaction was rolled back."""
 
 
 class Database:
@@ -60,10 +60,10 @@ class Database:
         self.path = path
         self.journal = journal
         self._connection = connection
-        self._filer: Filer | None = None
-        self._first: list[Callable[[], None]] = []
-        self._second: sqlite3.Connection | None = None
-        self._as_it_is = False
+        self._reader: JournalReader | None = None
+        self._before_closing: list[Callable[[], None]] = []
+        self._background: sqlite3.Connection | None = None
+        self._tables_only = False
         self._closed = False
         self._process = os.getpid()
         self._lock = threading.RLock()
@@ -98,16 +98,16 @@ class Database:
             raise
         return database
 
-    def files_by(self, filer: Filer) -> None:
-        """From here on what lies in the journal is filed before anything is read."""
-        self._filer = filer
+    def reads_journal_with(self, reader: JournalReader) -> None:
+        """From here on journal entries are written out before every read."""
+        self._reader = reader
 
     def before_closing(self, stop: Callable[[], None]) -> None:
-        """Have `stop` called first, without any lock held."""
-        self._first.append(stop)
+        """Call `stop` at the beginning of `close`, with no lock held."""
+        self._before_closing.append(stop)
 
-    def begin_turn(self) -> None:
-        """Let nobody else write until `end_turn`: no thread, no process; see `Journal.acquire`."""
+    def acquire_write_lock(self) -> None:
+        """Exclude other threads and processes from writing; see `Journal.acquire`."""
         self._lock.acquire()
         try:
             self.journal.acquire(BUSY_TIMEOUT_S)
@@ -115,7 +115,7 @@ class Database:
             self._lock.release()
             raise
 
-    def end_turn(self) -> None:
+    def release_write_lock(self) -> None:
         try:
             self.journal.release()
         finally:
@@ -125,158 +125,158 @@ class Database:
     def transaction(self) -> Iterator[sqlite3.Cursor]:
         """One atomic write: committed and synced when the block ends, undone when it raises."""
         with self._mapped():
-            self.begin_turn()
+            self.acquire_write_lock()
             try:
-                yield from self._in_turn()
+                yield from self._locked_transaction()
             finally:
-                self.end_turn()
+                self.release_write_lock()
 
-    def _in_turn(self) -> Iterator[sqlite3.Cursor]:
+    def _locked_transaction(self) -> Iterator[sqlite3.Cursor]:
         cursor = self._connection.cursor()
         cursor.execute("BEGIN IMMEDIATE")
         try:
-            filed = self._filer is not None and self._filer.file(cursor)
+            written = self._reader is not None and self._reader.write_out(cursor)
             yield cursor
-            # Before the commit: whoever is alive when it is done must not believe their memory.
+            # Before the commit: it invalidates what other processes have cached of the log.
             self.journal.touch()
             cursor.execute("COMMIT")
-            if filed:
+            if written:
                 self.journal.empty()
         except BaseException:
             # SQLite has rolled back by itself after some errors (disk full, I/O).
             if self._connection.in_transaction:
                 cursor.execute("ROLLBACK")
-            if self._filer is not None:
-                self._filer.undone()
+            if self._reader is not None:
+                self._reader.undone()
             raise
         finally:
             cursor.close()
-        if self._filer is not None:
-            self._filer.committed()
+        if self._reader is not None:
+            self._reader.committed()
 
     def rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Read everything that `sql` selects."""
-        with self._lock, self._mapped(), self._filed() as connection:
+        with self._lock, self._mapped(), self._written_out() as connection:
             return connection.execute(sql, parameters).fetchall()
 
     def row(self, sql: str, parameters: Sequence[Any] = ()) -> tuple[Any, ...] | None:
         """Read the first row that `sql` selects, if there is one."""
-        with self._lock, self._mapped(), self._filed() as connection:
+        with self._lock, self._mapped(), self._written_out() as connection:
             found: tuple[Any, ...] | None = connection.execute(sql, parameters).fetchone()
             return found
 
     def close(self) -> None:
         if os.getpid() != self._process:
-            # A fork's: threads that it does not have may hold what it inherited, our lock and
-            # SQLite's own, for good. It ends with the process; nothing there is the fork's to file.
+            # In a fork: threads that exist only in the parent may hold the inherited locks, ours
+            # and SQLite's, for ever. The journal is the parent's to write out.
             return
-        for stop in self._first:
+        for stop in self._before_closing:
             stop()
         with self._lock:
             if self._closed:
                 return
             self._closed = True
-            # What cannot be filed any more is safe where it lies.
+            # Entries that cannot be written out now stay durable in the journal.
             with suppress(EvidenceUnavailable), self._mapped():
-                self._file()
+                self._write_out()
             self.journal.close()
             with self._mapped():
-                if self._second is not None:
-                    self._second.close()
+                if self._background is not None:
+                    self._background.close()
                 self._connection.close()
 
     @contextmanager
-    def beside(self) -> Iterator[sqlite3.Cursor]:
-        """A transaction for one thread, by a connection of its own: nobody waits for it who only
-        adds to the journal. It adds nothing to the log that does not lie there."""
+    def background_transaction(self) -> Iterator[sqlite3.Cursor]:
+        """A transaction of one thread, on a connection of its own: appending to the journal does
+        not wait for it. It only writes out entries that are in the journal."""
         with self._mapped():
-            second = self.stand_by()
-            with closing(second.cursor()) as cursor:
+            connection = self.open_background_connection()
+            with closing(connection.cursor()) as cursor:
                 cursor.execute("BEGIN IMMEDIATE")
                 try:
                     yield cursor
                     cursor.execute("COMMIT")
                 except BaseException:
-                    if second.in_transaction:
+                    if connection.in_transaction:
                         cursor.execute("ROLLBACK")
                     raise
 
-    def stand_by(self) -> sqlite3.Connection:
-        """The connection for `beside`, for which there is a good time."""
-        if self._second is None:
+    def open_background_connection(self) -> sqlite3.Connection:
+        """The connection of `background_transaction`; call it early, when nothing waits."""
+        if self._background is None:
             with self._mapped():
-                second = _connected(self.path)
-                _set_up(second)
-                self._second = second
-        return self._second
+                connection = _connected(self.path)
+                _set_up(connection)
+                self._background = connection
+        return self._background
 
     @contextmanager
-    def as_it_is(self) -> Iterator[None]:
-        """Read what is filed and nothing else: all there is to see if the journal was changed."""
+    def tables_only(self) -> Iterator[None]:
+        """Read the tables without a write-out: the only way if the journal was changed."""
         with self._lock:
-            before, self._as_it_is = self._as_it_is, True
+            before, self._tables_only = self._tables_only, True
             try:
                 yield
             finally:
-                self._as_it_is = before
+                self._tables_only = before
 
     @contextmanager
     def cursor(self) -> Iterator[sqlite3.Cursor]:
-        """To read more inside a turn, what lies in the journal being known."""
+        """Read with the write lock held, without a write-out: the caller knows the journal."""
         with self._mapped(), closing(self._connection.cursor()) as cursor:
             yield cursor
 
     def peek(self, sql: str, parameters: Sequence[Any] = ()) -> tuple[Any, ...] | None:
-        """Read one row inside a turn, what lies in the journal being known."""
+        """Read one row with the write lock held, without a write-out."""
         try:
             found: tuple[Any, ...] | None = self._connection.execute(sql, parameters).fetchone()
         except sqlite3.Error as error:
             raise fault(error, self.path) from error
         return found
 
-    def file(self) -> None:
-        """Empty the journal into the tables."""
+    def write_out(self) -> None:
+        """Write all journal entries out and empty the journal."""
         with self._lock, self._mapped():
-            self._file()
+            self._write_out()
 
-    def _file(self) -> None:
-        if self._as_it_is or self._connection.in_transaction or not self.journal.lies():
+    def _write_out(self) -> None:
+        if self._tables_only or self._connection.in_transaction or not self.journal.has_frames():
             return
-        if self._filer is None:
+        if self._reader is None:
             raise EvidenceUnavailable(
-                f"{self.journal.path} holds what only the log of this home can file.",
+                f"{self.journal.path} holds entries that only the log of this home can write out.",
                 remedy="Open the home with its signing key.",
             )
         with self.transaction():
             pass
 
     @contextmanager
-    def _filed(self) -> Iterator[sqlite3.Connection]:
-        """To read from when everything is filed."""
+    def _written_out(self) -> Iterator[sqlite3.Connection]:
+        """A connection to read from, with every journal entry written out."""
         connection = self._connection
         try:
-            self._file()
+            self._write_out()
         except EvidenceUnavailable as error:
             if not _without_room(error.__cause__):
                 raise
-            # To read, nothing has to be written: a transaction that is given up needs no room.
-            self.begin_turn()
+            # The disk is full. Write out in a transaction that is rolled back after the read.
+            self.acquire_write_lock()
             try:
-                yield from self._given_up(connection)
+                yield from self._rolled_back(connection)
             finally:
-                self.end_turn()
+                self.release_write_lock()
         else:
             yield connection
 
-    def _given_up(self, connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
-        assert self._filer is not None  # noqa: S101 -- or there would be nothing to file
+    def _rolled_back(self, connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
+        assert self._reader is not None  # noqa: S101 -- else there would be no entries
         connection.execute("BEGIN IMMEDIATE")
         try:
             connection.execute("PRAGMA cache_spill = OFF")
-            self._filer.file(connection.cursor())
+            self._reader.write_out(connection.cursor())
             yield connection
         finally:
-            self._filer.undone()
+            self._reader.undone()
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             connection.execute("PRAGMA cache_spill = ON")
@@ -306,7 +306,7 @@ class Database:
     def _migrate(self) -> None:
         for number, step in enumerate(MIGRATIONS, start=1):
             with self.transaction() as cursor:
-                # Looked at again under the write lock: another process may have been faster.
+                # Checked again under the write lock: another process may have migrated it.
                 if self._version() >= number:
                     continue
                 _apply(cursor, step)
@@ -321,11 +321,11 @@ class Database:
 
 
 def _make(path: Path) -> None:
-    """Put an empty file there, if there is none."""
-    # Made by us and not by SQLite, so that it is private from its first byte on; the -wal and -shm
-    # files take its mode over. And never opened by us: closing it would give up all locks that this
-    # process has on it (POSIX), those of another `Database` too. Whoever closed it next elsewhere
-    # would be the last, and throw the -wal file away that the other one goes on writing into.
+    """Create an empty file, if there is none."""
+    # Created here and not by SQLite, so that it is private from its first byte on; the -wal and
+    # -shm files inherit its mode. Never opened here: closing it would release all locks of this
+    # process on it (POSIX), including those of another `Database`. The next process to close the
+    # file would take itself for the last one and delete the -wal file that is still in use.
     try:
         os.mknod(path, stat.S_IFREG | 0o600)
     except FileExistsError:
@@ -346,15 +346,15 @@ def _connected(path: Path) -> sqlite3.Connection:
 def _set_up(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA foreign_keys = ON")
-    # What was written before a start is overwritten when it is no longer needed.
+    # Overwrite the opening of an execution once its row no longer needs it.
     connection.execute("PRAGMA secure_delete = FAST")
-    # Folding the log into the file costs syncs of its own: once in hundreds of commits.
+    # A WAL checkpoint costs syncs of its own: once in hundreds of commits.
     connection.execute(f"PRAGMA wal_autocheckpoint = {_FOLD_PAGES}")
 
 
 @cache
 def expected_schema(version: int = len(MIGRATIONS)) -> Mapping[str, str]:
-    """Every table, index and trigger that a file of a version has, and how it is declared."""
+    """Every table, index and trigger of a schema version, and how it is declared."""
     connection = sqlite3.connect(":memory:")
     try:
         for step in MIGRATIONS[:version]:
@@ -368,7 +368,7 @@ SCHEMA = "SELECT type, name, coalesce(sql, '') FROM main.sqlite_master"
 
 
 def schema_of(rows: list[tuple[str, str, str]]) -> dict[str, str]:
-    """Declarations by kind and name, without those that SQLite makes for itself."""
+    """Declarations by kind and name, without SQLite's own."""
     return {
         f"{kind} {name}": sql for kind, name, sql in rows if not str(name).startswith("sqlite_")
     }
@@ -384,7 +384,7 @@ def _apply(cursor: sqlite3.Cursor, step: tuple[Part, ...]) -> None:
 
 
 def _statements(script: str) -> Iterator[str]:
-    # Not executescript: that commits whatever is open before it begins.
+    # Not executescript: it commits the open transaction first.
     pending = ""
     for line in script.splitlines(keepends=True):
         pending += line
@@ -394,7 +394,7 @@ def _statements(script: str) -> Iterator[str]:
 
 
 def _code(error: BaseException | None) -> int:
-    # Extended codes keep the plain one in the low byte.
+    # The low byte of an extended code is the primary code.
     return int(getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)) & 0xFF
 
 
@@ -407,17 +407,17 @@ def _without_room(error: BaseException | None) -> bool:
 def fault(error: sqlite3.Error, path: Path) -> EvidenceUnavailable:
     code = _code(error)
     if code in _DAMAGED:
-        said = f"The store {path} is damaged: {error}."
+        text = f"The store {path} is damaged: {error}."
         remedy = "Move it aside and restore a backup; a new one is made if none is there."
     elif code in _CLOSED_TO_US:
-        said = f"The store {path} cannot be written: {error}."
+        text = f"The store {path} cannot be written: {error}."
         remedy = "Check its owner, its mode and that its file system is not mounted read-only."
     elif code in _NO_ROOM:
-        said = f"The store {path} cannot take more records: {error}."
+        text = f"The store {path} cannot take more records: {error}."
         remedy = "Free space on that file system, or look for disk errors in the kernel log."
     elif code in _TAKEN:
         return held(path, BUSY_TIMEOUT_S)
     else:
-        said = f"The store {path} refused a record: {error}."
+        text = f"The store {path} refused a record: {error}."
         remedy = "Run `actum verify --all` to see whether the store is sound."
-    return EvidenceUnavailable(said, remedy=remedy)
+    return EvidenceUnavailable(text, remedy=remedy)

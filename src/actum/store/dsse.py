@@ -1,6 +1,6 @@
 """DSSE v1 envelopes: bytes, their type and who signed both.
 
-What is signed is `PAE(payloadType, payload)`. It is one line here, because importing
+The signature covers `PAE(payloadType, payload)`. It is one line here, because importing
 securesystemslib would cost every command 60 ms; tests/unit/store/test_dsse.py proves that both
 sides accept each other's envelopes.
 
@@ -36,7 +36,7 @@ def sign(payload: bytes, payload_type: str, signer: Signer) -> dict[str, Any]:
 
 
 def sign_encoded(payload: bytes, payload_type: str, signer: Signer) -> bytes:
-    """The same as JSON, keys sorted: none of it has anything that JSON would have to escape."""
+    """The same as JSON, keys sorted: none of its values needs escaping."""
     signature = signer.sign(pae(payload_type, payload))
     return b'{"payload":"%s","payloadType":"%s","signatures":[{"keyid":"%s","sig":"%s"}]}' % (
         binascii.b2a_base64(payload, newline=False),
@@ -68,7 +68,7 @@ def verify(
     if not isinstance(signatures, list) or not signatures:
         raise VerificationFailed("signatures: the envelope is not signed.")
     message = pae(found_type, payload)
-    believed, strangers = 0, []
+    trusted_signatures, strangers = 0, []
     for index, signature in enumerate(signatures):
         where = f"signatures[{index}]"
         if not isinstance(signature, Mapping) or not isinstance(signature.get("keyid"), str):
@@ -77,12 +77,12 @@ def verify(
         if key is None:
             strangers.append(signature["keyid"])
         elif key.verifies(message, _decode(signature.get("sig"), f"{where}.sig")):
-            believed += 1
+            trusted_signatures += 1
         else:
             raise VerificationFailed(
                 f"{where}.sig: it is not the signature of key {key.keyid} over this payload."
             )
-    if not believed:
+    if not trusted_signatures:
         raise VerificationFailed(
             f"signatures: none is by a trusted key; signed by {', '.join(strangers)}."
         )

@@ -1,7 +1,7 @@
-"""What one frame of the journal says: audit records, and what they are of.
+"""The content of one frame of the journal: audit records, and the rows that belong to them.
 
-A frame is one commit: all of it is filed or nothing. Its parts are bytes as they will be stored,
-one behind the other, each with its kind and length; nothing is encoded twice to be laid down.
+A frame is one commit: all of it is written out, or nothing. Its parts are the bytes that will be
+stored, one after the other, each with its kind and length, so that nothing is encoded twice.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any
 
 from actum.value import field, value
 
-#: Columns of an execution when it is about to start, and of its end: short ones, which are one
-#: JSON list, and documents, which are kept as they are. An empty `result_json` is none.
+#: Columns of an execution at its start, and at its end: the short ones form one JSON list, the
+#: documents are stored byte for byte. An empty `result_json` means none.
 STARTED = (
     *("execution_id", "identity_sha256", "contract_sha256", "trace_id", "session", "tool_id"),
     *("started_at", "owner", "pending_seq"),
@@ -25,8 +25,8 @@ ENDED = (
     *("sha256", "final_seq"),
 )
 ENDED_DOCUMENTS = ("result_json", "record", "envelope", "events")
-#: As an older version left it, whose receipt is still to be signed: the statement, and the audit
-#: record that closes it, which has the next number and lacks the receipt's digest.
+#: The end of an execution as older versions wrote it, with an unsigned receipt: the statement, and
+#: the closing audit record, which has the next number and lacks the receipt's digest.
 TO_SIGN = ENDED[:6]
 TO_SIGN_DOCUMENTS = ("result_json", "record", "statement", "events", "audit")
 
@@ -35,7 +35,7 @@ _PART = struct.Struct("<cI")
 _LENGTHS = {length: struct.Struct(f"<{length}I") for length in (2, 5, 6)}
 
 RECORD, START, END, FILE, ACTION, ACTION_END = b"r", b"s", b"e", b"f", b"a", b"z"
-SEALED, NOTE = b"x", b"n"  #: not written any more, but older versions may have left them
+SEALED, NOTE = b"x", b"n"  #: no longer written; journals of older versions may hold them
 
 Part = tuple[bytes, tuple[bytes, ...]]  #: its kind, and its content in pieces
 Columns = dict[str, Any]
@@ -45,12 +45,14 @@ Columns = dict[str, Any]
 class Frame:
     first: int  #: the number of its first audit record
     records: tuple[bytes, ...]
-    note: str | None = None  #: a signed checkpoint over all of it: older versions' only
+    note: str | None = None  #: a signed checkpoint over the log up to here: older versions only
     started: tuple[Columns, ...] = ()
-    ended: tuple[Columns, ...] = ()  #: as they are filed
-    sealed: tuple[Columns, ...] = ()  #: to be signed first: older versions' only
+    ended: tuple[Columns, ...] = ()  #: rows with signed receipts
+    sealed: tuple[Columns, ...] = ()  #: rows with unsigned receipts: older versions only
     files: tuple[tuple[str, bytes], ...] = field(default=(), repr=False)  #: address and content
-    actions: tuple[tuple[int, str], ...] = ()  #: of the pure plane, opened: record and owner
+    actions: tuple[
+        tuple[int, str], ...
+    ] = ()  #: opened actions of the pure plane: record number and owner
     actions_ended: tuple[int, ...] = ()
 
     @property

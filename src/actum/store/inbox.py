@@ -1,7 +1,7 @@
 """Calls that wait for a person's decision: `.actum/inbox/<sha256>`, each named by its own digest.
 
 A decision is bound to that digest, so a file that was changed is not shown as the call. The bytes
-of a request rest here only while a decision about it can be made or used; nothing here is evidence.
+of a request are here only while a decision about it can be made or used; nothing here is evidence.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Inbox:
             ) from error
 
     def get(self, sha256: str) -> bytes | None:
-        """The call of this digest; ``None`` if it is gone or is another one by now."""
+        """The call of this digest; ``None`` if it is missing or was changed."""
         if not _NAME.fullmatch(sha256):
             return None
         try:
@@ -50,6 +50,6 @@ class Inbox:
     def keep_only(self, wanted: Collection[str]) -> None:
         """Remove every other call."""
         for name in self.names():
-            # A file without such a name is being written, or was when its process died.
+            # Other names are files being written, or left by a process that died.
             if name not in wanted and _NAME.fullmatch(name):
                 (self._folder / name).unlink(missing_ok=True)

@@ -1,7 +1,7 @@
-"""Ed25519 key files: who signs here, and whose signatures are believed.
+"""Ed25519 key files: the signing key of this home, and the trusted keys.
 
-`<home>/keys/` holds one pair of files per key, named by its keyid, so that several keys can live
-beside each other:
+`<home>/keys/` holds one pair of files per key, named by its keyid, so that several keys can
+coexist:
 
     <keyid>.key   private, PKCS8 PEM, mode 0600
     <keyid>.pub   public, SubjectPublicKeyInfo PEM, to be handed out
@@ -11,9 +11,9 @@ beside each other:
 The keyid is the SHA-256, in hex, of the raw 32-byte public key. Every `.pub` file in the directory
 is trusted for what it signed in its time, and so are those keys named in `actum.toml [trust]` that
 are in the home's anchor (`store.anchor`). A key of this home whose private half is gone is retired:
-it approves nothing any more. A private key that someone else may read is refused: what it signed
-would prove nothing. Nothing here ever returns private bytes.
-When a key may be switched is for `evidence.rotation` to say; here is only how.
+it approves nothing any more. A private key that other users may read is refused: its signatures
+would prove nothing. Nothing here ever returns private bytes. `evidence.rotation` decides when to
+switch keys.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ if TYPE_CHECKING:
 
 _KEY_FILE_BYTES = 16_384  # a PEM of an Ed25519 key has about 120
 
-#: What stands before the 32 bytes of an Ed25519 key (RFC 8410), public and private.
+#: DER prefix of the 32 bytes of an Ed25519 key (RFC 8410), public and private.
 _PUBLIC = bytes.fromhex("302a300506032b6570032100")
 _PRIVATE = bytes.fromhex("302e020100300506032b657004220420")
 
 
 @value
 class PublicKey:
-    """A key that can only say whether a signature is its own."""
+    """A public key: verifies signatures."""
 
     keyid: str
     raw: bytes
@@ -95,9 +95,9 @@ class PublicKey:
 
 
 def _plain_key(pem: bytes, kind: str, prefix: bytes) -> bytes | None:
-    """The key in a file exactly as we write it; any other form is left to `serialization`.
+    """The key in a file of exactly the form that we write; `serialization` reads other forms.
 
-    That module knows every format there is, which costs more to import than to sign with.
+    Importing that module costs more than signing.
     """
     begin, end = f"-----BEGIN {kind} KEY-----\n".encode(), f"\n-----END {kind} KEY-----\n".encode()
     if not pem.startswith(begin) or not pem.endswith(end):
@@ -106,7 +106,7 @@ def _plain_key(pem: bytes, kind: str, prefix: bytes) -> bytes | None:
         der = binascii.a2b_base64(pem[len(begin) : -len(end)], strict_mode=True)
     except binascii.Error:
         return None
-    # The last letter has bits to spare, in which a file could differ and the key not.
+    # The last base64 character has unused bits: two files could differ and hold the same key.
     if binascii.b2a_base64(der, newline=False) != pem[len(begin) : -len(end)]:
         return None
     key = der.removeprefix(prefix)
@@ -122,18 +122,18 @@ def _loaded(raw: bytes) -> Ed25519PublicKey:
 
 @value(kw_only=False)
 class Signer:
-    """What a private key is for: to sign, and to know again what only it can have written."""
+    """The operations of a private key: signatures, and MACs under a derived key."""
 
     keyid: str
     sign: Callable[[bytes], bytes] = field(repr=False)
     public: PublicKey = field(repr=False)
-    #: Makes what makes the HMAC-SHA-256 of a message in two parts, under a salt, with a key that is
+    #: For a salt, a function that makes the HMAC-SHA-256 of a message in two parts, under a key
     #: derived from this one.
     macs: Callable[[bytes], Callable[[bytes, bytes], bytes]] = field(repr=False, compare=False)
 
 
 class _Trusted(Mapping[str, PublicKey]):
-    """Believed keys by id. One that a rotation has added since is found when it is asked for."""
+    """Trusted keys by id. A lookup finds keys that a rotation has added since."""
 
     def __init__(self, directory: Path, given: Iterable[PublicKey]) -> None:
         self._directory = directory
@@ -161,7 +161,7 @@ class _Trusted(Mapping[str, PublicKey]):
 
 
 class _Approving(Mapping[str, PublicKey]):
-    """Trusted keys without the retired ones. Asked of the files each time: another process may
+    """Trusted keys without the retired ones. Reads the files each time: another process may
     rotate."""
 
     def __init__(self, directory: Path, trusted: Mapping[str, PublicKey], named: set[str]) -> None:
@@ -184,14 +184,14 @@ class _Approving(Mapping[str, PublicKey]):
 
 @value
 class Keyring:
-    """The key that signs now, and every public key that is believed."""
+    """The key that signs now, and every trusted public key."""
 
     signer: Signer
     trusted: Mapping[str, PublicKey]
     #: Whose signature on `tools.lock` counts. A retired key stays trusted for the receipts of its
     #: time, but a copy of it in the wrong hands must approve nothing.
     approving: Mapping[str, PublicKey]
-    directory: Path  #: where they lie, which no tool can see
+    directory: Path  #: of the key files; no tool can see it
 
     @classmethod
     def open(cls, home: Path, *, create: bool = False, trust: Iterable[str] = ()) -> Keyring:
@@ -231,7 +231,7 @@ class Keyring:
 
 
 def named_keys(trust: Iterable[str]) -> tuple[PublicKey, ...]:
-    """The keys of `actum.toml [trust]`, whether they count or not."""
+    """The keys of `actum.toml [trust]`, trusted or not."""
     return tuple(PublicKey.from_pem(pem, where="actum.toml [trust]") for pem in trust)
 
 
@@ -251,7 +251,7 @@ def _signer(directory: Path) -> Signer:
     keyid = _current(directory)
     path = directory / f"{keyid}.key"
     if not path.exists() and _current(directory) != keyid:
-        return _signer(directory)  # a rotation ended between the two looks
+        return _signer(directory)  # a rotation ended between the two reads
     return _signer_of(path, keyid)
 
 
@@ -276,13 +276,13 @@ def _signer_of(path: Path, keyid: str | None = None) -> Signer:
 
 
 def _macs(secret: bytes) -> Callable[[bytes], Callable[[bytes, bytes], bytes]]:
-    # Derived, because one key is not to be used in two ways.
+    # Derived: one key must not serve two algorithms.
     own = hmac.digest(secret, b"actum journal v1", "sha256")
     return lambda salt: _mac(hmac.digest(own, salt, "sha256"))
 
 
 def _mac(key: bytes) -> Callable[[bytes, bytes], bytes]:
-    """HMAC-SHA-256 (RFC 2104), begun once for all messages: `hmac.digest` looks its algorithm up
+    """HMAC-SHA-256 (RFC 2104) with both pads hashed once: `hmac.digest` looks up its algorithm
     each time, and a copy of `hmac.new` costs as much as the hashing of a frame. The key is a
     digest, so it is never longer than a block."""
     begun, ended = (hashlib.sha256(key.ljust(64, b"\0").translate(pad)) for pad in _PADS)
@@ -297,7 +297,7 @@ def _mac(key: bytes) -> Callable[[bytes, bytes], bytes]:
     return mac
 
 
-#: Every byte with each of the two that RFC 2104 names.
+#: Every byte, XORed with each of the two pad bytes of RFC 2104.
 _PADS = [bytes(byte ^ pad for byte in range(256)) for pad in (0x36, 0x5C)]
 
 
@@ -331,8 +331,8 @@ def _read(path: Path, *, private: bool = False) -> bytes:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:
         raise _unusable(str(path), error.strerror or str(error)) from error
-    # Judged on the open file: a check by name could be answered by another file. And before Python
-    # makes a file of it, which it does not of a directory.
+    # Checked on the open descriptor: a check by name could see another file. And before fdopen,
+    # which raises for a directory.
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
         os.close(descriptor)
@@ -355,12 +355,12 @@ def _read(path: Path, *, private: bool = False) -> bytes:
 
 
 def private_keys(home: Path) -> Iterator[Signer]:
-    """Every private key that lies here, whether it signs or not."""
+    """Every private key of this home, current or not."""
     return map(_signer_of, sorted((home / "keys").glob("*.key")))
 
 
 def prepare_next(home: Path) -> Signer:
-    """The key that a rotation may switch to: made, or found where a former one stopped."""
+    """The key that a rotation may switch to: new, or left by a rotation that was stopped."""
     directory = home / "keys"
     with _alone(directory):
         path = directory / "next.key"
@@ -370,7 +370,7 @@ def prepare_next(home: Path) -> Signer:
 
 
 def switch_to_next(home: Path, keyid: str) -> Signer:
-    """Make the prepared key the one that signs. May be repeated after a crash at any point."""
+    """Make the prepared key the current one. May be repeated after a crash at any point."""
     directory = home / "keys"
     with _alone(directory) as synced:
         path = directory / f"{keyid}.key"
@@ -382,14 +382,14 @@ def switch_to_next(home: Path, keyid: str) -> Signer:
         signer = _signer_of(path, keyid)
         _replace(directory / f"{keyid}.pub", signer.public.pem.encode(), 0o644)
         synced()
-        # `current` last: whoever finds it finds both halves complete.
+        # `current` last: once it is there, both halves are complete.
         _replace(directory / "current", f"{keyid}\n".encode(), 0o644)
         synced()
     return signer
 
 
 def forget_retired(home: Path) -> None:
-    """Remove the private halves that sign no more. Their public halves stay."""
+    """Remove the private halves of retired keys. Their public halves stay."""
     directory = home / "keys"
     with _alone(directory) as synced:
         kept = {f"{_current(directory)}.key", "next.key"}
@@ -401,7 +401,7 @@ def forget_retired(home: Path) -> None:
 
 def _create(directory: Path) -> None:
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with _alone(directory) as synced:  # of two that create at once, the second finds it
+    with _alone(directory) as synced:  # of two simultaneous creators, the second finds it
         if (directory / "current").exists():
             return
         pem = _generated()
@@ -415,7 +415,7 @@ def _create(directory: Path) -> None:
 
 @contextmanager
 def _alone(directory: Path) -> Iterator[Callable[[], None]]:
-    """Hold the directory against other processes; the value makes its names durable."""
+    """Lock the directory against other processes; the value makes its names durable."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -437,8 +437,8 @@ def _generated() -> bytes:
 
 
 def _replace(path: Path, content: bytes, mode: int) -> None:
-    # Under another name first: after a crash a file is whole or not there. The mode is given to
-    # open, not set afterwards: there is no moment with wider permission.
+    # Under another name first: after a crash a file is complete or missing. The mode is given to
+    # open, not set afterwards: the file never has wider permissions.
     pending = path.with_name(f"{path.name}.new")  # which no `*.pub` or `*.key` matches
     pending.unlink(missing_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -1,7 +1,7 @@
 """RFC 6962 Merkle trees over SHA-256: growing one, proving from one, checking a proof.
 
 Only arithmetic: no storage, no signatures. A leaf is hashed behind a zero byte and a node behind a
-one, so that neither can ever be taken for the other. Proved against a slow reference by
+one, so that neither can pass for the other. Proved against a slow reference by
 tests/unit/store/test_merkle.py.
 """
 
@@ -70,14 +70,14 @@ def read_edge(size: int, read: ReadNode) -> Edge:
 
 
 def inclusion_proof(index: int, size: int, read: ReadNode) -> tuple[bytes, ...]:
-    """RFC 6962 2.1.1: what turns the leaf at `index` into the root of the first `size` leaves."""
+    """RFC 6962 2.1.1: the hashes that lead from leaf `index` to the root of `size` leaves."""
     if not 0 <= index < size:
         raise ValueError(f"a tree of {size} leaves has no leaf {index}")
     return tuple(_path(index, 0, size, read))
 
 
 def consistency_proof(old: int, size: int, read: ReadNode) -> tuple[bytes, ...]:
-    """RFC 6962 2.1.2: that the first `old` leaves of the tree of `size` are the older tree."""
+    """RFC 6962 2.1.2: proves that the tree of `size` leaves begins with the tree of `old`."""
     if not 0 < old <= size:
         raise ValueError(f"a tree of {size} leaves has no beginning of {old}")
     return tuple(_difference(old, 0, size, True, read))

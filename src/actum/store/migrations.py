@@ -1,9 +1,8 @@
 """The schema of `.actum/actum.db`, as the list of steps that lead to it.
 
-Step N brings a file from version N-1 to N: statements, and what they cannot say as a function. A
-step that has shipped is never edited: a change is a new step at the end. Audit records and
-receipts have no way to be changed or removed through SQL; that is a seat belt against our own
-mistakes, the proof against others is the signature.
+Step N brings a file from version N-1 to N, by statements or a function. A step that has shipped is
+never edited: a change is a new step at the end. Triggers reject changes and removals of audit
+records and receipts. They guard against mistakes in this code; against others, signatures do.
 """
 
 from __future__ import annotations
@@ -130,7 +129,7 @@ DROP TRIGGER audit_is_never_changed;
 
 
 def _grow_tree(cursor: sqlite3.Cursor) -> None:
-    """Build the tree over the leaves there are; a checkpoint without a note says: not signed."""
+    """Build the tree over the existing leaves; a checkpoint without a note is unsigned."""
     edge = Edge()
     for (seq,) in cursor.execute("SELECT seq FROM audit ORDER BY seq").fetchall():
         leaf = cursor.execute("SELECT leaf_hash FROM audit WHERE seq = ?", (seq,)).fetchone()[0]
@@ -349,7 +348,7 @@ MIGRATIONS: tuple[tuple[Part, ...], ...] = (
     (_WORK,),
     (_SERVER_TOOLS,),
     (_UNFILED,),
-    (_JOURNAL,),  # what lay in `unfiled` lies in `actum.journal` from here on
+    (_JOURNAL,),  # `actum.journal` replaces the table `unfiled`
     (_DECIDERS,),
-    (_BOUND_ROWS,),  # audit records bind every row from here on (`evidence.bound_rows`)
+    (_BOUND_ROWS,),  # audit records bind every row from here on (`evidence.records.bound_rows`)
 )

@@ -7,7 +7,7 @@
     — <origin> <base64 of the 4-byte key id and the signature>
 
 The key is named like the log, as logs do. During a rotation two keys sign one note. As in
-`store.dsse`, only the canonical form is read: no byte can be changed without being noticed.
+`store.dsse`, only the canonical form is read: every changed byte is noticed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SIZE = re.compile(r"0|[1-9][0-9]{0,17}")
 
 @value
 class Checkpoint:
-    """What a log committed to: its name, how many records, and the root over them."""
+    """The name of a log, its number of records, and the root over them."""
 
     origin: str
     size: int
@@ -64,7 +64,7 @@ def _key_id(origin: str, raw: bytes) -> bytes:
 
 
 def verifier_key(origin: str, public: PublicKey) -> str:
-    """The one-line form in which other tools take a log's key."""
+    """The one-line form of a log's key that other tools read."""
     key = base64.b64encode(_ED25519 + public.raw).decode()
     return f"{origin}+{key_id(origin, public).hex()}+{key}"
 
@@ -79,7 +79,7 @@ def sign(checkpoint: Checkpoint, signers: Sequence[Signer]) -> str:
 
 
 def parse(note: str) -> Note:
-    """Read a note without believing it; raises `VerificationFailed` naming what is wrong."""
+    """Parse a note without verifying it; raises `VerificationFailed` naming the defect."""
     if len(note) > _MAX_BYTES:
         raise VerificationFailed(f"The checkpoint has more than {_MAX_BYTES} characters.")
     text, blank, rest = note.partition("\n\n")
@@ -104,7 +104,7 @@ def verify(note: Note, trusted: Iterable[PublicKey]) -> tuple[str, ...]:
     for claimed, signature in note.signatures:
         key = known.get(claimed)
         if key is None:
-            continue  # a witness, or a stranger: says nothing to us
+            continue  # a witness, or an unknown key: ignored
         if not key.verifies(message, signature):
             raise VerificationFailed(f"The checkpoint is not what the key {key.keyid} signed.")
         signed_by.append(key.keyid)

@@ -1,7 +1,7 @@
-"""Files of the home as they are on the disk: reached by descriptor, and through no link.
+"""Files of the home as they are on the disk: opened by descriptor, through no symlink.
 
-For readers who compare. A name that is missing, a link, a folder or a pipe in the place of a file
-is said as such and never followed, and nothing here waits or writes.
+For verification. A missing name, and a link, folder or pipe in the place of a file, are reported
+and never followed. Nothing here blocks or writes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _HANDLE = os.O_PATH | os.O_NOFOLLOW
 
 
 class NotPlain(Exception):
-    """What is there instead of the wanted file or folder; the text says what."""
+    """The name is not the expected file or folder; the text says what it is."""
 
 
 @value
@@ -66,13 +66,13 @@ def held(root: int, path: str) -> Held:
 
 
 def file_held(root: int, path: str) -> Held:
-    """The same of a regular file; a link in its place is not one."""
+    """The digests of a regular file; raises for a link."""
     with _file(root, path):
         return held(root, path)
 
 
 def content(root: int, path: str, most_bytes: int) -> bytes:
-    """All bytes of a regular file that has at most so many."""
+    """All bytes of a regular file, at most `most_bytes`."""
     with _file(root, path) as descriptor:
         if os.fstat(descriptor).st_size > most_bytes:
             raise NotPlain(f"it has more than {most_bytes} bytes")

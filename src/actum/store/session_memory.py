@@ -1,18 +1,18 @@
-"""Raw output of a session that dies with this process: it never touches the disk."""
+"""Raw output of a session that ends with this process: in memory only."""
 
 from __future__ import annotations
 
 import os
 import threading
 
-from actum.store.session import SessionStore
+from actum.store.session_streams import SessionStore
 
-#: Of all streams kept; beyond it the oldest are forgotten, as if their session were over.
+#: Total of all streams; beyond it the oldest are dropped, as if their session were over.
 _KEPT_BYTES = 64 << 20
 
 
 class ProcessSessions(SessionStore):
-    """Keeps the process's own session in memory, and any named one on disk."""
+    """Stores the process's own session in memory, and any named one on disk."""
 
     def __init__(self, home: str | os.PathLike[str], own: str) -> None:
         super().__init__(home)

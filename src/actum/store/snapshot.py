@@ -1,8 +1,8 @@
-"""The database as it is at one moment, for readers who compare and write nothing.
+"""A read-only snapshot of the database, for verification.
 
-A connection of its own that cannot write, in one read transaction: whatever others commit
-meanwhile is not seen, so that rows of all tables belong together. No writer waits for a reader.
-Tables of the connection's own memory may stand before those of the file (`shadow`).
+A separate read-only connection, in one read transaction: commits of other processes are invisible,
+so that rows of all tables belong together. No writer waits for it. Temporary tables in memory may
+shadow those of the file (`shadow`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MEMORY = "unwritten_"
 
 
 class Reader(Protocol):
-    """What reads single rows: a `Snapshot`, or the `Database` itself."""
+    """Reads single rows: a `Snapshot`, or the `Database` itself."""
 
     def rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]: ...
 
@@ -72,7 +72,7 @@ class Snapshot:
         return tuple(row[1] for row in self.rows(f"PRAGMA main.table_info({table})"))
 
     def cursor(self) -> sqlite3.Cursor:
-        """For code that reads by a cursor of a transaction."""
+        """For code that reads with a transaction's cursor."""
         return self._connection.cursor()
 
     @contextmanager
@@ -109,7 +109,7 @@ def _in_memory(table: str) -> str:
 
 
 def _stand_before(cursor: sqlite3.Cursor, table: str) -> str:
-    """Let the table's name mean both; returns its key."""
+    """Make the table's name refer to both; returns its key."""
     key = _key(cursor, table)
     cursor.execute(f"ALTER TABLE temp.{table} RENAME TO {_MEMORY}{table}")
     cursor.execute(
@@ -150,7 +150,7 @@ def snapshot(home: Path) -> Iterator[Snapshot]:
     except sqlite3.Error as error:
         raise fault(error, path) from error
     try:
-        # Bytes that are no UTF-8 are shown as such: they are a difference, not an error.
+        # Invalid UTF-8 is decoded with escapes: a difference, not an error.
         connection.text_factory = _text
         found = Snapshot(path, connection)
         found.rows("PRAGMA temp_store = MEMORY")
@@ -162,7 +162,7 @@ def snapshot(home: Path) -> Iterator[Snapshot]:
 
 
 def _mode(path: Path) -> int:
-    # Looked at and never opened: closing it would give up the locks that SQLite has (POSIX).
+    # Checked by stat, never opened: closing it would release SQLite's locks (POSIX).
     try:
         return os.lstat(path).st_mode
     except OSError:

@@ -1,8 +1,8 @@
-"""Files that are there whole or not at all, and never half under another name.
+"""Atomic file writes: a file is complete or missing.
 
-A file is written without a name and named when it is complete, so whoever dies on the way leaves
-nothing. Where the file system cannot do that, or the name is taken and must change hands in one
-step, it has a name of its own for that moment.
+A file is written without a name (O_TMPFILE) and linked when it is complete, so a killed process
+leaves nothing. Where the file system cannot do that, or an existing file is to be replaced in one
+step, it has a temporary name before the rename.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _UNSUPPORTED = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL)
 
 
 def write_whole(path: Path, content: bytes, *, synced: bool) -> None:
-    """Make or replace `path`, readable by its owner only. `synced`: before it has its name."""
+    """Create or replace `path`, mode 0600. `synced`: fsync before it gets its name."""
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         try:
@@ -45,7 +45,7 @@ def _fill(descriptor: int, content: bytes, *, synced: bool) -> None:
 def _name(descriptor: int, folder: int, name: str) -> None:
     unnamed = f"/proc/self/fd/{descriptor}"
     try:
-        # With a folder given Python calls linkat(), which alone follows the link in /proc.
+        # With dir_fd given, Python calls linkat(), which alone follows the link in /proc.
         os.link(unnamed, name, dst_dir_fd=folder, follow_symlinks=True)
     except FileExistsError:
         passing = _passing_name(name)

@@ -1,4 +1,4 @@
-"""For people who test against Actum, or write a runner for it: fakes and the conformance suite.
+"""For users who test against Actum, or write a runner for it: fakes and the conformance suite.
 
 Everything here is public. Nothing here imports a test framework: a check that fails raises
 `AssertionError`, so any framework can run it.

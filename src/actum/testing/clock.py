@@ -1,4 +1,4 @@
-"""A clock that stands still until it is told to move."""
+"""A clock that moves only when `advance` is called."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 
 class FixedClock:
-    """Give it to `Runtime(clock=...)`: contracts and records then carry a known time."""
+    """For `Runtime(clock=...)`: contracts and records then have a known time."""
 
     def __init__(self, moment: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> None:
         if moment.tzinfo is None:
@@ -17,5 +17,5 @@ class FixedClock:
         return self._moment
 
     def advance(self, seconds: float) -> None:
-        """Move on; a negative number is a clock that was set back."""
+        """Move the clock; a negative number sets it back."""
         self._moment += timedelta(seconds=seconds)

@@ -1,11 +1,11 @@
-"""One suite for every runner: the same promises, checked from the outside.
+"""One suite for every runner: the same promises, checked from outside.
 
     suite = RunnerConformance(lambda: MyRunner(), folder)
     for check in CHECKS:
         suite.check(check)          # raises AssertionError
     suite.close()
 
-The runner is used through a real `Runtime` with the shipped tools, so what is checked is what a
+The runner is used through a real `Runtime` with the shipped tools, so the checks see what a
 caller sees. A limit is either enforced or refused; there is no third answer and nothing is skipped.
 """
 
@@ -16,33 +16,57 @@ import hashlib
 import os
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from actum.capture.model import Capture, Closed, DeadlinePassed, Enforced, Exited, LimitKilled
-from actum.contract.call import EffectivePolicy, Plan
-from actum.contract.limits import IDLE_S, MESSAGE_BYTES, STDERR_BYTES, STDOUT_BYTES
+from actum.capture.model import (
+    Cancelled,
+    Capture,
+    Closed,
+    DeadlinePassed,
+    Enforced,
+    Exited,
+    LimitKilled,
+)
+from actum.contract.call import (
+    Check,
+    CheckResult,
+    EffectivePolicy,
+    Narrowed,
+    Plan,
+    SealedInput,
+    SecretUse,
+    bound,
+)
+from actum.contract.limits import (
+    IDLE_S,
+    MESSAGE_BYTES,
+    STDERR_BYTES,
+    STDOUT_BYTES,
+    TERM_GRACE_S,
+)
 from actum.contract.model import Json, RunnerKind
 from actum.contract.os_user import os_user
-from actum.contract.outcome import PROJECTIONS, Outcome, ToolRunStatus
-from actum.engine.project import create
-from actum.engine.result import Result
+from actum.contract.outcome import PROJECTIONS, Outcome, ToolRunStatus, TraceOutcome
 from actum.errors import Refused
-from actum.evidence.trace import LIFECYCLE, Emit, TraceEvent
+from actum.evidence.records.trace import LIFECYCLE, Emit, TraceEvent
+from actum.evidence.traces import Traces
+from actum.execution.result import Result
+from actum.project import create
 from actum.registry.pinned_settings import approve_settings
 from actum.runners.base import Cancel, Capability, Channel, OnOutput, Permit, Runner
+from actum.runtime import Runtime
 from actum.settings import load
 from actum.settings_file import FILE_NAME
 from actum.testing.scenarios import MARK, READY, SAID, SCENARIOS, Scenario
-from actum.value import replace
-from actum.wiring import Runtime
+from actum.value import fields, replace
 from actum.workspace.transaction import Transaction
 
 if not __debug__:
-    raise RuntimeError("`python -O` leaves assertions out, so every check would pass; run without")
+    raise RuntimeError("`python -O` removes assertions, so every check would pass; run without")
 
-#: What a tool wrote that was ended is committed: by it the checks know how often it was started.
+#: Changes of a tool that was ended are committed: they show how often it was started.
 _SETTINGS = '\n[workspace]\non_stop = "commit"\n'
 
 #: Every limit a contract can set; a runner's manifest has a line for each.
@@ -72,7 +96,7 @@ def processes_with(mark: str) -> list[int]:
 
 
 class _Watched:
-    """The runner under test, with every plan and event noted."""
+    """The runner under test; records every plan and event."""
 
     def __init__(self, inner: Runner) -> None:
         self._inner = inner
@@ -135,8 +159,8 @@ class _Watched:
 class RunnerConformance:
     """`folder` is an empty directory on this host that the runner can give to a tool.
 
-    `survivors` finds processes by a mark in their command line, for runners whose processes this
-    host does not see in its own /proc.
+    `survivors` finds processes by a mark in their command line, for runners whose processes are
+    not in this host's /proc.
     """
 
     def __init__(
@@ -163,7 +187,7 @@ class RunnerConformance:
         self.runtime.close()
 
     def check(self, name: str) -> None:
-        """Carry out one of `CHECKS` in a working directory of its own."""
+        """Run one of `CHECKS` in its own working directory."""
         self.work = self.root / f"work-{uuid.uuid4()}"
         self.work.mkdir()
         self.runner.plans.clear()
@@ -175,7 +199,7 @@ class RunnerConformance:
                 begun.discard()
             self._begun.clear()
 
-    # -- how checks ask ---------------------------------------------------------------------
+    # -- requests of the checks -------------------------------------------------------------
 
     def run(self, script: str, *arguments: str, **asked: Any) -> Result:
         limits: Mapping[str, Json] = asked.pop("limits", {})
@@ -189,13 +213,13 @@ class RunnerConformance:
         return result.result.stdout
 
     def _anew(self, plan: Plan) -> tuple[Plan, Transaction]:
-        """A plan that was carried out, with layers of its own for another time."""
+        """A plan that was already executed, with new layers for another run."""
         home, name = self.root / ".actum", f"again-{uuid.uuid4()}"
         begun = Transaction.begin(home, name, tuple(plan.layers))
         self._begun.append(begun)
         begun.wait()
         layers = {layer.grant: layer.folder for layer in begun.layers}
-        return replace(plan, layers=layers), begun
+        return bound(replace(plan, layers=layers)), begun
 
     # -- checks -----------------------------------------------------------------------------
 
@@ -210,14 +234,15 @@ class RunnerConformance:
             if scenario.cancel and READY.encode() in heard:
                 cancel.cancel()
 
-        script = f"echo x >> starts; echo '{SAID}'; {scenario.script.replace(MARK, mark)}"
+        ending = scenario.script.replace(MARK, mark)
+        script = f"echo x >> starts; echo '{SAID}'; echo '{SAID}' >&2; {ending}"
         result = self.run(script, limits=scenario.limits, on_output=hear, cancel=cancel)
         cancel.close()
         assert result.outcome is scenario.outcome, (result.outcome, result.result)
         self._result_is_whole(result, scenario)
         self._events_are_whole(result)
         assert (self.work / "starts").read_text() == "x\n", "the tool was not started exactly once"
-        assert self._survivors(mark) == [], "something of the tool is still alive"
+        assert self._survivors(mark) == [], "a process of the tool is still alive"
 
     def _result_is_whole(self, result: Result, scenario: Scenario) -> None:
         tool_run = result.result
@@ -225,9 +250,9 @@ class RunnerConformance:
         assert tool_run.status is scenario.status
         assert tool_run.status is PROJECTIONS[result.outcome].tool_run
         assert tool_run.exit_code == scenario.exit_code
-        assert tool_run.stdout.startswith(SAID), "partial output was not kept"
-        assert "went on" not in tool_run.stdout, "the tool went on after a violation"
-        assert isinstance(tool_run.stderr, str)
+        assert tool_run.stdout.startswith(SAID), "partial output was lost"
+        assert "went on" not in tool_run.stdout, "the tool continued after a violation"
+        assert tool_run.stderr.startswith(SAID), "partial output on stderr was lost"
         assert isinstance(tool_run.artifacts, tuple)
         assert type(tool_run.duration_ms) is int
         assert (tool_run.error_reason is None) == (tool_run.status is ToolRunStatus.SUCCESS)
@@ -242,11 +267,85 @@ class RunnerConformance:
             assert event.trace_id == result.trace_id
             assert event.execution_id == result.execution_id
             assert type(event.duration_ms) is int
-        containers = {event.container_id for event in lifecycle[1:]}
-        assert len(containers) == 1, "container_id changed during one attempt"
+        containers = {event.container_id for event in lifecycle}
+        if self.runner.kind is RunnerKind.LOCAL:
+            assert containers == {None}, "a runner without containers names one"
+        else:
+            assert len(containers) == 1, "container_id changed during one attempt"
+            assert all(containers), "a container has no id"
+        stored = Traces(self.runtime.database).of_execution(result.execution_id)
+        recorded = {event["container_id"] for event in stored}
+        assert recorded == containers, "the records name another container"
         durations = [event.duration_ms for event in lifecycle]
         assert durations == sorted(durations)
         assert lifecycle[-1].outcome is PROJECTIONS[result.outcome].trace
+
+    def a_tool_ends_at_its_deadline(self) -> None:
+        """Not before it, and not later than the grace and the time that a busy host needs."""
+        timeout_ms, most_ms = 4_000, 4_000 + int(TERM_GRACE_S * 1000) + 3_000
+        stubborn = "trap '' TERM; (trap '' TERM; setsid sleep 600 &); sleep 600; sleep 600"
+        began = time.monotonic()
+        result = self.run(stubborn, limits={"sandbox.timeout_ms": timeout_ms})
+        elapsed_ms = int((time.monotonic() - began) * 1000)
+        assert result.outcome is Outcome.TIMED_OUT
+        assert result.result is not None
+        assert timeout_ms <= result.result.duration_ms <= most_ms, result.result.duration_ms
+        assert result.result.duration_ms <= elapsed_ms, "longer than the caller waited"
+        assert most_ms < 2 * timeout_ms
+
+    def durations_are_measured(self) -> None:
+        began = time.monotonic()
+        result = self.run("sleep 1.5")
+        elapsed_ms = int((time.monotonic() - began) * 1000)
+        assert result.result is not None
+        assert 1_500 <= result.result.duration_ms <= elapsed_ms
+        lifecycle = [event for event in self.runner.events if event.event_type in LIFECYCLE]
+        first, _applied, captured, last = (event.duration_ms for event in lifecycle)
+        assert first == 0
+        assert result.result.duration_ms <= captured <= last <= elapsed_ms
+
+    def a_cancelled_invocation_never_starts(self) -> None:
+        """Cancelled before its start: a result without an exit code, and all four events."""
+        assert self.run("echo x > started").outcome is Outcome.SUCCEEDED
+        started = self.work / "started"
+        started.unlink()  # it was there: the control
+        plan, begun = self._anew(self.runner.plans[-1])
+        cancel = Cancel()
+        cancel.cancel()
+        result = self.run("echo x > started", cancel=cancel)
+        assert result.outcome is Outcome.CANCELLED
+        assert result.result is not None
+        assert (result.result.status, result.result.exit_code) == (ToolRunStatus.KILLED, None)
+        assert result.result.error_reason
+        assert not started.exists()
+        self.runner.events.clear()
+        capture = self.runner.run(plan, lambda _event: None, cancel=cancel)
+        cancel.close()
+        assert capture.ending == Cancelled(0, started=False)
+        assert not begun.look(), "a cancelled invocation wrote something"
+        lifecycle = [event for event in self.runner.events if event.event_type in LIFECYCLE]
+        assert [event.event_type for event in lifecycle] == list(LIFECYCLE)
+        aborted = [event.data.get("aborted", False) for event in lifecycle]
+        assert aborted == [False, True, True, False]
+
+    def a_failing_listener_leaves_four_events(self) -> None:
+        """The caller's `on_output` fails in the middle of a run: each later step is aborted."""
+
+        def fail(_name: str, _chunk: bytes) -> None:
+            raise _ListenerFailed
+
+        mark = f"6{uuid.uuid4().int % 10**9:09d}"
+        try:
+            self.run(f"echo said; sleep 0.1; echo more; sleep {mark}", on_output=fail)
+        except _ListenerFailed:
+            lifecycle = [event for event in self.runner.events if event.event_type in LIFECYCLE]
+            assert [event.event_type for event in lifecycle] == list(LIFECYCLE)
+            aborted = [event.data.get("aborted", False) for event in lifecycle]
+            assert aborted == [False, False, True, True], aborted
+            assert lifecycle[-1].outcome is TraceOutcome.ERROR
+            assert self._survivors(mark) == [], "a process of the tool is still alive"
+            return
+        raise AssertionError("the failure of the listener was swallowed")
 
     def limits_are_enforced_or_refused(self) -> None:
         result = self.run("true")
@@ -270,29 +369,25 @@ class RunnerConformance:
         assert plan.proof.policy_sha256 == plan.policy.sha256, "the runner changed the policy"
 
     def another_plan_than_the_validated_one_is_refused(self) -> None:
-        self.run("true")
+        """Each field of the plan, of its proof and of the values in them, changed alone."""
+        self.run("echo x > started")
         plan, begun = self._anew(self.runner.plans[-1])
-        wider = replace(plan.policy, read=("/",))
-        others = (
-            replace(plan, argv=("sh", "-c", "echo other > started")),
-            replace(plan, stdin=b"echo other > started"),
-            replace(plan, environment={**plan.environment, "LD_PRELOAD": "x"}),
-            replace(plan, working_directory="/"),
-            replace(plan, policy=wider),
-        )
+        (self.work / "started").unlink()
         self.runner.events.clear()
-        for other in others:
+        for field_name, other in _altered(plan):
             try:
                 self.runner.run(other, lambda _event: None)
-            except Refused:
+            except Refused as refusal:
+                assert refusal.code == "PROOF_INVALID", f"{field_name}: {refusal}"
                 continue
-            raise AssertionError("a plan ran that was not the one validated")
-        assert self.runner.events == [], "a refused plan was received"
+            raise AssertionError(f"a plan ran whose {field_name} was not the validated one")
+        assert self.runner.events == [], "a refused plan emitted events"
         assert not (self.work / "started").exists()
         assert not begun.look(), "a refused plan wrote something"
+        assert self.runner.run(plan, lambda _event: None).ending == Exited(0), "the plan itself"
 
     def nothing_starts_before_it_may(self) -> None:
-        """Asked once, before the start; and an answer that does not come is a no."""
+        """Permission is requested once, before the start; no permission means no start."""
         mark = f"5{uuid.uuid4().int % 10**9:09d}"
         self.run(f"echo x >> started; sleep 0.{mark}")
         started = self.work / "started"
@@ -301,29 +396,29 @@ class RunnerConformance:
         again, begun = self._anew(plan)
 
         def permit() -> None:
-            assert not begun.look(), "something ran before it was permitted"
+            assert not begun.look(), "something ran before permission"
             found.append(started.read_text())
 
         self.runner.run(again, lambda _event: None, permit=permit).left()
-        assert found == ["x\n"], "it was not asked exactly once before the start"
-        assert started.read_text() == "x\n", "it wrote to the project and not to its layers"
+        assert found == ["x\n"], "permission was not requested exactly once before the start"
+        assert started.read_text() == "x\n", "it wrote to the project, not to its layers"
         self._begun.remove(begun)
         assert begun.commit(lambda _changes: ())[1] == "committed"
-        assert started.read_text() == "x\nx\n", "it was permitted and did not start"
+        assert started.read_text() == "x\nx\n", "it did not start in spite of permission"
         self.runner.events.clear()
         again, begun = self._anew(plan)
         try:
             self.runner.run(again, lambda _event: None, permit=_refuse)
         except _NotPermitted:
-            assert started.read_text() == "x\nx\n", "it was not permitted and wrote"
-            assert not begun.look(), "it was not permitted and started"
-            assert self.runner.events == [], "an invocation that may not start was received"
-            assert self._survivors(mark) == [], "something of it is left"
+            assert started.read_text() == "x\nx\n", "it wrote without permission"
+            assert not begun.look(), "it started without permission"
+            assert self.runner.events == [], "an invocation without permission emitted events"
+            assert self._survivors(mark) == [], "a process of it is still alive"
             return
-        raise AssertionError("the runner went on without permission")
+        raise AssertionError("the runner continued without permission")
 
     def nothing_depends_on_its_rest(self) -> None:
-        """A word that may be left out, or come at any time, twice or in the middle of a run."""
+        """`rest` may be omitted, or be called at any time, twice or in the middle of a run."""
         self.run("echo said")
         plan = self.runner.plans[-1]
         for rests in (0, 1, 2):
@@ -334,7 +429,7 @@ class RunnerConformance:
                     lambda _event: None,
                     on_output=lambda _name, _chunk: self.runner.rest() if rests else None,  # noqa: B023
                 )
-                assert capture.stdout.kept == b"said\n", "a run was not whole"
+                assert capture.stdout.kept == b"said\n", "a run was incomplete"
                 assert capture.left() == (), capture.left()
                 for _ in range(rests):
                     self.runner.rest()
@@ -392,7 +487,7 @@ class RunnerConformance:
         assert facts.sha256 == hashlib.sha256(bytes(total)).hexdigest()
 
     def input_arrives_exactly(self) -> None:
-        """What the runner is given is what was asked, and what the tool gets is that."""
+        """The runner gets exactly the request, and the tool gets exactly that."""
         given = ("two words", "$HOME;`", "", "last")
         result = self.run('printf "%s\\n" "$@"; pwd; cat', *given)
         plan = self.runner.plans[-1]
@@ -411,10 +506,10 @@ class RunnerConformance:
         shell_sets = {"PWD", "OLDPWD", "SHLVL", "_"}
         assert names - shell_sets == set(self.runner.plans[-1].environment) - shell_sets
 
-    # -- tools that are kept running ------------------------------------------------------
+    # -- tools with a session -------------------------------------------------------------
 
     def _shell(self, timeout_ms: int = 20_000, **bounds: Any) -> Channel:
-        """A shell that takes its program line by line."""
+        """A shell that reads its program line by line."""
         self.run("", limits={"sandbox.timeout_ms": timeout_ms})
         plan, _begun = self._anew(self.runner.plans[-1])
         self.runner.events.clear()
@@ -423,11 +518,11 @@ class RunnerConformance:
     def nothing_is_kept_that_may_not_start(self) -> None:
         asked: list[None] = []
         self._shell(permit=lambda: asked.append(None)).close()
-        assert asked == [None], "it was not asked exactly once before the start"
+        assert asked == [None], "permission was not requested exactly once before the start"
         try:
             self._shell(permit=_refuse)
         except _NotPermitted:
-            assert self.runner.events == [], "a start that was not permitted was received"
+            assert self.runner.events == [], "a start without permission emitted events"
             return
         raise AssertionError("it was opened without permission")
 
@@ -437,10 +532,10 @@ class RunnerConformance:
             assert channel.send(f"x=$((x + {number})); echo said $x".encode())
             assert channel.receive(_soon()) == f"said {(1, 3, 6)[number - 1]}".encode()
         assert channel.over == ""
-        assert channel.receive(time.monotonic() + 0.05) is None, "a line from nowhere"
-        assert channel.over == "", "a deadline of one line ended the whole"
+        assert channel.receive(time.monotonic() + 0.05) is None, "an unexpected line"
+        assert channel.over == "", "the deadline of one line ended the session"
         capture = channel.close()
-        assert capture.ending == Exited(0), "it does not leave when its input ends"
+        assert capture.ending == Exited(0), "it does not exit at the end of its input"
         assert capture.stdout.kept == b"said 1\nsaid 3\nsaid 6\n"
         assert channel.close() == capture
         assert not channel.send(b"echo more")
@@ -456,13 +551,13 @@ class RunnerConformance:
         while not self._survivors(mark):
             assert time.monotonic() < until, "nothing to end"
         assert isinstance(channel.close().ending, Closed)
-        assert self._survivors(mark) == [], "something of the tool is still alive"
+        assert self._survivors(mark) == [], "a process of the tool is still alive"
 
     def a_kept_tool_ends_at_its_deadline(self) -> None:
         channel = self._shell(timeout_ms=1_000)
         channel.send(b"trap '' TERM; sleep 600; sleep 600")
         assert channel.receive(_soon()) is None
-        assert channel.over, "its deadline has passed, and it was not ended"
+        assert channel.over, "it was not ended at its deadline"
         assert isinstance(channel.close().ending, DeadlinePassed)
 
     def a_kept_tool_nobody_speaks_with_is_ended(self) -> None:
@@ -491,17 +586,17 @@ class RunnerConformance:
         channel = self._shell()
         total = 3 * STDERR_BYTES
         channel.send(f"head -c {total} /dev/zero >&2; echo after".encode())
-        assert channel.receive(_soon()) == b"after", "a full stderr held the tool up"
+        assert channel.receive(_soon()) == b"after", "a full stderr blocked the tool"
         stderr = channel.close().stderr
         assert (stderr.total_bytes, len(stderr.kept)) == (total, STDERR_BYTES)
 
     def a_kept_tool_that_is_not_read_waits(self) -> None:
-        """And neither side is stuck: what was said before is still there."""
+        """And neither side blocks: earlier output is still there."""
         channel = self._shell()
         channel.send(b"yes | head -n 2000000 | tee /dev/stderr")
-        big = b"#" * 3_000_000  # more than a pipe holds
+        big = b"#" * 3_000_000  # more than the capacity of a pipe
         sent = channel.send(big, time.monotonic() + 20)
-        assert sent, "each waited for the other"
+        assert sent, "deadlock"
         assert channel.receive(_soon()) == b"y"
         channel.close()
 
@@ -514,23 +609,74 @@ class _NotPermitted(Exception):
     pass
 
 
+class _ListenerFailed(Exception):
+    pass
+
+
+def _altered(of: Any, at: str = "") -> Iterator[tuple[str, Any]]:
+    """(field, a copy of the value that differs in this field alone), also for values inside."""
+    for each in fields(of):
+        now, where = getattr(of, each.name), f"{at}{each.name}"
+        if hasattr(now, "__value__"):
+            for inner, other in _altered(now, f"{where}."):
+                yield inner, replace(of, **{each.name: other})
+        else:
+            other = _OTHERS[where] if where in _OTHERS else _other(now)
+            yield where, replace(of, **{each.name: other})
+
+
+#: Another value for fields whose elements are values themselves.
+_OTHERS: dict[str, Any] = {
+    "secrets": (SecretUse(name="OTHER", variable="OTHER"),),
+    "sealed": (SealedInput(path="/etc/hostname", sha256="0" * 64, copy="/etc/hostname"),),
+    "views": {"/usr": "/tmp/other"},
+    "provided": {"other": b"other"},
+    "proof.checks": (Check(code="IV-01", result=CheckResult.STRIPPED, names=("other",)),),
+    "policy.runner": RunnerKind.REMOTE,
+    "policy.narrowed": (Narrowed(field="other", asked="2", given="1", by="other"),),
+}
+
+
+def _other(now: Any) -> Any:
+    match now:
+        case bool():
+            return not now
+        case int():
+            return now + 1
+        case str():
+            return f"{now}x"
+        case bytes():
+            return now + b"x"
+        case tuple():
+            return (*now, "/etc/hostname")
+        case Mapping():
+            return {**now, "other": "other"}
+        case None:
+            return "other"
+    raise AssertionError(f"no other value is known for {now!r}")
+
+
 def _refuse() -> None:
     raise _NotPermitted
 
 
-Check = Callable[[RunnerConformance], None]
+Checking = Callable[[RunnerConformance], None]
 
 
-def _ending(scenario: Scenario) -> Check:
+def _ending(scenario: Scenario) -> Checking:
     return lambda suite: suite.ends_as(scenario)
 
 
-#: Every check by the sentence that it proves.
-CHECKS: dict[str, Check] = {
+#: Every check, by the sentence that it proves.
+CHECKS: dict[str, Checking] = {
     **{f"ends as {name}": _ending(scenario) for name, scenario in SCENARIOS.items()},
     **{
         name.replace("_", " "): getattr(RunnerConformance, name)
         for name in (
+            "a_tool_ends_at_its_deadline",
+            "durations_are_measured",
+            "a_cancelled_invocation_never_starts",
+            "a_failing_listener_leaves_four_events",
             "limits_are_enforced_or_refused",
             "permissions_applied_are_those_given",
             "another_plan_than_the_validated_one_is_refused",

@@ -1,8 +1,8 @@
-"""A runner that starts nothing: it answers with captures given to it.
+"""A runner that starts nothing: it returns given captures.
 
-It keeps every promise of the port that can be kept without running anything: the proof is
-demanded, the four events come in order, the plan is handed back unchanged. It enforces nothing,
-says so in its manifest, and so fails the conformance suite by design.
+It keeps every promise of the port that needs no process: it demands the proof, emits the four
+events in order and leaves the plan unchanged. It enforces nothing, says so in its manifest, and
+so fails the conformance suite by design.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from actum.capture.model import Capture, Closed, Ending, Enforced, Exited, Strea
 from actum.contract.call import EffectivePolicy, Plan
 from actum.contract.limits import IDLE_S, MESSAGE_BYTES
 from actum.contract.model import RunnerKind
-from actum.evidence.trace import Emit, EventType
+from actum.evidence.records.trace import Emit, EventType
 from actum.runners.base import Cancel, Capability, OnOutput, Permit, require_proof
 from actum.runners.lifecycle import Lifecycle, trace_outcome
 
-#: What to answer: always the same, or worked out from the plan. May raise a refusal or a fault.
+#: The capture to return: fixed, or computed from the plan. May raise a refusal or a fault.
 Answer = Capture | Callable[[Plan], Capture]
-#: What a kept tool says to one line.
+#: The answer of a tool with a session to one line.
 Reply = Callable[[bytes], Iterable[bytes]]
 
 
 def captured(stdout: bytes = b"", stderr: bytes = b"", *, ending: Ending | None = None) -> Capture:
-    """A capture with these streams; it exited with 0 unless told otherwise."""
+    """A capture with these streams; exit code 0 unless `ending` is given."""
     return Capture(
         ending=Exited(0) if ending is None else ending,
         stdout=_stream(stdout),
@@ -51,7 +51,7 @@ class FakeRunner:
         self._answer = answer
         self._reply = reply
         self._kind = kind
-        self.plans: list[Plan] = []  #: every plan it was given, in order
+        self.plans: list[Plan] = []  #: every plan, in order
         self.closed = False
 
     @property
@@ -62,7 +62,7 @@ class FakeRunner:
         return ()
 
     def foresee(self, policy: EffectivePolicy) -> tuple[Enforced, ...]:
-        """Nothing runs, so nothing is held; the result says so."""
+        """Nothing runs, so nothing is enforced; the result says so."""
         limits = {"timeout_ms": policy.limits.timeout_ms, "memory_mb": policy.limits.memory_mb}
         return tuple(
             Enforced(limit=limit, requested=str(value), mechanism="none: a fake", enforced=False)
@@ -109,7 +109,7 @@ class FakeRunner:
         permit: Permit | None = None,
         *,
         idle_s: float = IDLE_S,  # noqa: ARG002 -- nothing waits
-        message_bytes: int = MESSAGE_BYTES,  # noqa: ARG002 -- what it says is given to it
+        message_bytes: int = MESSAGE_BYTES,  # noqa: ARG002 -- its answers are given
     ) -> FakeChannel:
         require_proof(plan)
         self.plans.append(plan)
@@ -118,14 +118,14 @@ class FakeRunner:
         return FakeChannel(self._reply or (lambda _line: ()), Lifecycle(plan, self._kind, emit))
 
     def rest(self) -> None:
-        """Nothing was left for later."""
+        """Nothing is deferred."""
 
     def close(self) -> None:
         self.closed = True
 
 
 class FakeChannel:
-    """A conversation with nobody: `reply` says what comes back for each line."""
+    """A session without a tool: `reply` gives the answer to each line."""
 
     def __init__(self, reply: Reply, lifecycle: Lifecycle) -> None:
         self._reply = reply
@@ -159,14 +159,14 @@ class FakeChannel:
         return None
 
     def fileno(self) -> int:
-        raise ValueError("a fake has no descriptor; ask `receive`")
+        raise ValueError("a fake has no descriptor; use `receive`")
 
     def send(self, message: bytes, deadline: float | None = None) -> bool:  # noqa: ARG002
         if self._capture is None:
             self._coming.extend(self._reply(message))
         return self._capture is None
 
-    def receive(self, deadline: float, stop: int = -1) -> bytes | None:  # noqa: ARG002 -- all has come
+    def receive(self, deadline: float, stop: int = -1) -> bytes | None:  # noqa: ARG002 -- no wait
         if self._capture is not None or not self._coming:
             return None
         line = self._coming.popleft()

@@ -1,4 +1,4 @@
-"""Every way an execution can end, as one small script each, and what must be reported for it."""
+"""Every way in which an execution can end: one small script each, and the expected report."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from actum.contract.model import Json
 from actum.contract.outcome import Outcome, ToolRunStatus
 from actum.value import field, value
 
-#: Printed first by every script: what a tool said before its end must be kept.
+#: Printed first by every script: output before the end must not be lost.
 SAID = "said before the end"
-#: Printed by a script that waits to be cancelled, once its traps stand.
+#: Printed by a script that waits to be cancelled, once its traps are set.
 READY = "ready to be cancelled"
 #: Replaced by a number that no other process on the host has in its command line.
 MARK = "@MARK@"
@@ -23,13 +23,13 @@ class Scenario:
     status: ToolRunStatus
     exit_code: int
     limits: Mapping[str, Json] = field(default_factory=dict)  #: fields of the contract
-    cancel: bool = False  #: the caller cancels as soon as the tool says READY
+    cancel: bool = False  #: the caller cancels as soon as the tool prints READY
 
 
-#: A grandchild in a session of its own that ignores SIGTERM and keeps both streams open.
+#: A grandchild in its own session that ignores SIGTERM and holds both streams open.
 _STUBBORN = f"(trap '' TERM HUP INT; setsid sh -c 'trap \"\" TERM HUP; sleep {MARK}' &) "
 _FOREVER = f"trap '' TERM; {_STUBBORN}; echo '{READY}'; sleep {MARK}; sleep {MARK}"
-#: Doubles a shell variable until something gives.
+#: Doubles a shell variable until memory runs out.
 _MEMORY = "x=xxxxxxxxxxxxxxxx; while :; do x=$x$x; done"
 
 

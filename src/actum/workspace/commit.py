@@ -1,14 +1,14 @@
-"""Bringing a delta into the workspace, so that a crash leaves all of it or nothing.
+"""Commit a delta to the workspace, so that a crash leaves all of it or none of it.
 
-    stage:   copy what is new beside the workspace, link what will go
-    intent:  one file that says everything left to do; one sync for all of it, and then the file
-             gets its name: the commit point
-    apply:   do it, in an order in which each step can be done again
-    finish:  the records; then the intent goes
+    stage:   copy new content beside the workspace, hard-link the content that will be replaced
+    intent:  one file with every step left to do; one sync for all of it, and then the file gets
+             its name: the commit point
+    apply:   do the steps, in an order in which each one can be repeated
+    finish:  write the records; then remove the intent
 
-Without an intent nothing was touched. With one, whoever comes next carries it through: forward,
-never back, and never over what people have written in between without keeping it. People who read
-the workspace meanwhile may see some files new and some old.
+Without an intent nothing was changed. With one, the next process to hold the lock finishes it:
+forward, never back, and it overwrites no edit made since without storing the edit first. A reader
+of the workspace may see some files new and some old meanwhile.
 Proved by tests/crash/test_work_moments.py.
 """
 
@@ -27,7 +27,7 @@ from urllib.parse import quote_from_bytes, unquote_to_bytes
 from actum import kernel, removal
 from actum.contract.canonical import sha256_bytes
 from actum.errors import Fault, Refused
-from actum.evidence.work_names import BACKWARD, MET
+from actum.evidence.records.work_names import BACKWARD, MET
 from actum.store import plain_files
 from actum.value import replace, value
 from actum.workspace import files
@@ -38,29 +38,29 @@ if TYPE_CHECKING:
     from actum.workspace.engine import Engine
 
 _INTENT = "intent.json"
-_Same = tuple[int, int, Entry]  #: device, inode and what is there
+_Same = tuple[int, int, Entry]  #: device, inode and entry
 
 
 class WorkspaceDamaged(Fault):
-    """What was to be done cannot be finished: somebody else changed the workspace meanwhile."""
+    """A decided change cannot be finished: another program changed the workspace meanwhile."""
 
     code = "WORKSPACE_DAMAGED"
 
 
 class KeptChanged(Refused):
-    """What was kept of a run can no longer be put back."""
+    """The stored content of a run was changed and cannot be restored."""
 
 
 @value
 class Step:
-    """One path and what is to be there."""
+    """One path and its wanted state."""
 
     path: bytes
-    kind: Kind | None  #: ``None``: nothing
+    kind: Kind | None  #: ``None``: the path is removed
     mode: int = 0
     digest: str = ""
-    staged: str = ""  #: the name of its content in the stage
-    owner: tuple[int, int] | None = None  #: of a folder; ``None``: as the folder that holds it
+    staged: str = ""  #: the name of its content among the staged files
+    owner: tuple[int, int] | None = None  #: of a folder; ``None``: as of the parent folder
 
     def document(self) -> dict[str, Any]:
         return {
@@ -87,18 +87,18 @@ class Step:
 
 @value
 class Staged:
-    """What is ready to be done, and how it would be undone."""
+    """The steps of a change, and the steps that undo it."""
 
     forward: tuple[Step, ...]
     backward: tuple[Step, ...]
 
 
-def stage(delta: Delta, engine: Engine, room: Path) -> None:
-    """Put everything that is new into `room`. Only inside of the engine's `show`.
+def stage(delta: Delta, engine: Engine, staging: Path) -> None:
+    """Copy all new content into `staging`. Only inside of the engine's `show`.
 
-    Names of one file stay names of one file, among those that changed.
+    Hard links among the changed names stay hard links.
     """
-    new = room / "new"
+    new = staging / "new"
     new.mkdir(mode=0o700)
     folder = os.open(new, files.FOLDER_FLAGS)
     staged: dict[_Same, bytes] = {}
@@ -116,7 +116,7 @@ def _stage(
     folder = files.open_folder(parent_of(path), engine.shown)
     try:
         look = os.stat(name_of(path), dir_fd=folder, follow_symlinks=False)
-        # With the entry: an overlay may show one inode number for what was one file once.
+        # With the entry: an overlay may show the same inode number for files that were one before.
         same = (look.st_dev, look.st_ino, after)
         if look.st_nlink > 1 and same in staged:
             os.link(staged[same], name, src_dir_fd=target, dst_dir_fd=target, follow_symlinks=False)
@@ -127,12 +127,12 @@ def _stage(
         os.close(folder)
 
 
-def show_staged(delta: Delta, engine: Engine, room: Path) -> None:
-    """Bring what was staged into the view of an engine, and keep the stage. Only inside of its
-    `show`."""
-    copies = room / "shown"
+def show_staged(delta: Delta, engine: Engine, staging: Path) -> None:
+    """Apply the staged content to the view of an engine. The staged files stay. Only inside of
+    its `show`."""
+    copies = staging / "shown"
     copies.mkdir(mode=0o700)
-    there, here = os.open(copies, files.FOLDER_FLAGS), os.open(room / "new", files.FOLDER_FLAGS)
+    there, here = os.open(copies, files.FOLDER_FLAGS), os.open(staging / "new", files.FOLDER_FLAGS)
     try:
         for name in map(os.fsencode, os.listdir(here)):
             look = os.stat(name, dir_fd=here, follow_symlinks=False)
@@ -144,13 +144,13 @@ def show_staged(delta: Delta, engine: Engine, room: Path) -> None:
     finally:
         os.close(there)
         os.close(here)
-    removal.remove_part(room, copies.name)
+    removal.remove_part(staging, copies.name)
 
 
-def keep(delta: Delta, base: Path, room: Path) -> Staged:
-    """Keep what will go. Outside of `show`: names of one file cannot lie in two mounts, and a
-    second name costs nothing."""
-    old = room / "old"
+def keep(delta: Delta, base: Path, staging: Path) -> Staged:
+    """Store the content that will be replaced. Outside of `show`: a hard link cannot cross mounts,
+    and costs no copy."""
+    old = staging / "old"
     old.mkdir(mode=0o700)
     folder, top = os.open(old, files.FOLDER_FLAGS), os.open(base, files.FOLDER_FLAGS)
     try:
@@ -184,11 +184,11 @@ def step_to(change: Change, wanted: Entry | None, name: bytes) -> Step:
 
 
 def _keep(path: bytes, source: int, name: bytes, target: int) -> None:
-    """A second name for what the workspace holds now; a copy where that would not be safe.
+    """Hard-link a file's current content, or copy it where a link would not be safe.
 
     A file with several names is copied: after the commit it can still be written through one of
-    the others. What may still be written through an open descriptor is found by its digest when
-    it is to be put back.
+    the others. A write through a descriptor that is still open shows in the digest, which an undo
+    checks.
     """
     folder = files.open_folder(parent_of(path), source)
     try:
@@ -218,10 +218,10 @@ def _owner_at(path: bytes, base: int) -> tuple[int, int]:
 
 
 def stage_backward(steps: Iterable[Step], old: Path, new: Path) -> None:
-    """Copy what was kept into `new`, so that it can be put back and stays kept.
+    """Copy stored content into `new`, so that an undo can restore it and the original stays.
 
-    Raises `KeptChanged` if something there is not what the steps say: a program that had a file
-    open when it was replaced may have gone on writing to it.
+    Raises `KeptChanged` if a digest differs: a program that had a file open when it was replaced
+    may have written to it later.
     """
     new.mkdir(mode=0o700)
     here, there = os.open(old, files.FOLDER_FLAGS), os.open(new, files.FOLDER_FLAGS)
@@ -237,33 +237,33 @@ def stage_backward(steps: Iterable[Step], old: Path, new: Path) -> None:
             if look is None or files.read_digest(name, there, look).hex() != step.digest:
                 raise KeptChanged(
                     "UNDO_KEPT_CHANGED",
-                    f"{shown(step.path)}: what was kept of it is not what was there.",
+                    f"{shown(step.path)}: its stored content was changed after the commit.",
                     remedy="A program had the file open and wrote to it after it was replaced."
-                    f" Nothing was changed; put the rest back by hand, from {old}.",
+                    f" Nothing was changed; restore the rest by hand, from {old}.",
                 )
     finally:
         os.close(here)
         os.close(there)
 
 
-def write_intent(space: Path, room: Path, staged: Staged, record: Mapping[str, Any]) -> None:
-    """The commit point. `record` is what `finish` will need, whoever calls it."""
-    (room / BACKWARD).write_bytes(_backward_text(staged))
+def write_intent(space: Path, staging: Path, staged: Staged, record: Mapping[str, Any]) -> None:
+    """The commit point. `record` is the argument of `finish`, in this process or a later one."""
+    (staging / BACKWARD).write_bytes(_backward_text(staged))
     body = {
         "v": 1,
-        "room": room.name,
+        "room": staging.name,
         "steps": [step.document() for step in staged.forward],
         "record": dict(record),
     }
     text = json.dumps(body, sort_keys=True)
     document = {"body": text, "sha256": sha256_bytes(text.encode())}
-    unnamed = space / f"{_INTENT}.new"  # left by a crash, it says nothing and is written over
+    unnamed = space / f"{_INTENT}.new"  # left by a crash, it has no meaning and is overwritten
     with open(unnamed, "wb", opener=_private) as file:
         file.write(json.dumps(document).encode())
     folder = os.open(space, files.FOLDER_FLAGS)
     try:
-        # The stage, what an undo will need and the intent: all of it lies on this file system,
-        # and all of it must be on the disk before the name is.
+        # The staged files, the files for an undo and the intent are on this file system. All of
+        # them must be on the disk before the name is.
         kernel.syncfs(folder)
     finally:
         os.close(folder)
@@ -276,13 +276,13 @@ def _backward_text(staged: Staged) -> bytes:
 
 
 def backward_sha256(staged: Staged) -> str:
-    """The digest of the file that will say how a change is undone."""
+    """The digest of the file with the steps that undo a change."""
     return sha256_bytes(_backward_text(staged))
 
 
-def met_digests(room: Path) -> dict[str, str]:
-    """What was kept of people's edits while a commit was carried through: name to digest."""
-    with plain_files.opened(room) as root:
+def met_digests(staging: Path) -> dict[str, str]:
+    """The edits that were stored while a commit was finished: name to digest."""
+    with plain_files.opened(staging) as root:
         if not plain_files.is_folder(root, MET):
             return {}
         return {
@@ -296,20 +296,20 @@ def _private(path: str, flags: int) -> int:
 
 
 def backward_steps(kept: Path) -> tuple[Step, ...]:
-    """How a change whose room was kept is undone."""
+    """The steps that undo a stored change."""
     steps = json.loads((kept / BACKWARD).read_text())
     return tuple(Step.read(step) for step in steps)
 
 
 def pending_intent(space: Path) -> dict[str, Any] | None:
-    """What was decided and perhaps not finished."""
+    """The intent of a change that was decided and perhaps not finished."""
     try:
         document = json.loads((space / _INTENT).read_bytes())
     except FileNotFoundError:
         return None
     if sha256_bytes(document["body"].encode()) != document["sha256"]:
         raise WorkspaceDamaged(
-            f"{space / _INTENT} is not what was written there.",
+            f"{space / _INTENT} does not match its own digest.",
             remedy="Restore the home from a backup; the workspace was not touched.",
         )
     body: dict[str, Any] = json.loads(document["body"])
@@ -322,11 +322,11 @@ def drop_intent(space: Path) -> None:
 
 
 def apply(steps: Iterable[Step], base: int, staged: Path, *, synced: bool = True) -> None:
-    """Do every step, or do it again. What is gone comes first, deepest first; then what is new."""
+    """Do or repeat every step: first the removals, deepest first; then the new content."""
     ordered = sorted(steps, key=lambda step: step.path)
     stage_folder = os.open(staged, files.FOLDER_FLAGS)
-    # By the room, whose name no agent knows: no file of the project has such a name. The same one
-    # when it is done again, so that a copy that a crash cut short is found.
+    # From the folder's name, which no agent knows: no file of the project has such a name. The name
+    # is the same when the step is repeated, so that a copy cut short by a crash is found.
     beside = f".actum-new-{staged.parent.name}-".encode()
     try:
         for step in reversed(ordered):
@@ -346,17 +346,19 @@ def apply(steps: Iterable[Step], base: int, staged: Path, *, synced: bool = True
 
 
 def left_to_do(
-    steps: Iterable[Step], before: Iterable[Step], base: int, room: Path
+    steps: Iterable[Step], before: Iterable[Step], base: int, staging: Path
 ) -> tuple[Step, ...]:
-    """After a crash, perhaps much later: the steps without those that would undo what people have
-    done since. What they wrote and a step must replace is kept as `met` in the room."""
+    """After a crash, perhaps much later: the steps without those that would undo later edits. An
+    edit that a step must replace is stored as `met` in `staging`."""
     was = {step.path: step.digest for step in before}
-    return tuple(step for step in steps if not _overtaken(step, was.get(step.path, ""), base, room))
+    return tuple(
+        step for step in steps if not _overtaken(step, was.get(step.path, ""), base, staging)
+    )
 
 
-def _overtaken(step: Step, was: str, base: int, room: Path) -> bool:
-    if step.staged and not os.path.lexists(room / "new" / step.staged):
-        return True  # it was put there; what is there now came later
+def _overtaken(step: Step, was: str, base: int, staging: Path) -> bool:
+    if step.staged and not os.path.lexists(staging / "new" / step.staged):
+        return True  # already applied; the current content came later
     with _parent(step.path, base) as folder:
         name = name_of(step.path)
         look = None if folder is None else files.look(name, folder)
@@ -366,11 +368,11 @@ def _overtaken(step: Step, was: str, base: int, room: Path) -> bool:
             return False
         if step.kind is None:
             return True
-        met = room / MET
+        met = staging / MET
         met.mkdir(mode=0o700, exist_ok=True)
         target = os.open(met, files.FOLDER_FLAGS)
         try:
-            with contextlib.suppress(FileExistsError):  # kept by whoever came before us
+            with contextlib.suppress(FileExistsError):  # stored by a process before this one
                 _keep(step.path, base, (step.staged or _name_for(step.path)).encode(), target)
         finally:
             os.close(target)
@@ -378,12 +380,12 @@ def _overtaken(step: Step, was: str, base: int, room: Path) -> bool:
 
 
 def _name_for(path: bytes) -> str:
-    """Of a file that is in the place of a folder, which has no name in the stage."""
+    """A name for a file in the place of a folder, which has no staged name."""
     return sha256_bytes(path)
 
 
 def _clear(step: Step, base: int) -> None:
-    """Take away what is of another kind than what is to be there."""
+    """Remove a name whose kind differs from the wanted one."""
     if not step.path:
         return
     with _parent(step.path, base) as folder:
@@ -403,14 +405,14 @@ def _take(name: bytes, folder: int, found: Kind) -> None:
         os.unlink(name, dir_fd=folder)
         return
     _open_up(name, folder)
-    # Not empty: somebody put something there after the last look. Theirs stays.
+    # Not empty: another program put a file there after the last check. That file stays.
     with contextlib.suppress(OSError):
         os.rmdir(name, dir_fd=folder)
 
 
 def _open_up(name: bytes, folder: int) -> None:
-    """A folder without permissions can be neither listed nor filled by its own owner."""
-    # By descriptor: a link that somebody puts in its place meanwhile is not followed.
+    """Add permissions: a folder without any can be neither listed nor filled by its owner."""
+    # By descriptor: a link that a program puts in its place meanwhile is not followed.
     below = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
     try:
         mode = os.fstat(below).st_mode
@@ -442,7 +444,7 @@ def _put(step: Step, base: int, staged: int, beside: bytes) -> None:
         name, source = name_of(step.path), step.staged.encode()
         look = files.look(source, staged)
         if look is None:
-            return  # put there by whoever came before us: nobody else takes from the stage
+            return  # a process before this one has moved it into place
         try:
             os.rename(source, name, src_dir_fd=staged, dst_dir_fd=folder)
         except OSError as error:
@@ -456,7 +458,7 @@ def _put(step: Step, base: int, staged: int, beside: bytes) -> None:
 def _copy_over(
     source: bytes, look: os.stat_result, staged: int, name: bytes, folder: int, beside: bytes
 ) -> None:
-    """The stage lies on another file system: a whole copy beside the target, then one rename."""
+    """The staged file is on another file system: copy beside the target, then rename once."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(beside, dir_fd=folder)
     copy_name(source, look, staged, beside, folder)
@@ -480,14 +482,14 @@ def _set_mode(step: Step, base: int) -> None:
 
 @contextlib.contextmanager
 def _parent(path: bytes, base: int) -> Iterator[int | None]:
-    """The open folder that holds `path`; ``None`` if there is none (any more)."""
+    """The open parent folder of `path`; ``None`` if it does not exist (any more)."""
     try:
         folder = files.open_folder(parent_of(path), base)
     except (FileNotFoundError, NotADirectoryError):
         yield None
         return
     mode = stat.S_IMODE(os.fstat(folder).st_mode)
-    # Its owner may have closed it to themselves, and the run may have changed it all the same.
+    # The owner may have removed their own permissions, and the run may still have changed it.
     closed = os.geteuid() != 0 and mode & 0o300 != 0o300
     try:
         if closed:
@@ -509,6 +511,6 @@ def sync_folder(folder: Path) -> None:
 
 def _cannot(step: Step) -> WorkspaceDamaged:
     return WorkspaceDamaged(
-        f"{quote_from_bytes(step.path)} cannot be brought to what was decided.",
-        remedy="Something else wrote there meanwhile; move it away and run any work item again.",
+        f"{quote_from_bytes(step.path)} could not be changed as decided.",
+        remedy="Another program wrote there. Move its file away and run any work item again.",
     )

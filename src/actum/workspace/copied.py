@@ -1,13 +1,13 @@
-"""A writable folder copied for one execution, where a file system takes no overlay.
+"""A writable folder copied for one execution, where a file system does not support an overlay.
 
-The copy is shown to the tool in the folder's place. What was copied is kept as a list: entries, and
-the stamps of the copies. Afterwards the copy is compared with that list, and each difference with
-what the folder holds by then. A path that differs from the list there as well was changed by
+The copy is shown to the tool in the folder's place. The copied entries are stored as a list with
+the stamps of the copies. When the tool is gone, the copy is compared with that list, and each
+difference with the current folder. A path that differs from the list there as well was changed by
 another program.
 
 Stamps prove that a file was not changed only where the kernel changes the ctime with every write.
-Elsewhere every file is read again: a tmpfs keeps its times when memory is mapped and written, and
-others count seconds or have another machine's clock.
+Elsewhere every file is read again: a tmpfs does not change its times on a write through a memory
+map, and other file systems count seconds or have another machine's clock.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ _MILLISECOND_NS = 1_000_000
 
 @value
 class Start:
-    """What was copied."""
+    """The copied entries."""
 
     names: Mapping[bytes, Known]
-    hollow: frozenset[bytes]  #: covered inside of the sandbox, and no part of the copy
+    hollow: frozenset[bytes]  #: covered inside the sandbox, and no part of the copy
     stamped: bool  #: whether the stamps of the copies prove anything
 
-    def write(self, room: Path) -> None:
-        """For another process, which decides about the changes later."""
+    def write(self, layer: Path) -> None:
+        """Store it for another process, which decides about the changes later."""
         rows = [
             [
                 _text(path),
@@ -65,11 +65,11 @@ class Start:
             "hollow": [_text(path) for path in sorted(self.hollow)],
             "stamped": self.stamped,
         }
-        write_whole(room / COPY_LIST, json.dumps(document).encode(), synced=False)
+        write_whole(layer / COPY_LIST, json.dumps(document).encode(), synced=False)
 
     @classmethod
-    def read(cls, room: Path) -> Start:
-        document = json.loads((room / COPY_LIST).read_bytes())
+    def read(cls, layer: Path) -> Start:
+        document = json.loads((layer / COPY_LIST).read_bytes())
         return cls(
             names=dict(map(_known, document["names"])),
             hollow=frozenset(map(base64.b64decode, document["hollow"])),
@@ -90,11 +90,11 @@ def _known(row: list[Any]) -> tuple[bytes, Known]:
 # -- before the tool -----------------------------------------------------------------------------
 
 
-def make(grant: str, room: Path, covered: tuple[str, ...], bounds: Bounds) -> Start:
-    """Copy a folder to `room`. `covered` are paths that the tool can neither read nor write.
+def make(grant: str, layer: Path, covered: tuple[str, ...], bounds: Bounds) -> Start:
+    """Copy a folder to `layer`. `covered` are paths that the tool can neither read nor write.
 
     Raises `Refused` for a folder that is too large, cannot be read or holds a mount, and if the
-    disk is full. The caller removes what was copied by then.
+    disk is full. The caller removes a partial copy.
     """
     hollow = frozenset(
         os.fsencode(os.path.relpath(path, grant))
@@ -104,10 +104,10 @@ def make(grant: str, room: Path, covered: tuple[str, ...], bounds: Bounds) -> St
     base = kernel.open_exact(grant, files.FOLDER_FLAGS)
     try:
         _require_one_file_system(grant, covered)
-        _require_fitting(base, grant, room, hollow, bounds)
+        _require_fitting(base, grant, layer, hollow, bounds)
         top = os.fstat(base)
-        os.mkdir(room / COPY, 0o700)
-        target = os.open(room / COPY, files.FOLDER_FLAGS)
+        os.mkdir(layer / COPY, 0o700)
+        target = os.open(layer / COPY, files.FOLDER_FLAGS)
         try:
             names: dict[bytes, Known] = {}
             copy_tree(base, target, owner=_owner(top), hollow=hollow, noted=names, hard_links=True)
@@ -116,22 +116,22 @@ def make(grant: str, room: Path, covered: tuple[str, ...], bounds: Bounds) -> St
             os.close(target)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise _no_space(grant, room) from error
+            raise _no_space(grant, layer) from error
         raise
     finally:
         os.close(base)
 
 
-def with_inputs(start: Start, placed: Iterable[Placed], room: Path) -> Start:
+def with_inputs(start: Start, placed: Iterable[Placed], layer: Path) -> Start:
     """Move sealed inputs from the upper layer, which the copy replaces, into the copy.
 
-    They count as copied from the folder. So an input that the tool leaves as it is was not changed,
+    They count as copied from the folder. So an input that the tool did not change is no change,
     whatever the folder holds by then.
     """
     names = dict(start.names)
-    for each in sorted(placed, key=lambda name: name.path):  # a folder before what is in it
-        above = os.path.join(os.fsencode(room / "upper"), each.path)
-        copy = os.path.join(os.fsencode(room / COPY), each.path)
+    for each in sorted(placed, key=lambda name: name.path):  # a folder before its entries
+        above = os.path.join(os.fsencode(layer / "upper"), each.path)
+        copy = os.path.join(os.fsencode(layer / COPY), each.path)
         try:
             if each.entry.kind is not Kind.FOLDER:
                 os.replace(above, copy)
@@ -145,7 +145,7 @@ def with_inputs(start: Start, placed: Iterable[Placed], room: Path) -> Start:
         except (IsADirectoryError, NotADirectoryError) as error:
             raise Refused(
                 "PATH_CHANGED",
-                f"{os.fsdecode(each.path)} is no longer what was checked.",
+                f"{os.fsdecode(each.path)} is no longer the file that was checked.",
                 remedy="Run again once nothing moves the input files.",
             ) from error
         names[each.path] = Known(each.entry, None)
@@ -163,7 +163,7 @@ def _keeps_times(folder: int) -> bool:
 
 
 def _require_one_file_system(grant: str, covered: tuple[str, ...]) -> None:
-    """A mount in the folder cannot be replaced by a commit; a covered one is not touched."""
+    """A commit cannot replace a mount in the folder. A covered mount is not touched."""
     for mount in kernel.mount_points():
         inside = mount.startswith(f"{grant}/")
         if inside and not any(f"{mount}/".startswith(f"{path}/") for path in covered):
@@ -171,9 +171,9 @@ def _require_one_file_system(grant: str, covered: tuple[str, ...]) -> None:
 
 
 def _require_fitting(
-    base: int, grant: str, room: Path, hollow: frozenset[bytes], bounds: Bounds
+    base: int, grant: str, layer: Path, hollow: frozenset[bytes], bounds: Bounds
 ) -> None:
-    """Look through the folder before the first byte is copied."""
+    """Measure the folder before the first byte is copied."""
     looker = Looker(os.fstat(base))
     held = names = 0
     waiting = [b""]
@@ -190,10 +190,10 @@ def _require_fitting(
         waiting += [each for each in inside if each not in hollow]
         if names > bounds.names or held > bounds.mib * MIB:
             raise _too_large(grant, bounds)
-    disk = os.statvfs(room)
-    # Without a size: it cannot tell, as a ramfs, and the copying finds out.
+    disk = os.statvfs(layer)
+    # A file system that reports no size (ramfs): the copying finds out.
     if disk.f_blocks and held > disk.f_bavail * disk.f_frsize:
-        raise _no_space(grant, room)
+        raise _no_space(grant, layer)
 
 
 _DIRECT = 'or let tools write directly: `[workspace] changes = "direct"` in actum.toml.'
@@ -202,17 +202,17 @@ _DIRECT = 'or let tools write directly: `[workspace] changes = "direct"` in actu
 def _too_large(grant: str, bounds: Bounds) -> Refused:
     return Refused(
         "COPY_TOO_LARGE",
-        f"{grant} takes no overlay and is too large to be copied for each execution: it has more"
+        f"{grant} supports no overlay and is too large to be copied for each execution: it has more"
         f" than {bounds.names} names or {bounds.mib} MiB.",
-        remedy="Give the tool a smaller folder to write; raise `[workspace] copy_max_files` or"
+        remedy="Grant the tool a smaller writable folder; raise `[workspace] copy_max_files` or"
         f" `copy_max_mb`; move the project to ext4, xfs or btrfs; {_DIRECT}",
     )
 
 
-def _no_space(grant: str, room: Path) -> Refused:
+def _no_space(grant: str, layer: Path) -> Refused:
     return Refused(
         "COPY_NO_SPACE",
-        f"{grant} takes no overlay, and there is no room for a copy of it in {room.parent.parent}.",
+        f"{grant} supports no overlay, and its copy does not fit in {layer.parent.parent}.",
         remedy=f"Nothing ran and nothing was changed. Free some space; {_DIRECT}",
     )
 
@@ -221,8 +221,8 @@ def _no_space(grant: str, room: Path) -> Refused:
 
 
 def changes(copy: int, base: int, start: Start, *, over: bool) -> Found:
-    """Compare an open copy with what was copied and with the open folder `base`, when no process
-    writes any more. `over`: what another program has changed since is no obstacle."""
+    """Compare an open copy with the copied entries and with the open folder `base`, when no process
+    writes any more. `over`: a change by another program since then is no conflict."""
     found = listing(copy, start.hollow, known=start.names if start.stamped else None)
     compared = _Comparison(base, start, found)
     top = files.entry_of(os.fstat(copy), b"")
@@ -242,7 +242,7 @@ def changes(copy: int, base: int, start: Start, *, over: bool) -> Found:
 
 
 class _Comparison:
-    """Differences between a copy and what was copied, held against the folder as it is now."""
+    """The differences between a copy and the copied entries, compared with the current folder."""
 
     def __init__(self, base: int, start: Start, after: Mapping[bytes, Entry]) -> None:
         self.found: dict[bytes, Change] = {}
@@ -258,15 +258,15 @@ class _Comparison:
         now = files.entry_at(path, self._base)
         if now != change.before:
             self.overtaken.add(path)
-        # What both made the same is no change.
+        # The same change on both sides is no change.
         if now != after:
             self.found[path] = Change(path, now, after)
         if _is_folder(now) and not _is_folder(after):
             self._add_strangers(path)
 
     def _add_strangers(self, path: bytes) -> None:
-        """What is in a folder that the tool has removed and was not in its copy: because another
-        program has put it there since, or because it could not be copied."""
+        """Entries in a folder that the tool has removed and that were not in its copy: another
+        program has added them since, or they could not be copied."""
         waiting = [path]
         while waiting:
             above = waiting.pop()
@@ -278,7 +278,7 @@ class _Comparison:
             for where in (joined(above, name) for name in names):
                 known = self._start.names.get(where)
                 if known is not None and known.entry.kind is not Kind.OTHER:
-                    continue  # compared by itself
+                    continue  # compared separately
                 now = files.entry_at(where, self._base)
                 if now is None:
                     continue
@@ -289,7 +289,7 @@ class _Comparison:
                     waiting.append(where)
 
     def add_ways(self) -> None:
-        """Folders that another program has removed, and into which the tool has written."""
+        """Folders that another program has removed and the tool has written to."""
         for path in list(_ways(change.path for change in self.found.values() if change.after)):
             now = files.entry_at(path, self._base)
             if path not in self.found and not _is_folder(now):
@@ -302,7 +302,7 @@ def _is_folder(entry: Entry | None) -> bool:
 
 
 def _ways(paths: Iterator[bytes]) -> set[bytes]:
-    """The folders that paths are in, all the way up, without the topmost."""
+    """The parents of paths, all the way up, without the top."""
     found: set[bytes] = set()
     for path in paths:
         here = parent_of(path)

@@ -1,4 +1,4 @@
-"""Copying files, links and folders from one open folder to another."""
+"""Copy files, links and folders from one open folder to another."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from actum.value import value
 from actum.workspace import files
 from actum.workspace.tree import Entry, content_digest, joined, name_of
 
-#: A file up to this size is read as a whole, and its digest costs no second reading.
+#: A file up to this size is read at once, and its digest needs no second read.
 _READ_WHOLE_BYTES = 262_144
-#: Attributes that belong to a file's content or to its permissions. Not those of an overlay.
+#: Attributes that belong to a file's content or permissions. Those of an overlay do not.
 _ATTRIBUTES = ("user.", "system.posix_acl_")
 _OVERLAY_MARKS = "user.overlay."
 
 COPY = "copy"  #: the name of a copied folder among the layers of its grant (jail/opener.c)
-COPY_LIST = "copied.json"  #: and of the list of what was copied
+COPY_LIST = "copied.json"  #: the name of the list of copied entries
 Stamp = tuple[int, int, int, int, int]  #: inode, mode, size, mtime and ctime
 
 
 @value
 class Bounds:
-    """How much of a folder is copied for an execution at most."""
+    """The limit on a folder that is copied for an execution."""
 
     mib: int = 2_048
     names: int = 200_000
@@ -32,10 +32,10 @@ class Bounds:
 
 @value(kw_only=False)
 class Known:
-    """One name of a copy as it was made."""
+    """One entry of a copy as it was made."""
 
     entry: Entry
-    stamp: Stamp | None  #: ``None`` for folders, and for what is only named
+    stamp: Stamp | None  #: ``None`` for folders, and for entries without content
 
 
 def own(look: os.stat_result) -> tuple[int, int]:
@@ -56,11 +56,11 @@ def copy_tree(
     noted: dict[bytes, Known] | None = None,
     hard_links: bool = False,
 ) -> int:
-    """Files, links and folders of one open folder into another, with modes, times and owners.
+    """Copy files, links and folders of one open folder into another, with modes, times and owners.
 
-    `left_out` are paths that are not copied; of those in `hollow` only an empty thing of the same
-    kind is made. Everything that is there, but for these, is written to `noted`. With `hard_links`
-    names of one file stay names of one file. Returns how many bytes the files hold, holes included.
+    Paths in `left_out` are not copied. Paths in `hollow` become an empty file or folder. All other
+    entries are added to `noted`. With `hard_links`, hard links stay hard links. Returns the size of
+    the files, holes included.
     """
     copying = _Copying(target, owner, noted, hard_links=hard_links)
     folders = [b""]
@@ -82,7 +82,7 @@ def copy_tree(
         finally:
             os.close(here)
             os.close(there)
-    # The deepest first: a copy inside changes the time of its folder.
+    # Deepest first: a name that is made changes the time of its folder.
     for path in reversed(folders):
         here, there = files.open_folder(path, source), files.open_folder(path, target)
         try:
@@ -97,7 +97,7 @@ def copy_tree(
 
 
 class _Copying:
-    """What was copied so far of one tree."""
+    """The state of one `copy_tree`."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class _Copying:
         self._names: dict[tuple[int, int], list[bytes]] = {}
 
     def take(self, path: bytes, look: os.stat_result, here: int, there: int) -> None:
-        """One name that is no folder, from the folder `here` to the same one in the copy."""
+        """Copy one name that is no folder, from the folder `here` to the same one in the copy."""
         name, digest = name_of(path), b""
         shared = self._hard_links and look.st_nlink > 1 and stat.S_ISREG(look.st_mode)
         names = self._names.setdefault((look.st_dev, look.st_ino), []) if shared else []
@@ -123,7 +123,7 @@ class _Copying:
             if names and _linked(names[0], self._target, name, there):
                 digest = self._noted[names[0]].entry.digest if self._noted is not None else b""
             else:
-                names.clear()  # the file system has no links, or no more of them
+                names.clear()  # the file system has no hard links, or the limit is reached
                 wanted = self._noted is not None
                 digest = copy_name(
                     name, look, here, name, there, self._owner(look), digested=wanted
@@ -135,7 +135,7 @@ class _Copying:
             made = files.look(name, there)
             stamp = None if made is None else stamp_of(made)
             entry = files.entry_of(look, digest)
-            for each in names:  # a new name changes the time of its file
+            for each in names:  # a new link changes the ctime of its file
                 self._noted[each] = Known(entry, stamp)
 
 
@@ -150,7 +150,7 @@ def _linked(first: bytes, top: int, name: bytes, there: int) -> bool:
 
 
 def _make_hollow(name: bytes, look: os.stat_result, there: int) -> None:
-    """What is covered inside of the sandbox needs something to be mounted on."""
+    """Make a mount point for a path that is covered inside the sandbox."""
     if stat.S_ISDIR(look.st_mode):
         os.mkdir(name, 0o700, dir_fd=there)
     else:
@@ -167,9 +167,9 @@ def copy_name(
     *,
     digested: bool = False,
 ) -> bytes:
-    """One file or link; of anything else nothing can be copied, and nothing is.
+    """Copy one file or link. Other kinds are skipped.
 
-    Returns the digest of what was copied, if it is asked for.
+    Returns the digest of the content if `digested`.
     """
     owner = owner or own(look)
     if stat.S_ISLNK(look.st_mode):
@@ -205,7 +205,7 @@ def _copy_content(source: int, target: int, look: os.stat_result, *, digested: b
     files.copy_file(source, target)
     if not digested:
         return b""
-    # Of the copy: it is what a tool will see, also of a file that is being written meanwhile.
+    # The digest of the copy, because the tool sees the copy: the source may change meanwhile.
     os.lseek(target, 0, os.SEEK_SET)
     return files.digest_of(target)
 
@@ -213,13 +213,13 @@ def _copy_content(source: int, target: int, look: os.stat_result, *, digested: b
 def _read(source: int) -> bytes:
     content = os.read(source, _READ_WHOLE_BYTES)
     while len(content) < _READ_WHOLE_BYTES and (more := os.read(source, _READ_WHOLE_BYTES)):
-        content += more  # some file systems answer in parts
+        content += more  # some file systems return short reads
     return content
 
 
 def dress(target: int, look: os.stat_result, owner: tuple[int, int], source: int = -1) -> None:
-    """Owner, permissions (never set-user-id or set-group-id) and time of change; and what the open
-    `source` has of attributes, where the file system can keep them."""
+    """Set owner, permissions (never set-user-id or set-group-id) and mtime, and copy the attributes
+    of the open `source` where the file system supports them."""
     if os.geteuid() == 0:
         os.fchown(target, *owner)
     os.fchmod(target, look.st_mode & 0o777)

@@ -1,8 +1,8 @@
 """The copy engine: for hosts whose kernel does not let this user mount an overlay.
 
 The workspace is copied to a tmpfs of bounded size, shown in its place, and compared as a whole
-afterwards. It costs what the workspace holds, in time and memory; the receipt says that it was
-this engine. It is also what the overlay engine is measured against in the tests.
+afterwards. Time and memory grow with the workspace; the receipt names this engine. The tests
+compare the overlay engine with it.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class CopyEngine:
 
     def _shown(self, name: str) -> contextlib.AbstractContextManager[None]:
         def mount() -> None:
-            for left_out in self._left_out:  # the mount point of what is shown as it is
+            for left_out in self._left_out:  # the mount point of the home
                 with contextlib.suppress(FileExistsError):
                     os.makedirs(os.path.join(os.fsencode(name), left_out))
             namespace.attach(name, str(self._ground.place))
@@ -79,7 +79,7 @@ class CopyEngine:
 
     def delta(self, index: Index) -> Delta:
         top, known = os.fstat(self.shown), index.entry(b"")
-        # Holes that were there are still holes; what is new fits the room.
+        # Copied holes are still holes; new content fits the tmpfs.
         scale = Scale(self._ground.cap_bytes + self._copied_bytes)
         found = listing(self.shown, self._ground.left_out, scale)
         changes = copied_changes(difference(index.below(b""), found))
@@ -89,17 +89,17 @@ class CopyEngine:
         return changes
 
     def census(self) -> Census:
-        """What was touched cannot be told from what was copied: only the cap is watched."""
-        room = os.fstatvfs(self.shown)
-        return Census(files=0, full=room.f_bavail == 0 or room.f_favail == 0)
+        """Changed and copied names cannot be distinguished here: only the cap is checked."""
+        free = os.fstatvfs(self.shown)
+        return Census(files=0, full=free.f_bavail == 0 or free.f_favail == 0)
 
     def close(self) -> None:
         self._undo.close()
 
 
 def copied_changes(delta: Delta) -> Delta:
-    """A delta without what only the copying has changed: a pipe or socket could not be copied, and
-    nobody removed it."""
+    """A delta without artefacts of the copying: pipes and sockets are not copied, so they are
+    missing without having been removed."""
     return tuple(
         change
         for change in delta
@@ -113,9 +113,9 @@ def listing(
     scale: Scale | None = None,
     known: Mapping[bytes, Known] | None = None,
 ) -> dict[bytes, Entry]:
-    """Everything below an open folder but for the paths in `skip`. Folders have no digest.
+    """All entries below an open folder, except the paths in `skip`. Folders have no digest.
 
-    All of it is read, but for what has the stamp that `known` has of it.
+    Every file is read, except those whose stamp equals the one in `known`.
     """
     found: dict[bytes, Entry] = {}
     waiting = [b""]

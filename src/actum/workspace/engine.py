@@ -1,8 +1,8 @@
-"""The port behind which a work item's changes are kept apart from the workspace.
+"""The port of the engines that keep a work item's changes apart from the workspace.
 
-An engine shows the workspace at its own path to one process and its children, takes every change
-to itself, and can say afterwards what changed. Dropping it leaves the workspace as it was. Two
-engines exist: `overlay`, which costs what changes, and `copy`, which costs what is there.
+An engine shows the workspace at its own path to one process and its children, stores every change
+separately, and lists the changes afterwards. Dropping the engine leaves the workspace as it was.
+There are two: the cost of `overlay` grows with the changes, the cost of `copy` with the workspace.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ MIB = 1 << 20
 
 @value
 class Ground:
-    """What an engine works on."""
+    """The paths and limits that an engine works with."""
 
     base: Path  #: the folder that holds the state
-    place: Path  #: where it is shown; the same folder, unless something is tried out again
-    mounts: Path  #: an empty folder that nothing removes; the engine mounts its own tmpfs over it
-    home: Path  #: shown at its own path as it is, should it lie in `place`
-    skip: frozenset[bytes]  #: names right below the top that are no part of the state
-    cap_bytes: int = 256 * MIB  #: more than this cannot be written: the kernel says "disk full"
+    place: Path  #: where it is shown; another folder than `base` only in a replay
+    mounts: Path  #: an empty folder that is never removed; the engine mounts its own tmpfs over it
+    home: Path  #: shown unchanged at its own path if it is in `place`
+    skip: frozenset[bytes]  #: names directly below the top that are no part of the state
+    cap_bytes: int = 256 * MIB  #: limit on written bytes: the kernel reports ENOSPC
     cap_names: int = 65_536
 
     @property
     def inner_home(self) -> str | None:
-        """Where the home lies in what is shown; there must be something to mount it on."""
+        """The home's path in the shown tree, where a mount point for it must exist."""
         if not self.home.is_relative_to(self.place):
             return None
         return str(self.home.relative_to(self.place))
 
     @property
     def left_out(self) -> frozenset[bytes]:
-        """`skip`, and the home, should it lie right below the top of what is shown."""
+        """`skip`, and the home if it is directly below the top of the shown tree."""
         inner = self.inner_home
         return self.skip if inner is None else self.skip | {os.fsencode(inner)}
 
@@ -59,23 +59,23 @@ class Engine(Protocol):
         ...
 
     def owner(self, look: os.stat_result) -> tuple[int, int]:
-        """Whose a name of `shown` will be in the workspace."""
+        """The owner in the workspace of a name in `shown`."""
         ...
 
     def show(self) -> contextlib.AbstractContextManager[None]:
-        """The workspace with all changes so far, writable, at its place."""
+        """Show the workspace with all changes so far, writable, at its place."""
         ...
 
     def show_for_trial(self) -> contextlib.AbstractContextManager[None]:
-        """As `show`, and whatever is changed meanwhile is dropped at the end."""
+        """As `show`; changes made meanwhile are dropped at the end."""
         ...
 
     def delta(self, index: Index) -> Delta:
-        """What differs from `index`. Only inside of `show`, when nothing writes any more."""
+        """The difference from `index`. Only inside of `show`, when no process writes any more."""
         ...
 
     def census(self) -> Census:
-        """A quick count of what was touched so far, while it is shown and in use."""
+        """A quick count of changed names, while the view is in use."""
         ...
 
     def close(self) -> None: ...
@@ -83,16 +83,16 @@ class Engine(Protocol):
 
 @value
 class Census:
-    """At least so much was touched; the delta knows exactly."""
+    """A lower bound of the changed names; the delta is exact."""
 
     files: int
-    folders: int = 0  #: also those on the way to a file that was touched
+    folders: int = 0  #: includes the parents of changed files
     full: bool  #: the cap was reached
 
 
 class Scale:
-    """How much of a view may be read to tell what changed. A hole takes no room and is free to
-    make, but reading it takes the time of all its bytes."""
+    """The limit on bytes that are read to find changes. A hole takes no space and is free to make,
+    but reading it takes the time of all its bytes."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most = most_bytes
@@ -103,16 +103,16 @@ class Scale:
         if self._weight > self._most:
             raise Refused(
                 "WORK_TOO_LARGE",
-                f"{shown(path)}: what was written is together larger than {self._most} bytes.",
-                remedy="Holes in files count as the bytes they stand for.",
+                f"{shown(path)}: the changed files are together larger than {self._most} bytes.",
+                remedy="Holes in files count with their full size.",
             )
 
 
 def private_tmpfs(ground: Ground, undo: contextlib.ExitStack) -> int:
     """Mount a tmpfs of bounded size over `ground.mounts`, and open it; `undo` unmounts it.
 
-    Not in the run's room: rooms are removed, and no folder that is ever removed may hold a mount
-    through which the workspace can be reached.
+    Not in the run's folder: that is removed later, and no folder that is ever removed may hold a
+    mount through which the workspace can be reached.
     """
     ground.mounts.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = str(ground.mounts)
@@ -126,10 +126,11 @@ def private_tmpfs(ground: Ground, undo: contextlib.ExitStack) -> int:
 
 @contextlib.contextmanager
 def shown_over(ground: Ground, anchor: int, mount: Callable[[], None]) -> Iterator[None]:
-    """Over `ground.place` what `mount` mounts there, and on top of it the home as it is.
+    """Mount over `ground.place` with `mount`, and mount the home unchanged on top of it.
 
     `mount` runs with the folder `anchor` as its working directory. A step that fails undoes the
-    steps before it. Mounts are detached: a child that is about to die may still stand in them.
+    steps before it. Mounts are detached: a child that is about to die may still have its working
+    directory there.
     """
     home = str(ground.home) if ground.home.is_relative_to(ground.place) else None
     with contextlib.ExitStack() as undo:

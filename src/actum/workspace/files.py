@@ -1,7 +1,7 @@
-"""Looking at one name on a disk: what kind of thing it is, and the digest of what it holds.
+"""Names on a disk: the kind of each, and the digest of its content.
 
-Everything is opened relative to a folder that is open already, never through a link, and never so
-that opening could wait (a pipe in the place of a file).
+Every open is relative to a folder that is open already, never follows a link, and never blocks (a
+pipe in the place of a file).
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from actum.workspace.tree import (
     shown,
 )
 
-#: Links have no permissions of their own; Linux shows all of them.
+#: Links have no permissions of their own; Linux shows 0777.
 _LINK_MODE = 0o777
 _CHUNK = 1 << 20
-#: `copy_file_range` refuses with one of these what `sendfile` can do.
+#: Errors of `copy_file_range` after which `sendfile` works.
 _CANNOT_COPY = (errno.EXDEV, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.EPERM)
 LONGEST_PATH = 4_095
 FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -53,7 +53,7 @@ def entry_of(found: os.stat_result, digest: bytes) -> Entry:
 
 
 def read_digest(name: bytes, folder: int, found: os.stat_result) -> bytes:
-    """The digest of a file's bytes or a link's target; of nothing for what is neither."""
+    """The digest of a file's bytes or a link's target; of no bytes for any other kind."""
     if stat.S_ISLNK(found.st_mode):
         return content_digest(os.readlink(name, dir_fd=folder))
     if not stat.S_ISREG(found.st_mode):
@@ -77,9 +77,9 @@ def digest_of(descriptor: int) -> bytes:
 
 
 def open_folder(path: bytes, anchor: int) -> int:
-    """A folder below `anchor`, through no link and across no mount; the caller closes it.
+    """Open a folder below `anchor`, through no link and across no mount; the caller closes it.
 
-    Raises `Refused` for a path that no program could name, and where something is mounted.
+    Raises `Refused` for a path longer than the kernel accepts, and for a mount on the way.
     """
     if not path:
         return os.open(b".", FOLDER_FLAGS, dir_fd=anchor)
@@ -98,7 +98,7 @@ def open_folder(path: bytes, anchor: int) -> int:
 
 
 def require_no_mounts(top: int, skip: frozenset[bytes]) -> None:
-    """Raises `Refused` if anything is mounted below an open folder, but for the names in `skip`.
+    """Raises `Refused` if there is a mount below an open folder, except under the names in `skip`.
 
     A file can be mounted on a file of its own device: neither device nor `open_folder` shows that.
     Its name cannot be replaced, so a commit could not be finished.
@@ -112,7 +112,7 @@ def require_no_mounts(top: int, skip: frozenset[bytes]) -> None:
 
 
 def is_closed(mode: int) -> bool:
-    """Whether an owner without privileges can no longer read what has this mode."""
+    """Whether this mode keeps an unprivileged owner from reading."""
     needed = {Kind.FILE: 0o400, Kind.FOLDER: 0o500}.get(kind_of(mode), 0)
     return os.geteuid() != 0 and mode & needed != needed
 
@@ -121,14 +121,14 @@ def closed(path: bytes) -> Refused:
     return Refused(
         "WORKSPACE_CLOSED",
         f"{shown(path)} cannot be read by this user.",
-        remedy="Give its owner the right to read it (`chmod u+rX`), or move it out of the project.",
+        remedy="Give its owner read permission (`chmod u+rX`), or move it out of the project.",
     )
 
 
 def another_mount(path: bytes) -> Refused:
     return Refused(
         "WORKSPACE_HAS_MOUNTS",
-        f"{shown(path)}: something is mounted in the workspace.",
+        f"{shown(path)}: this is a mount point in the workspace.",
         remedy="Move it out of the workspace, or unmount it.",
     )
 
@@ -137,12 +137,12 @@ def _too_long(path: bytes) -> Refused:
     return Refused(
         "WORK_PATH_TOO_LONG",
         f"{shown(path)[:80]}…: the path is longer than {LONGEST_PATH} bytes.",
-        remedy="Linux takes no longer one from a program; use fewer or shorter folders.",
+        remedy="Linux accepts no longer path in a system call. Use fewer or shorter folder names.",
     )
 
 
 def look(name: bytes, folder: int) -> os.stat_result | None:
-    """What is at `name`, or ``None``."""
+    """Stat `name`; ``None`` if it does not exist."""
     try:
         return os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
@@ -154,7 +154,7 @@ def look(name: bytes, folder: int) -> os.stat_result | None:
 
 
 def entry_at(path: bytes, base: int) -> Entry | None:
-    """What is at a path below the open folder `base`, read now; ``None`` if nothing is."""
+    """The entry at a path below the open folder `base`, read now; ``None`` if there is none."""
     if not path:
         return entry_of(os.fstat(base), b"")
     try:
@@ -174,8 +174,8 @@ def entry_at(path: bytes, base: int) -> Entry | None:
 
 @contextlib.contextmanager
 def opened_up(name: bytes, folder: int, found: os.stat_result) -> Iterator[None]:
-    """A tool may have closed its file or folder to an owner who is an ordinary user and has to read
-    it here. Its mode is the tool's wish, so it is given back."""
+    """Add read permission for the owner, and restore the mode afterwards. A tool may have removed
+    it, and an ordinary user has to read the file or folder here."""
     if not is_closed(found.st_mode):
         yield
         return
@@ -191,8 +191,8 @@ def opened_up(name: bytes, folder: int, found: os.stat_result) -> Iterator[None]
 
 
 def copy_file(source: int, target: int) -> None:
-    """All bytes, leaving holes where the source has them. File systems that can share blocks
-    between two files do so."""
+    """Copy all bytes, and leave holes where the source has them. File systems that can share
+    blocks between two files do so."""
     size = os.fstat(source).st_size
     os.ftruncate(target, size)
     at = 0
@@ -202,7 +202,7 @@ def copy_file(source: int, target: int) -> None:
         except OSError as error:
             if error.errno != errno.ENXIO:
                 raise
-            return  # nothing but a hole up to the end
+            return  # only a hole is left
         at = os.lseek(source, start, os.SEEK_HOLE)
         os.lseek(source, start, os.SEEK_SET)
         os.lseek(target, start, os.SEEK_SET)
@@ -210,7 +210,7 @@ def copy_file(source: int, target: int) -> None:
         while left:
             sent = _copy_some(source, target, min(left, 1 << 30))
             if sent == 0:
-                return  # it shrank meanwhile; a comparison of digests finds it
+                return  # it shrank meanwhile; the digests will differ
             left -= sent
 
 

@@ -1,16 +1,16 @@
 """Files that git on the host executes or obeys because its configuration names them.
 
-`core.hooksPath`, `include.path`, filters and many other keys lead to files anywhere, also to files
-that a tool may write. The configuration is read as it is on the host before the changes: a change
-of the configuration itself is held anyway. It is read by `policy.git_config`, never by git.
+`core.hooksPath`, `include.path`, filters and many other keys name files anywhere, also files that a
+tool may write. The configuration is read as it is on the host before the changes: a change of the
+configuration itself is held anyway. `policy.git_config` reads it, never git.
 
-Which repositories count: those whose work tree or git directory is around a changed path, their
-submodules and their other work trees. And the configuration of the user and of the system, for
-files that these name. A repository elsewhere in a writable folder that names a path outside of its
-own work tree is not looked for.
+Checked are the repositories whose work tree or git directory contains a changed path, their
+submodules and their other work trees; and the configuration of the user and of the system. A
+repository elsewhere in a writable folder that names a path outside its own work tree is not
+searched for.
 
-Everything is bounded. What exceeds a bound, and a configuration that cannot be read as one, closes
-the work tree: every change in it is held.
+Everything is bounded. If a bound is exceeded or a configuration cannot be parsed, the work tree is
+closed: every change in it is held.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class _Repository:
 
 
 class NamedByGit:
-    """Says of a changed path whether a git configuration names it."""
+    """Whether a git configuration names a changed path."""
 
     def __init__(self, touched: Iterable[Touched], user_home: str) -> None:
         self._home = os.fsencode(user_home)
@@ -112,7 +112,7 @@ class NamedByGit:
         self._add_configuration(files, (*tops, repository.git), tops)
 
     def _add_users(self, tops: tuple[bytes, ...]) -> None:
-        """Theirs to decide, but a tool must not write a file that it names."""
+        """The user's and the system's configuration: a tool must not write a file that it names."""
         settings = os.fsencode(os.environ.get("XDG_CONFIG_HOME") or self._home + b"/.config")
         files = (self._home + b"/.gitconfig", settings + b"/git/config", _SYSTEM)
         self._add_configuration(files, tops, tops)
@@ -120,7 +120,7 @@ class NamedByGit:
     def _add_configuration(
         self, files: Iterable[bytes], bases: tuple[bytes, ...], tops: tuple[bytes, ...]
     ) -> None:
-        """`bases`: where a relative name in a value starts."""
+        """`bases`: the folders that a relative name in a value may be relative to."""
         try:
             for file in files:
                 self._add(file, tops)
@@ -136,13 +136,13 @@ class NamedByGit:
             self._closed.update(tops)
 
     def _settings(self, file: bytes) -> Iterator[tuple[Setting, bytes]]:
-        """The entries of a file and of all that it includes, each with the file it is in."""
+        """The entries of a file and of its includes, each with its file."""
         waiting, read = [(file, 0)], 0
         while waiting:
             path, depth = waiting.pop()
             content = _content(path)
             if content is None:
-                continue  # git takes none from there either
+                continue  # git reads nothing there either
             read += 1
             if read > _MOST_FILES or depth > _DEEPEST_INCLUDE:
                 raise _CannotJudge
@@ -160,7 +160,7 @@ class NamedByGit:
         try:
             names = os.listdir(folder)
         except OSError:
-            return  # none, or not for this user
+            return  # no such folder, or not readable
         for name in names:
             if self._link(_joined(folder, name)) is not None:
                 self._files.update(self._ways(_joined(folder, name)))
@@ -178,7 +178,7 @@ class NamedByGit:
             self._ends.update((base, os.fsencode(end)) for end in named.ends)
 
     def _add(self, path: bytes, tops: tuple[bytes, ...]) -> None:
-        """With everything below; but never a whole work tree, as `.` in a command is."""
+        """Add a path and everything below it, but never a whole work tree (`.` in a command)."""
         for way in self._ways(path):
             is_around = any(_is_below(top, way) for top in tops)
             (self._files if is_around else self._whole).add(way)
@@ -225,8 +225,8 @@ class NamedByGit:
 
 
 def _around(folders: Iterable[bytes]) -> tuple[_Repository, ...]:
-    """The repositories whose work tree or git directory is one of these folders, or around one;
-    with their submodules and their other work trees."""
+    """The repositories whose work tree or git directory is or contains one of these folders, with
+    their submodules and their other work trees."""
     found: dict[bytes, _Repository] = {}
     seen: set[bytes] = set()
     for folder in folders:
@@ -268,14 +268,14 @@ def _repository(git: bytes, tops: tuple[bytes, ...]) -> _Repository:
 
 
 def _other_tops(git: bytes, common: bytes) -> Iterator[bytes]:
-    """The work tree that a git directory names itself: of a submodule, or of another work tree."""
+    """The work trees that a git directory itself names, for a submodule or a linked work tree."""
     if linked := _pointer(_joined(git, b"gitdir")):
         yield os.path.dirname(os.path.normpath(_joined(git, linked)))
     for name in (_joined(common, b"config"), _joined(git, b"config.worktree")):
         try:
             settings = parse((_content(name) or b"").decode("utf-8", "surrogateescape"))
         except (NotGitConfig, _CannotJudge):
-            continue  # found again when it is judged
+            continue  # reported when its settings are read
         for setting in settings:
             if (setting.section, setting.key) == ("core", "worktree"):
                 yield os.path.normpath(_joined(git, os.fsencode(setting.value)))
@@ -312,7 +312,7 @@ def _nested(common: bytes) -> Iterator[bytes]:
 
 
 def _pointer(path: bytes) -> bytes:
-    """The path in a file that leads elsewhere; nothing if there is none."""
+    """The path in a pointer file (`gitdir`, `commondir`); empty if there is none."""
     try:
         return (_content(path, _MOST_POINTER_BYTES) or b"").strip()
     except _CannotJudge:
@@ -320,7 +320,7 @@ def _pointer(path: bytes) -> bytes:
 
 
 def _content(path: bytes, most: int = _MOST_BYTES) -> bytes | None:
-    """A file of git's, through links as git reads it; ``None`` if git would read nothing there."""
+    """The content of a git file, through links as git reads it; ``None`` if git would read none."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     except OSError:
@@ -343,7 +343,7 @@ def _is_below(path: bytes, folder: bytes) -> bool:
 
 
 def _with_parents(path: bytes) -> Iterator[bytes]:
-    """A path and every folder around it but the topmost."""
+    """A path and every parent except `/`."""
     while path.strip(b"/"):
         yield path
         path = path.rpartition(b"/")[0]

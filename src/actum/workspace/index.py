@@ -1,8 +1,9 @@
-"""The index: every folder's entries with their digests, so that hashing costs what changed.
+"""The index: every folder's entries with their digests, so that the cost of hashing grows with the
+changes.
 
-One SQLite file beside the workspace's other records, a row per folder. It is a cache: whatever it
-holds can be found again by a scan, and a scan trusts it only where the kernel's own stamps are
-those it saw (`workspace.stamps`). Losing it costs time.
+One SQLite file beside the workspace's other records, a row per folder. It is a cache: a scan can
+rebuild all of it, and trusts an entry only where the kernel's own stamps are the same as then
+(`workspace.stamps`). Losing it costs time.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from actum.workspace.tree import (
     state_hash,
 )
 
-#: Of the tables; another one's are dropped, for everything in them can be found again.
+#: Of the tables. Those of another version are dropped, because a scan can rebuild them.
 _VERSION = 5
 _SCHEMA = f"""
 CREATE TABLE IF NOT EXISTS folders (
@@ -48,17 +49,17 @@ CREATE TABLE IF NOT EXISTS top (
 ) STRICT;
 PRAGMA user_version={_VERSION};
 """
-#: A state that nobody else may change is looked at all the same, so often.
+#: A state that only work items may change is scanned at least this often.
 _SCRUB_AFTER_NS = 3_600 * 1_000_000_000
-#: Who deletes folders while they are looked at makes it begin again, so often and no more.
+#: A scan restarts if folders are removed while it reads them, at most so often.
 _TRIES = 5
-#: Of a folder that was not hashed yet.
+#: Of a folder that is not hashed yet.
 _NO_DIGEST = bytes(DIGEST_BYTES)
 
 
 @value(kw_only=False)
 class State:
-    """A whole state, in two values."""
+    """The state of a whole workspace."""
 
     mode: int
     digest: bytes
@@ -73,8 +74,8 @@ class Scanned:
     state: State
     entries: int
     read: int  #: files whose bytes had to be read
-    strangers: int  #: entries of another owner than the topmost folder's
-    looked: bool = True  #: else it was believed
+    strangers: int  #: entries with another owner than the top folder
+    looked: bool = True  #: else it was taken from the index
 
 
 @value(kw_only=False)
@@ -86,7 +87,7 @@ class _LastScan:
 
 @value(frozen=False, kw_only=False)
 class Preview:
-    """A state that is not there yet: the index with a delta applied, in memory."""
+    """A future state: the index with a delta applied, in memory."""
 
     state: State
     folders: dict[bytes, Packed | None] = field(default_factory=dict)
@@ -94,16 +95,16 @@ class Preview:
 
 @value
 class _Looked:
-    """What a scan found, not yet stored."""
+    """The result of a scan, not yet stored."""
 
     scanned: Scanned
-    folders: Mapping[bytes, Packed]  #: all that are there
-    changes: Mapping[bytes, Packed | None]  #: those that the index has not, or has otherwise
+    folders: Mapping[bytes, Packed]  #: all folders on the disk
+    changes: Mapping[bytes, Packed | None]  #: folders that are not in the index, or differ from it
     scan_ns: int
 
 
 class _Moved(Exception):
-    """A name was not what it had been a moment before."""
+    """A name was changed during the scan."""
 
 
 class Index:
@@ -111,14 +112,14 @@ class Index:
 
     def __init__(self, path: Path) -> None:
         self._database = sqlite3.connect(path, isolation_level=None)
-        # Not synced: after a power cut it is at worst out of date, which a scan finds, or broken,
-        # which `open` finds; the state itself never depends on it.
+        # Not synced: after a power cut it is at worst out of date, which a scan finds, or corrupt,
+        # which `open` finds. The state itself never depends on it.
         self._database.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=OFF;")
         (version,) = self._database.execute("PRAGMA user_version").fetchone()
         if version != _VERSION:
             drop = "DROP TABLE IF EXISTS folders; DROP TABLE IF EXISTS top;"
             self._database.executescript(drop + _SCHEMA)
-        #: Folders that were asked for since the last change; a delta asks for each several times.
+        #: Folders that were read since the last change; a delta reads each several times.
         self._asked: dict[bytes, Packed] = {}
 
     @classmethod
@@ -132,7 +133,7 @@ class Index:
 
     @classmethod
     def copied(cls, path: Path) -> Index:
-        """A copy in memory; an empty one of what is no index of this version."""
+        """A copy in memory; empty if the file is no index of this version."""
         copy = cls(Path(":memory:"))
         with contextlib.suppress(sqlite3.Error):
             source = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
@@ -150,10 +151,10 @@ class Index:
         return None if row is None else State(row[0], row[1])
 
     def believed(self, state_hash: str) -> Scanned | None:
-        """The state without a look at the disk, should it be this one.
+        """The state without reading the disk, if it is this one.
 
-        Not if it was written before the last start of the machine (nothing here is synced), nor if
-        the last look is long ago. Whether anybody else can write there is for the caller to know.
+        ``None`` if it was written before the last boot (nothing here is synced), or if the last
+        scan is too old. The caller has to know whether another program can write there.
         """
         last = self._last_scan()
         if last is None or _now_ns() - last.scan_ns > _SCRUB_AFTER_NS:
@@ -165,7 +166,7 @@ class Index:
     def scanned_since(self, asked_ns: int) -> Scanned | None:
         """The last scan, if it began after `asked_ns` and no change was begun since.
 
-        Who asked then is told what was there later: as good as a look of their own.
+        Such a scan is as good as one that the caller starts now.
         """
         last = self._last_scan()
         return last.scanned if last and last.current and last.scan_ns >= asked_ns else None
@@ -180,11 +181,11 @@ class Index:
         return _LastScan(scanned, row[4], bool(row[5]))
 
     def expect_change(self) -> None:
-        """Before a commit: should it not live to say `accept`, nobody takes this for the state."""
+        """Before a commit: if it never reaches `accept`, no process takes this for the state."""
         self._database.execute("UPDATE top SET current = 0")
 
     def entries(self, folder: bytes) -> Packed:
-        """What a folder holds; nothing for one that is not there."""
+        """The entries of a folder; empty for one that does not exist."""
         found = self._asked.get(folder)
         if found is None:
             row = self._database.execute(
@@ -213,14 +214,14 @@ class Index:
     def scan(self, top: Path, skip: frozenset[bytes] = frozenset()) -> Scanned:
         """Bring the index up to date with the folder `top`, reading only what may have changed.
 
-        `skip` are names right below the top that are no part of the state.
+        `skip` are names directly below the top that are no part of the state.
         """
         found = self._looked(top, skip)
         self._store(found.changes, found.scanned.state, (found.scanned.strangers, found.scan_ns))
         return found.scanned
 
     def look(self, top: Path, skip: frozenset[bytes]) -> tuple[State, dict[bytes, Entry]]:
-        """The state of the folder `top` now, entry by entry. The index stays as it is."""
+        """The current state of the folder `top`, entry by entry. The index is not changed."""
         found = self._looked(top, skip)
         entries = {
             joined(folder, name): entry
@@ -284,7 +285,7 @@ class Index:
         )
 
     def preview(self, delta: Delta) -> Preview:
-        """The state that `delta` leads to. Costs the changes."""
+        """The state that `delta` leads to. The cost grows with the delta."""
         current = self.state
         if current is None:
             raise ValueError("the index was never filled")
@@ -317,7 +318,7 @@ class Index:
         return Preview(State(mode, top.digest if top else current.digest), folders)
 
     def accept(self, preview: Preview) -> None:
-        """The previewed state is the state now. Stamps of its files are found by the next scan."""
+        """The previewed state is now the state. The next scan finds the stamps of its files."""
         self._store(preview.folders, preview.state)
 
     def _store(
@@ -349,7 +350,7 @@ class Index:
 
 
 def _now_ns() -> int:
-    """The same clock for all processes since the machine was started, asleep or not."""
+    """The same clock for all processes since boot, suspend included."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
 
@@ -371,7 +372,7 @@ def _same(before: Packed, stamped: Stamped) -> bool:
 def _looked_at(
     stamped: Stamped, before: Packed | None, folder: int, seen_ns: int
 ) -> tuple[Packed, int]:
-    """One folder entry by entry, and how many files had to be read."""
+    """The entries of one folder, and how many files were read."""
     known = {name: (line, stamp) for name, line, stamp in before.rows()} if before else {}
     rows, read = [], 0
     for number, name in enumerate(stamped.names):
@@ -383,7 +384,7 @@ def _looked_at(
         look = files.look(name, folder)
         if look is None or files.kind_of(look.st_mode) is not stamped.kind(number):
             raise _Moved(name)
-        # By its mode: a work item's own process could read it, an undo later could not.
+        # By its mode: a work item's own process could read it, a later undo could not.
         if files.is_closed(look.st_mode):
             raise files.closed(name)
         if files.kind_of(look.st_mode) is Kind.FOLDER:
@@ -401,9 +402,10 @@ def _looked_at(
 def _carried_up(
     order: Iterable[bytes], known: Mapping[bytes, Packed], changed: dict[bytes, Packed]
 ) -> bytes | None:
-    """Digests of changed folders into their parents, deepest first; that of the topmost, if new.
+    """Put digests of changed folders into their parents, deepest first. Returns the digest of the
+    top folder if it is new.
 
-    `order` has every folder after the one it is in.
+    `order` has every folder after its parent.
     """
     digests: dict[bytes, dict[bytes, bytes]] = defaultdict(dict)
     for path in reversed(list(order)):
@@ -426,7 +428,7 @@ def _carried_up(
 
 
 def _with_parents(paths: Iterable[bytes]) -> list[bytes]:
-    """These folders and all that they are in, deepest first."""
+    """These folders and all their parents, deepest first."""
     found = {b""}
     for path in paths:
         here = path
@@ -437,7 +439,7 @@ def _with_parents(paths: Iterable[bytes]) -> list[bytes]:
 
 
 def difference(before: Iterable[tuple[bytes, Entry]], after: Mapping[bytes, Entry]) -> Delta:
-    """What leads from one full listing to another: the slow way, for engines without an upper."""
+    """The changes from one full listing to another: for engines without an upper layer."""
     known = dict(before)
     changes = [
         Change(path, known.get(path), after.get(path))
@@ -451,5 +453,5 @@ def _alike(before: Entry | None, after: Entry | None) -> bool:
     if before is None or after is None:
         return before is after
     if before.kind is Kind.FOLDER and after.kind is Kind.FOLDER:
-        return before.mode == after.mode  # what is in it are changes of their own
+        return before.mode == after.mode  # its entries are changes of their own
     return before == after

@@ -1,8 +1,8 @@
-"""A mount namespace of one process: what is mounted in it, nobody else sees, and it dies with it.
+"""A mount namespace of one process: no other process sees its mounts, and they end with it.
 
-Entered once, by a process that has no other thread. As root that takes a mount namespace; as an
-ordinary user a user namespace around it, in which the user is who they were. A killed process
-leaves no mount behind, because there is nobody left who has the namespace.
+Entered once, by a process with a single thread. Root needs a mount namespace; an ordinary user also
+needs a user namespace around it, with the same user id inside. A killed process leaves no mount,
+because the kernel removes a namespace with its last process.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from functools import cache
 from actum import kernel
 from actum.sandbox.identity import TOOL_ID
 
-#: Ids end below this one: 2^32 - 1 means "nobody" to the kernel.
+#: Ids end below this one: 2^32 - 1 is the kernel's invalid id.
 _ALL_IDS = (1 << 32) - 1
 
 
 def enter() -> None:
-    """From here on, mounts of this process are its own."""
+    """Unshare: from here on, mounts of this process are private."""
     if os.geteuid() == 0:
         kernel.unshare(kernel.CLONE_NEWNS)
     else:
@@ -29,7 +29,7 @@ def enter() -> None:
         _write("/proc/self/setgroups", "deny")
         _write("/proc/self/uid_map", f"{uid} {uid} 1")
         _write("/proc/self/gid_map", f"{gid} {gid} 1")
-    # Slave, not private: what the host unmounts later does not stay busy because of us.
+    # Slave, not private: a later unmount on the host also applies here, so nothing stays busy.
     kernel.mount("", "/", "", kernel.MS_REC | kernel.MS_SLAVE)
 
 
@@ -37,9 +37,9 @@ def enter() -> None:
 def tool_view(uid: int, gid: int) -> int:
     """A user namespace for idmapped mounts, in which the files of `uid` and `gid` are the tool's.
 
-    The tool's id and the owner's change places, all others stay: the overlay itself works as
-    root and needs an id of its own on the upper, or it could not even make its work folder.
-    Made once per process, which keeps it.
+    The tool's id and the owner's are swapped, all others stay: the overlay itself works as root and
+    needs a mapped id on the upper layer, or it could not even make its work folder. Made once per
+    process.
     """
     uids, gids = (
         "".join(f"{disk} {seen} {count}\n" for disk, seen, count in _swap(owner))
@@ -64,10 +64,10 @@ def _swap(owner: int) -> Iterator[tuple[int, int, int]]:
 
 
 def seen_owner(owner: tuple[int, int], top: os.stat_result) -> tuple[int, int]:
-    """Whose a file is in a view of the workspace `top`; applied twice, whose it was.
+    """The owner of a file in a view of the workspace `top`. Applied twice, the original owner.
 
-    As root the sandbox's unmapped user and the owner of the workspace change places. An ordinary
-    user is the same on both sides.
+    As root the sandbox's unmapped user and the owner of the workspace are swapped. An ordinary user
+    is the same on both sides.
     """
     if os.geteuid() != 0:
         return owner
@@ -79,7 +79,7 @@ def seen_owner(owner: tuple[int, int], top: os.stat_result) -> tuple[int, int]:
 
 
 def attach(source: str, target: str) -> None:
-    """Show the folder `source`, without what is mounted below it, at `target` as well."""
+    """Bind-mount the folder `source`, without the mounts below it, at `target`."""
     tree = cloned(source)
     try:
         kernel.move_mount(tree, target)
@@ -91,7 +91,7 @@ def attach_read_only(source: str, target: str, *, view: int = -1) -> None:
     """As `attach`, so that nothing can be changed through `target`, by any user.
 
     `view` is a user namespace (`tool_view`) whose ids the mount shows. The mount is read-only
-    before it has a name: there is no moment in which `source` can be written through it.
+    before it is attached: `source` can never be written through it.
     """
     tree = cloned(source)
     try:
@@ -105,7 +105,7 @@ def attach_read_only(source: str, target: str, *, view: int = -1) -> None:
 
 
 def cloned(source: str, *, recursive: bool = False) -> int:
-    """A detached copy of the mount of a folder; `recursive`: with what is mounted below it."""
+    """A detached copy of the mount of a folder; `recursive`: with the mounts below it."""
     descriptor = os.open(source, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         return kernel.clone_tree(descriptor, recursive=recursive)
@@ -115,7 +115,8 @@ def cloned(source: str, *, recursive: bool = False) -> int:
 
 @contextlib.contextmanager
 def standing_in(folder: str) -> Iterator[None]:
-    """Names in mount options cannot hold every character; relative ones can be chosen."""
+    """Change the working directory. Mount options cannot hold every character of a path, so they
+    name folders relative to it."""
     before = os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     os.chdir(folder)
     try:

@@ -1,10 +1,11 @@
 """The overlay engine: the kernel puts changes into an upper layer, on a tmpfs of bounded size.
 
-Showing costs a mount, whatever the workspace holds. The delta costs the changes: the upper says
-which names to look at, and the merged view says what is there. So nothing here interprets
-whiteouts; the kernel has done it. Two marks are read: of a folder that was made anew (opaque), in
-which a name that is not in the upper is gone, and of one that was renamed (redirect), below which
-every name has a new path. In folders with either, all names are looked at.
+Showing costs one mount, however large the workspace is. The cost of a delta grows with the changes:
+the upper layer lists the changed names, and the merged view has their content. So nothing here
+interprets whiteouts; the kernel does. Two attributes are read: `opaque` of a folder that was
+removed and made again, in which a name that is not in the upper layer is gone, and `redirect` of a
+renamed folder, below which every name has a new path. In folders with either, all names are
+compared.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ from actum.workspace.engine import (
 from actum.workspace.index import Index
 from actum.workspace.tree import Change, Delta, Entry, Kind, joined
 
-#: Marks on a folder of the upper; an ordinary user's overlay knows no redirects.
+#: Attributes of a folder in the upper layer; an ordinary user's overlay has no redirects.
 _MARKS = ("trusted.overlay.opaque", "trusted.overlay.redirect")
 _USER_MARKS = ("user.overlay.opaque",)
 
 
 class OverlayUnsupported(Refused):
-    """This kernel or file system takes no overlay here; the copy engine works everywhere."""
+    """This kernel or file system supports no overlay here; the copy engine works everywhere."""
 
 
 class OverlayEngine:
@@ -43,7 +44,7 @@ class OverlayEngine:
     name = "overlay"
 
     def __init__(self, ground: Ground) -> None:
-        """Raises `OverlayUnsupported` where this host cannot lay an overlay over the workspace.
+        """Raises `OverlayUnsupported` where this host cannot mount an overlay over the workspace.
 
         A step that fails undoes the steps before it.
         """
@@ -119,13 +120,13 @@ class OverlayEngine:
     def _folder_changes(
         self, path: bytes, displaced: bool, index: Index, scale: Scale
     ) -> Iterator[tuple[Change | None, tuple[bytes, bool] | None]]:
-        """What differs right in one folder, and the folders in it that need a look."""
+        """The changes directly in one folder, and the folders in it that have to be compared."""
         known = index.entries(path)
         touched, marked = self._touched(path)
         displaced = displaced or marked
         merged = files.open_folder(path, self.shown)
         try:
-            # Without a mark, what the upper does not name is the lower's, which nobody writes to.
+            # Without an attribute, a name that is not in the upper layer is unchanged.
             names = {*known, *map(os.fsencode, os.listdir(merged))} if displaced else touched
             if not path:
                 names -= self._ground.left_out
@@ -146,7 +147,7 @@ class OverlayEngine:
                     )
                     continue
                 if not displaced or name in touched:
-                    scale.add(where, look)  # what was only moved lies below, and has no bound
+                    scale.add(where, look)  # moved content is in the lower layer, and has no limit
                 after = files.entry_of(look, files.read_digest(name, merged, look))
                 if before is not None and before.kind is Kind.FOLDER:
                     for below, entry in index.below(where):
@@ -157,7 +158,7 @@ class OverlayEngine:
             os.close(merged)
 
     def _touched(self, path: bytes) -> tuple[set[bytes], bool]:
-        """Names that the upper holds of one folder, and whether what else is in it may be gone."""
+        """The names of one folder in the upper layer, and whether its other names may be gone."""
         try:
             folder = files.open_folder(path, self._upper)
         except (FileNotFoundError, NotADirectoryError):
@@ -172,7 +173,7 @@ class OverlayEngine:
         waiting = [b""]
         while waiting:
             path = waiting.pop()
-            # What goes meanwhile is not there; what lies too deep to be named ends the run later.
+            # A folder may be removed meanwhile; a path that is too deep ends the run later.
             with contextlib.suppress(OSError, Refused):
                 folder = files.open_folder(path, self._upper)
                 try:
@@ -185,9 +186,9 @@ class OverlayEngine:
                                 found += 1
                 finally:
                     os.close(folder)
-        # Through the descriptor of the tmpfs itself: this may run in a thread beside others.
-        room = os.fstatvfs(self._upper)
-        return Census(files=found, folders=folders, full=room.f_bavail == 0 or room.f_favail == 0)
+        # Through the descriptor of the tmpfs itself: other threads may run beside this one.
+        free = os.fstatvfs(self._upper)
+        return Census(files=found, folders=folders, full=free.f_bavail == 0 or free.f_favail == 0)
 
     def close(self) -> None:
         self._undo.close()
@@ -208,12 +209,12 @@ def _is_marked(folder: int) -> bool:
                 continue
             if error.errno != errno.EOPNOTSUPP:
                 raise
-        return True  # also where marks cannot be kept: then all names are looked at
+        return True  # also where attributes are not supported: then all names are compared
     return False
 
 
 def _same_top(folder: str, top: os.stat_result, owner: tuple[int, int]) -> None:
-    """The merged view takes mode and owner of its topmost folder from the upper."""
+    """The merged view takes mode and owner of its top folder from the upper layer."""
     if os.geteuid() == 0:
         os.chown(folder, *owner)
     os.chmod(folder, stat.S_IMODE(top.st_mode))
@@ -221,15 +222,15 @@ def _same_top(folder: str, top: os.stat_result, owner: tuple[int, int]) -> None:
 
 
 def _mount(target: str, lower: str, upper: str, work: str) -> None:
-    # As root a renamed folder is a mark; as a user the kernel makes programs copy it.
+    # As root a renamed folder gets `redirect`; for a user rename returns EXDEV.
     mode = "redirect_dir=on,metacopy=off,index=off" if os.geteuid() == 0 else "userxattr"
     options = f"lowerdir={lower},upperdir={upper},workdir={work},{mode}"
     kernel.mount("overlay", target, "overlay", kernel.MS_NOSUID | kernel.MS_NODEV, options)
 
 
 def _probe_marks(folder: str) -> None:
-    """Before Linux 6.6 a tmpfs takes no marks from an ordinary user, and an overlay without marks
-    cannot make a folder anew."""
+    """Before Linux 6.6 a tmpfs has no user attributes, and an overlay without them cannot replace
+    a removed folder."""
     if os.geteuid() != 0:
         os.setxattr(folder, "user.actum.probe", b"")
         os.removexattr(folder, "user.actum.probe")
@@ -242,6 +243,6 @@ def _unsupported_if_it_fails(ground: Ground) -> Iterator[None]:
     except OSError as error:
         raise OverlayUnsupported(
             "WORK_OVERLAY_UNSUPPORTED",
-            f"No overlay can be laid over {ground.base}: {error.strerror or error}.",
-            remedy="Leave the engine to be chosen (`--engine auto`), or take `--engine copy`.",
+            f"No overlay can be mounted over {ground.base}: {error.strerror or error}.",
+            remedy="Use `--engine auto` or `--engine copy`.",
         ) from error

@@ -1,8 +1,8 @@
-"""A folder of the index as a few byte strings, so that one name of a thousand costs one name.
+"""One folder of the index as a few byte strings, so that a change of one name costs one name.
 
-What is hashed of a folder (`tree.line_of`) is kept as it is hashed. Changing an entry cuts the old
-line out and puts the new one in; no object is made for the names beside it. Each entry also has a
-stamp: what the kernel said of it when its digest was taken, or nothing where that would prove
+The lines that are hashed (`tree.line_of`) are stored as they are hashed. Changing an entry cuts
+the old line out and inserts the new one; no object is made for the other names. Each entry also
+has a stamp: the kernel's metadata when its digest was taken, or `UNKNOWN` where that would prove
 nothing. Stamps are no part of the state.
 """
 
@@ -16,7 +16,7 @@ from itertools import accumulate
 from actum.workspace.tree import Entry, Kind, entry_in, folder_digest, line_of
 
 STAMP_BYTES = 64
-UNKNOWN = bytes(STAMP_BYTES)  #: a stamp that nothing on a disk has
+UNKNOWN = bytes(STAMP_BYTES)  #: a stamp that no file has
 
 
 class Packed:
@@ -27,7 +27,7 @@ class Packed:
     def __init__(
         self, names: bytes = b"\0", lines: bytes = b"", lengths: bytes = b"", stamps: bytes = b""
     ) -> None:
-        self.names = names  #: a NUL, then each name with one behind it: no name holds any
+        self.names = names  #: a NUL, then each name followed by a NUL; no name contains one
         self.lines = lines
         self.lengths = lengths  #: of the lines, as `array("H")`
         self.stamps = stamps
@@ -70,15 +70,15 @@ class Packed:
             yield name, line, self.stamps[at : at + STAMP_BYTES]
 
     def patched(self, changes: Mapping[bytes, Entry | None]) -> Packed:
-        """With some entries replaced, added or (``None``) taken out.
+        """A copy with some entries replaced, added or (``None``) removed.
 
-        A file loses its stamp: nobody has looked at the new one yet. A folder's vouches for
-        nothing that is in it, so it keeps what it has.
+        A changed file loses its stamp: the new content was not scanned yet. A folder's stamp says
+        nothing about its entries, so it stays.
         """
         ends = self._line_ends()
         sorted_names: list[bytes] | None = None
         names, lines, lengths, stamps = [], [], array("H"), []
-        done = done_names = 0  # so many entries are dealt with, which take so many bytes of names
+        done = done_names = 0  # entries copied so far, and their bytes in `names`
         for name in sorted(changes):
             entry, at = changes[name], self._find(name)
             known = at >= 0
@@ -115,7 +115,7 @@ class Packed:
         return self.names.count(b"\0", 0, at)
 
     def _line_ends(self) -> list[int]:
-        """Where lines end, and so where the next begins; one more than there are lines."""
+        """Offsets at which lines end and the next begin; one more than there are lines."""
         if self._ends is None:
             self._ends = list(accumulate(array("H", self.lengths), initial=0))
         return self._ends

@@ -1,8 +1,8 @@
 """Sealed inputs in the upper layer of a transaction, before the tool starts.
 
-There they are what the tool reads, and what it changes if it may: an upper layer needs no lower one
-to hold a file. A lower layer of their own would need no second copy, but the kernel takes no lower
-layer that lies below another one, and the home mostly lies in the granted folder.
+The tool reads them there, and changes them there if it may: a file in an upper layer needs no lower
+one. A lower layer of their own would save a second copy, but the kernel accepts no lower layer that
+is below another one, and the home is mostly in the granted folder.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ class Placed:
 
     path: bytes  #: below the granted folder
     entry: Entry
-    inode: int = 0  #: of a file; 0: not known any more
+    inode: int = 0  #: of a file; 0: not recorded
     ctime_ns: int = 0
 
     def is_untouched(self, look: os.stat_result) -> bool:
-        """Whether a file was neither written nor replaced; only the kernel sets the time."""
+        """Whether a file was neither written nor replaced; only the kernel sets the ctime."""
         return (look.st_ino, look.st_ctime_ns) == (self.inode, self.ctime_ns)
 
     def entry_document(self) -> list[Any]:
@@ -46,7 +46,7 @@ class Placed:
 
 
 def place(inputs: Iterable[SealedInput], grant: str, upper: Path) -> tuple[Placed, ...]:
-    """Put copies of sealed inputs, and the folders on the way to them, into an upper layer.
+    """Put copies of sealed inputs, and their parent folders, into an upper layer.
 
     Owners are those that the layer shows. Raises `Refused` for an input on another mount than
     `grant`: an overlay shows one file system.
@@ -63,7 +63,7 @@ def place(inputs: Iterable[SealedInput], grant: str, upper: Path) -> tuple[Place
                 placed.append(_copied(each, path, folder, top))
             finally:
                 os.close(folder)
-        # The deepest first: a name that is made changes the time of its folder.
+        # Deepest first: a name that is made changes the time of its folder.
         for path in sorted(ways, key=lambda way: way.count(b"/"), reverse=True):
             folder = files.open_folder(path, above)
             try:
@@ -80,7 +80,7 @@ def place(inputs: Iterable[SealedInput], grant: str, upper: Path) -> tuple[Place
 def _make_way(
     path: bytes, base: int, above: int, top: os.stat_result, ways: dict[bytes, os.stat_result]
 ) -> int:
-    """The folder of the layer that will hold `path`. Notes what each folder on the way is like."""
+    """Make and open the parent of `path` in the layer. Adds the stat of each parent to `ways`."""
     *folders, _name = path.split(b"/")
     at = b""
     for name in folders:
@@ -92,7 +92,7 @@ def _make_way(
 
 
 def _folder_look(path: bytes, base: int, top: os.stat_result) -> os.stat_result:
-    """Owner, mode and times of a folder; those of the topmost one if it is gone already."""
+    """Owner, mode and times of a folder; those of the top folder if it is gone already."""
     try:
         folder = files.open_folder(path, base)
     except (FileNotFoundError, NotADirectoryError):

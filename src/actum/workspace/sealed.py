@@ -1,19 +1,19 @@
-"""Sealed inputs: each input file is copied once, and the copy is what is digested and read.
+"""Sealed inputs: each input file is copied once, and the copy is digested and read.
 
-The copy is made before anyone is asked for an approval. It is digested while it is written, in one
-pass, so the digest is of these bytes whatever happens to the file meanwhile. Copies are kept in the
-home, which no tool and no other user can write, and go with the execution.
+The copy is made before an approval is requested. It is digested while it is written, in one pass,
+so the digest is of these bytes even if the file changes meanwhile. Copies are stored in the home,
+which no tool and no other user can write, and are removed with the execution.
 
-How the copy gets to the path of the file depends on the folder that holds it:
+The folder of the file decides how the copy gets to the file's path:
 
 a transaction        the copy is put into the upper layer (`Transaction.begin`), so that a tool that
                      may write can change it like any other file
 a read-only folder   the copy is mounted over the path, in a read-only overlay (`views`). The names
                      of an overlay are its own: no rename on the host can detach the mount
 written directly     the copy is mounted over the path, read-only. A rename on the host detaches
-                     that mount; the init finds it, and the execution fails (INPUT_SEAL_LOST)
+                     that mount; the init detects it, and the execution fails (INPUT_SEAL_LOST)
 
-A hard link to the file, or another path to it, shows the file as it is now.
+A hard link to the file, or another path to it, shows the current file.
 Proved by tests/security/sealed_inputs.
 """
 
@@ -31,27 +31,27 @@ from actum.contract.call import Plan, SealedInput
 from actum.contract.levels import is_within
 from actum.contract.limits import INPUT_FILES_BYTES
 from actum.errors import Refused, Violation
+from actum.runners.init_request import readable_folders, writable_folders
 from actum.runners.layers import claim, is_claimed, make_layers
-from actum.runners.request import readable_folders, writable_folders
 from actum.workspace.copies import dress, own
 
 _CHUNK = 1 << 20
 
 
 class SealedInputs:
-    """The sealed inputs of one execution: made when the first is asked for, dropped by `close`."""
+    """The sealed inputs of one execution: made at the first `seal`, removed by `close`."""
 
     def __init__(self, home: str) -> None:
         self._home = home
-        self._room: Path | None = None
+        self._folder: Path | None = None
         self._sealed: dict[str, SealedInput] = {}
         self._views: dict[str, str] = {}
-        self._files = 0  #: that were begun
+        self._files = 0  #: copies that were begun
         self._held_bytes = 0
 
     def seal(self, paths: Iterable[str]) -> tuple[SealedInput, ...]:
-        """The files at these paths, each once. A file that is sealed already stays as it was read:
-        whatever is asked about one execution is asked about the same bytes."""
+        """Seal the files at these paths, each once. A sealed file is not read again: every decision
+        about one execution is about the same bytes."""
         wanted = tuple(dict.fromkeys(paths))
         for path in wanted:
             if path not in self._sealed:
@@ -62,9 +62,9 @@ class SealedInputs:
         """Read-only folders that hold sealed inputs of a plan, and the layers for an overlay over
         each.
 
-        None for a folder in which something is mounted, because an overlay would not show it, none
-        for the folder of the program, whose identity an overlay would hide, and none for a folder
-        of another owner than the one whose files are shown as the tool's.
+        Left out are a folder with a mount in it, which an overlay would not show; the folder of the
+        program, whose identity an overlay would hide; and a folder of another owner than the one
+        whose files are shown as the tool's.
         """
         writable = writable_folders(plan.policy)
         paths = [
@@ -87,30 +87,30 @@ class SealedInputs:
             if any(mount != folder and is_within(mount, folder) for mount in mounts):
                 continue
             if folder not in self._views:
-                room = self._made() / f"view-{len(self._views)}"
-                make_layers(room, os.stat(folder, follow_symlinks=False))
-                self._views[folder] = str(room)
+                layers = self._made() / f"view-{len(self._views)}"
+                make_layers(layers, os.stat(folder, follow_symlinks=False))
+                self._views[folder] = str(layers)
             found[folder] = self._views[folder]
         return found
 
     def close(self) -> None:
-        """Remove the copies. What cannot be removed now, the next sweep removes."""
-        if self._room is not None:
+        """Remove the copies. If that fails, the next sweep removes them."""
+        if self._folder is not None:
             with contextlib.suppress(removal.RemovalRefused, OSError):
-                removal.remove(self._room)
-        self._room = None
+                removal.remove(self._folder)
+        self._folder = None
         self._sealed.clear()
         self._views.clear()
         self._held_bytes = 0
 
     def _made(self) -> Path:
-        if self._room is None:
-            folder = Path(self._home) / "inputs"
-            folder.mkdir(mode=0o700, exist_ok=True)
-            room = folder / os.urandom(8).hex()
-            claim(room)
-            self._room = room
-        return self._room
+        if self._folder is None:
+            inputs = Path(self._home) / "inputs"
+            inputs.mkdir(mode=0o700, exist_ok=True)
+            folder = inputs / os.urandom(8).hex()
+            claim(folder)
+            self._folder = folder
+        return self._folder
 
     def _copied(self, path: str) -> SealedInput:
         source, look = _opened(path)
@@ -123,7 +123,7 @@ class SealedInputs:
                 digest = self._read_once(source, target)
                 dress(target, look, own(look))
                 if os.geteuid() != 0:
-                    # A file of another user is this user's in the copy, and was readable.
+                    # The copy of another user's file belongs to this user, who could read the file.
                     os.fchmod(target, look.st_mode & 0o777 | 0o400)
             finally:
                 os.close(target)
@@ -159,8 +159,8 @@ def _owner(folder: str) -> tuple[int, int]:
 
 
 def _opened(path: str) -> tuple[int, os.stat_result]:
-    """A regular file that was judged a moment ago. A tool that runs meanwhile may have put a link,
-    a pipe or a device in its place, so it is opened only when its kind is known."""
+    """Open a regular file that the policy has judged. A tool that runs meanwhile may have put a
+    link, a pipe or a device in its place, so the kind is checked before the open."""
     try:
         handle = kernel.open_exact(path, os.O_PATH)
     except OSError as error:
@@ -196,10 +196,10 @@ def _too_large() -> Refused:
 
 def recover(home: Path) -> None:
     """Remove the copies of processes that are gone."""
-    folder = home / "inputs"
-    if not folder.is_dir():
+    inputs = home / "inputs"
+    if not inputs.is_dir():
         return
-    for room in folder.iterdir():
-        if removal.is_removable(room) and not is_claimed(room):
+    for folder in inputs.iterdir():
+        if removal.is_removable(folder) and not is_claimed(folder):
             with contextlib.suppress(removal.RemovalRefused, OSError):
-                removal.remove(room)
+                removal.remove(folder)

@@ -1,11 +1,11 @@
-"""Where a workspace's index, intents and kept versions live, and which process may use it when.
+"""A workspace's own folder in the home: index, intents and stored versions; and its lock.
 
-A space belongs to one folder. A run holds the space's lock shared; a change holds it alone, so
-nothing is ever merged below a run that is still looking. The first process to get the lock after a
-crash finds the intent, if there is one, and carries it through.
+A space belongs to one workspace. A run holds the space's lock shared. A change holds it
+exclusively, so nothing is ever merged below a run that is still reading. The first process to get
+the lock after a crash finds the intent, if there is one, and finishes it.
 
-Rooms are removable (`removal`) and hold plain files only. What an engine mounts goes over
-`mounts`, which nothing removes. The space of the project has no marker and is never removed.
+Run folders are removable (`removal`) and hold plain files only. Engines mount over `mounts`, which
+is never removed. The space of the project has no marker and is never removed.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from blake3 import blake3
 from actum import removal
 from actum.errors import Refused
 from actum.evidence.owner import current_owner, is_alive
-from actum.evidence.work_names import MET
+from actum.evidence.records.work_names import MET
 from actum.store.whole_file import write_whole
 from actum.workspace import commit, files
 from actum.workspace.commit import Staged, Step
 from actum.workspace.index import Index, Scanned, difference
 from actum.workspace.tree import PERMISSIONS, Change, Delta, Entry, Kind, name_of, parent_of
 
-#: Recorded by whoever finishes a commit. Called again after a crash: it must not mind.
+#: Writes the records of a finished commit. Must be idempotent: it is called again after a crash.
 Finish = Callable[[Mapping[str, Any]], None]
 
 
-_OWNER = "owner"  #: the process that a room or a throwaway space belongs to
+_OWNER = "owner"  #: the process that a run folder or a throwaway space belongs to
 
 
 class Space:
-    """One workspace's own folder below the home."""
+    """One workspace's own folder in the home."""
 
     def __init__(
         self,
@@ -49,43 +49,43 @@ class Space:
         looks: bool = False,
     ) -> None:
         """`throwaway`: for one command on a folder that is not the project; see `discard`.
-        `looks`: for a reader who makes and writes nothing."""
+        `looks`: for a reader that creates and writes nothing."""
         self.home = home
         self.base = base
-        self.exclusive = exclusive  #: its owner says that only work items change it
+        self.exclusive = exclusive  #: the project declares that only work items change it
         self.folder = home / "work" / _name_for(base)
         self._looks = looks
         if looks:
             return
         if throwaway:
             if base == home.parent:
-                raise ValueError("the space of the project is never removed")
+                raise ValueError("the space of the project must not be removed")
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            # The owner first: another process removes a marked space that has none.
+            # The owner first: another process removes a marked space without one.
             (self.folder / _OWNER).write_text(current_owner())
             removal.mark(self.folder)
-        for folder in (self.folder, self.rooms, self.folder / "kept"):
+        for folder in (self.folder, self.run_folders, self.folder / "kept"):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if _base_of(self.folder) != base:
             write_whole(self.folder / "base", os.fsencode(base), synced=True)
             commit.sync_folder(self.folder)
 
     def discard(self) -> None:
-        """Remove a throwaway space. Any other has no marker, and is refused."""
+        """Remove a throwaway space. Any other has no marker, and the removal is refused."""
         removal.remove(self.folder)
 
     @property
-    def rooms(self) -> Path:
+    def run_folders(self) -> Path:
         return self.folder / "rooms"
 
     @property
     def mounts(self) -> Path:
-        """What engines mount over. One for the home: each run sees only mounts of its own."""
+        """The mount point of engines. One per home: each run sees only its own mounts."""
         return self.home / "mount"
 
     @property
     def skip(self) -> frozenset[bytes]:
-        """What is no part of the state: the home, and git's own records of it."""
+        """Names that are no part of the state: the home, and git's own records."""
         names = {b".git"}
         if self.home.parent == self.base:
             names.add(os.fsencode(self.home.name))
@@ -93,7 +93,7 @@ class Space:
 
     @contextlib.contextmanager
     def held(self, *, alone: bool, wait: bool = True) -> Iterator[bool]:
-        """The lock; yields whether it was got. The kernel lets go of it when its holder dies."""
+        """Take the lock; yields whether it was free. The kernel releases it if its holder dies."""
         descriptor = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             how = fcntl.LOCK_EX if alone else fcntl.LOCK_SH
@@ -108,7 +108,7 @@ class Space:
 
     @contextlib.contextmanager
     def index(self) -> Iterator[Index]:
-        """The index, for one process at a time. A reader has a copy of it in memory."""
+        """The index, for one process at a time. A reader gets a copy in memory."""
         if self._looks:
             with contextlib.closing(Index.copied(self.folder / "index.db")) as copy:
                 yield copy
@@ -125,17 +125,17 @@ class Space:
             os.close(descriptor)
 
     def scan(self) -> Scanned:
-        """The state as it is on the disk now."""
+        """The current state on the disk."""
         with self.index() as index:
             return index.scan(self.base, self.skip)
 
     def compared(
         self, wanted: str, *, based_on: str = "", steps: Iterable[Step] = ()
     ) -> tuple[str, Delta | None]:
-        """The hash of what is on the disk now, and how that differs from the state `wanted`.
+        """The hash of the current state on the disk, and its difference from the state `wanted`.
 
         ``None`` if the index holds neither that state nor `based_on`, from which `steps` lead to
-        it. A project that cannot be read has the hash "". The index stays as it is.
+        it. A project that cannot be read has the hash "". The index is not changed.
         """
         with self.index() as index:
             known: dict[bytes, Entry] | None = None
@@ -162,11 +162,11 @@ class Space:
         paths: Iterable[bytes] = (),
         since_ns: int | None = None,
     ) -> Scanned:
-        """The state as it is now. `committed` is the one that the last work item left.
+        """The current state. `committed` is the one that the last work item left.
 
-        It is believed without a scan if this is said to be nobody else's, is closed to everybody
-        else, and is as the last work item left it, at `paths` for certain. With `since_ns`, what
-        somebody has found who looked after that moment will do.
+        No scan is needed if the project declares that only work items change it, its mode excludes
+        all other users, and the index holds the state `committed`. The entries at `paths` are
+        checked even then. With `since_ns`, any scan that began after that time is enough.
         """
         if self.exclusive and committed is not None and self._is_private():
             believed = index.believed(committed)
@@ -180,7 +180,7 @@ class Space:
         return top.st_uid == os.geteuid() and not top.st_mode & 0o077
 
     def _is_known(self, index: Index, path: bytes) -> bool:
-        """Whether one name on the disk is what the index says."""
+        """Whether one name on the disk equals its entry in the index."""
         known = index.entry(path)
         if not path:
             mode = os.stat(self.base, follow_symlinks=False).st_mode
@@ -202,86 +202,88 @@ class Space:
         finally:
             os.close(folder)
 
-    def room(self, name: str) -> Path:
-        """A folder for one run: what is staged, and what will go."""
-        folder = self.rooms / name
+    def run_folder(self, name: str) -> Path:
+        """Make the folder of one run, for staged and replaced content."""
+        folder = self.run_folders / name
         removal.make(folder)
         (folder / _OWNER).write_text(current_owner())
         return folder
 
     @contextlib.contextmanager
     def staging(self) -> Iterator[Path]:
-        """A room for copies, and nothing of it afterwards."""
-        room = self.room(f"staging-{os.urandom(8).hex()}")
+        """A folder for copies, removed at the end."""
+        folder = self.run_folder(f"staging-{os.urandom(8).hex()}")
         try:
-            yield room
+            yield folder
         finally:
-            self.drop(room)
+            self.drop(folder)
 
-    def drop(self, room: Path) -> None:
-        # What cannot be removed safely stays. It holds copies only, and blocks no other run.
+    def drop(self, folder: Path) -> None:
+        # A folder that cannot be removed safely stays: it holds only copies and blocks no run.
         with contextlib.suppress(removal.RemovalRefused, OSError):
-            removal.remove(room)
+            removal.remove(folder)
 
     def recover(self, finish: Finish) -> bool:
-        """Carry through what was decided; only while the lock is held alone. True if there was."""
-        left = [room for room in self.rooms.iterdir() if not _in_use(room)]
-        for room in left:
-            if not removal.is_removable(room):
-                removal.mark(room)  # version 0.1 wrote no markers
+        """Finish a decided change, under the exclusive lock. Returns whether there was one."""
+        left = [folder for folder in self.run_folders.iterdir() if not _in_use(folder)]
+        for folder in left:
+            if not removal.is_removable(folder):
+                removal.mark(folder)  # version 0.1 wrote no markers
         body = commit.pending_intent(self.folder)
         if body is not None:
             self._carry_through(body, finish, again=True)
-        for room in left:
-            self.drop(room)
+        for folder in left:
+            self.drop(folder)
         return body is not None
 
-    def change(self, room: Path, staged: Staged, record: Mapping[str, Any], finish: Finish) -> None:
-        """Make a staged delta the workspace's state; only while the lock is held alone."""
-        commit.write_intent(self.folder, room, staged, record)
+    def change(
+        self, folder: Path, staged: Staged, record: Mapping[str, Any], finish: Finish
+    ) -> None:
+        """Make a staged delta the workspace's state; only while the lock is held exclusively."""
+        commit.write_intent(self.folder, folder, staged, record)
         body = commit.pending_intent(self.folder)
         if body is not None:
             self._carry_through(body, finish, again=False)
 
     def _carry_through(self, body: Mapping[str, Any], finish: Finish, *, again: bool) -> None:
-        room = self.rooms / body["room"]
+        folder = self.run_folders / body["room"]
         kept = self.folder / "kept" / body["room"]
         steps: Iterable[Step] = [Step.read(step) for step in body["steps"]]
-        if room.exists():  # else it was applied and kept already, and the intent outlived a crash
-            if (room / "new").exists():  # removed when everything was applied
-                self._apply(steps, room, again=again)
-            met = commit.met_digests(room)
+        if folder.exists():  # else it was applied and stored before a crash
+            if (folder / "new").exists():  # removed when everything was applied
+                self._apply(steps, folder, again=again)
+            met = commit.met_digests(folder)
             finish({**body["record"], MET: met} if body["record"] and met else body["record"])
-            self._keep(room, kept)
+            self._keep(folder, kept)
         else:
             finish(body["record"])
         commit.drop_intent(self.folder)
 
-    def _apply(self, steps: Iterable[Step], room: Path, *, again: bool) -> None:
+    def _apply(self, steps: Iterable[Step], folder: Path, *, again: bool) -> None:
         base = os.open(self.base, files.FOLDER_FLAGS)
         try:
             if again:
-                steps = commit.left_to_do(steps, commit.backward_steps(room), base, room)
-            commit.apply(steps, base, room / "new")
+                steps = commit.left_to_do(steps, commit.backward_steps(folder), base, folder)
+            commit.apply(steps, base, folder / "new")
         finally:
             os.close(base)
 
-    def _keep(self, room: Path, kept: Path) -> None:
-        """Move to `kept` what an undo needs. From here on nothing removes it."""
-        if removal.is_removable(room):
-            removal.remove_part(room, "new")
-            (room / _OWNER).unlink(missing_ok=True)
-            os.unlink(room / removal.MARKER)
-        os.rename(room, kept)
+    def _keep(self, folder: Path, kept: Path) -> None:
+        """Move what an undo needs to `kept`. From here on it is never removed."""
+        if removal.is_removable(folder):
+            removal.remove_part(folder, "new")
+            (folder / _OWNER).unlink(missing_ok=True)
+            os.unlink(folder / removal.MARKER)
+        os.rename(folder, kept)
 
     def backward(self, name: str) -> tuple[tuple[Step, ...], Path]:
-        """How a kept change is undone: the steps, and the folder with what they put back."""
+        """The steps that undo a stored change, and the folder with the content they restore."""
         kept = self.folder / "kept" / name
         return commit.backward_steps(kept), kept / "old"
 
 
 def delta_of(steps: Iterable[Step], index: Index) -> Delta:
-    """What steps change in the state that the index holds."""
+    """The changes that steps make to the state in the index."""
     changes = (
         Change(
             step.path,
@@ -294,7 +296,7 @@ def delta_of(steps: Iterable[Step], index: Index) -> Delta:
 
 
 def _follow(steps: Iterable[Step], entries: dict[bytes, Entry]) -> None:
-    """Change a listing as the steps of a commit would change the folder."""
+    """Apply the steps of a commit to a listing."""
     for step in steps:
         if step.kind is None:
             entries.pop(step.path, None)
@@ -303,7 +305,7 @@ def _follow(steps: Iterable[Step], entries: dict[bytes, Entry]) -> None:
 
 
 def _in_use(folder: Path) -> bool:
-    """Whether its process still is there, which may wait for the lock to commit."""
+    """Whether its process is alive; it may wait for the lock to commit."""
     try:
         return is_alive((folder / _OWNER).read_text())
     except (FileNotFoundError, ValueError):
@@ -311,11 +313,11 @@ def _in_use(folder: Path) -> bool:
 
 
 def spaces(home: Path) -> Iterator[Space]:
-    """The lasting space of the project that a home lies in. Throwaway spaces whose process is gone
-    are removed.
+    """The permanent space of the project that holds the home. Throwaway spaces whose process is
+    gone are removed.
 
-    A project that was copied or moved with its home has a space of the folder that it was before.
-    Another project may be there now: that space is left alone.
+    A project that was copied or moved with its home still has the space of its old path. Another
+    project may be at that path now, so that space is left alone.
     """
     folder = home / "work"
     if not folder.is_dir():
@@ -336,7 +338,7 @@ def _name_for(base: Path) -> str:
 
 
 def _base_of(folder: Path) -> Path | None:
-    """Whose space it is; ``None`` if that was lost with the power before it was on the disk."""
+    """The workspace of a space; ``None`` if a power cut lost it before it was on the disk."""
     try:
         base = Path(os.fsdecode((folder / "base").read_bytes()))
     except (FileNotFoundError, NotADirectoryError):

@@ -1,10 +1,10 @@
-"""What the kernel says of every name in a folder, as bytes that are compared as a whole.
+"""The kernel's metadata of every name in a folder, as bytes that are compared as a whole.
 
-A stamp holds inode, mode, owner, size, mtime and ctime. The digest of a file may be believed later
-if its stamp is the same then, and if the stamp was old enough when it was taken: a file system
-stamps with the time of the last tick, so what changed within one may change again without a new
-stamp (git calls such an entry racy). The stamps of a folder with a thousand names are a thousand
-system calls and a handful of objects.
+A stamp holds inode, mode, owner, size, mtime and ctime. A file's digest stays valid while its stamp
+is the same, if the stamp was old enough when it was taken: a file system uses the time of the last
+tick, so a file that changed within one tick may change again without a new stamp (git calls such
+an entry racy). The stamps of a folder with a thousand names take a thousand system calls and a few
+objects.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Stamped:
 
     names: list[bytes]
     stamps: bytes
-    alien: bytes | None  #: a name that lies on another device
-    strangers: int  #: names of another owner than the topmost folder's
+    alien: bytes | None  #: a name on another device
+    strangers: int  #: names with another owner than the top folder
 
     @property
     def folders(self) -> list[bytes]:
@@ -44,12 +44,12 @@ class Stamped:
             return []
         modes = memoryview(self.stamps).cast("I")[_MODE_HALF::_HALVES]
         if not any(map(stat.S_ISDIR, set(modes))):
-            return []  # as in most folders, whose files have a mode or two
+            return []  # most folders: few distinct modes
         return [name for name, mode in zip(self.names, modes, strict=True) if stat.S_ISDIR(mode)]
 
     @property
     def file_bytes(self) -> int:
-        """How much the files hold, holes included."""
+        """The size of all files, holes included."""
         if not self.names:
             return 0
         modes = memoryview(self.stamps).cast("I")[_MODE_HALF::_HALVES]
@@ -61,7 +61,7 @@ class Stamped:
 
 
 class Looker:
-    """Looks at the folders of one tree."""
+    """Reads the folders of one tree."""
 
     def __init__(self, top: os.stat_result) -> None:
         self._stats = kernel.Stats()
@@ -70,7 +70,7 @@ class Looker:
         self._group = top.st_gid.to_bytes(4, "little")
 
     def look(self, folder: int, skip: frozenset[bytes]) -> Stamped:
-        """What is in an open folder, but for the names in `skip`."""
+        """The names in an open folder, except those in `skip`."""
         names = os.fsencode("\0".join(os.listdir(folder))).split(b"\0")
         names = sorted(name for name in names if name not in skip) if skip else sorted(names)
         if names[:1] == [b""]:
@@ -79,7 +79,7 @@ class Looker:
             stats = self._stats.look(folder, names)
             if stats is not None:
                 return self._stamped(names, stats)
-            # Gone between two calls: the state is what is there.
+            # A name was removed between two calls: read again without it.
             names = [name for name in names if files.look(name, folder) is not None]
 
     def _stamped(self, names: list[bytes], stats: memoryview) -> Stamped:
@@ -110,7 +110,7 @@ class Looker:
 
 
 def proves(stamp: bytes, seen_ns: int) -> bool:
-    """Whether a stamp seen at that time will say so if the file changes."""
+    """Whether a stamp taken at that time will differ if the file changes."""
     mtime_s, mtime_ns, ctime_s, ctime_ns = _TIMES.unpack(stamp)
     newest: int = max(mtime_s * 1_000_000_000 + mtime_ns, ctime_s * 1_000_000_000 + ctime_ns)
     return newest < seen_ns - _TICK_NS

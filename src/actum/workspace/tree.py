@@ -1,9 +1,9 @@
-"""What a workspace's state is: entries, and the Merkle hash over them.
+"""The state of a workspace: entries, and the Merkle hash over them.
 
-A state is a tree of names. What counts of an entry is its path, its type, the permission bits
+A state is a tree of names. An entry consists of its path, its type, the permission bits
 (mode & 0777) and its content: a file's bytes, a link's target, a folder's entries. Times, owners,
-inode numbers and how sparsely a file is stored never count, so two machines that hold the same
-tree compute the same hash. Names are bytes, as the kernel has them. Nothing here touches a disk.
+inode numbers and holes are no part of it, so two machines with the same tree compute the same hash.
+Names are bytes, as in the kernel. Nothing here accesses a disk.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _KINDS = {ord(kind.value): kind for kind in Kind}
 
 
 class Entry(NamedTuple):
-    """What counts of one name in a folder."""
+    """One name in a folder, as far as it is part of the state."""
 
     kind: Kind
     mode: int
@@ -43,22 +43,22 @@ class Entry(NamedTuple):
 
     @property
     def type_and_mode(self) -> int:
-        """As `st_mode` has both."""
+        """Type and mode as in `st_mode`."""
         return _TYPES.get(self.kind, 0) | self.mode
 
     @property
     def is_file(self) -> bool:
-        """Something people call a file: not a folder."""
+        """Anything but a folder."""
         return self.kind is not Kind.FOLDER
 
 
 def line_of(name: bytes, entry: Entry) -> bytes:
-    """An entry as it is hashed, with the length of its name before it."""
+    """An entry as it is hashed, with the length of its name first."""
     return b"%d:%b%b%o:%b" % (len(name), name, _LETTERS[entry.kind], entry.mode, entry.digest)
 
 
 def entry_in(line: bytes, name: bytes) -> Entry:
-    """The entry whose line this is."""
+    """The entry in a line."""
     at = line.index(b":") + 1 + len(name)
     return Entry(_KINDS[line[at]], int(line[at + 1 : -1 - DIGEST_BYTES], 8), line[-DIGEST_BYTES:])
 
@@ -99,7 +99,7 @@ class Change:
 
     @property
     def file_action(self) -> Action | None:
-        """What happened to a *file* of this name; a folder that becomes a file creates one."""
+        """The change of a *file* of this name; a folder that becomes a file creates one."""
         was = self.before is not None and self.before.is_file
         is_ = self.after is not None and self.after.is_file
         if was and is_:
@@ -132,7 +132,7 @@ _QUOTED = "%:"  #: begins a path that is written in percent-encoding
 
 
 def shown(path: bytes) -> str:
-    """A path as text that people can read and that stands for these very bytes only.
+    """A path as readable text that stands for exactly these bytes.
 
     A printable name is written as it is. Any other one is percent-encoded behind `%:`, and so is a
     name that begins with these two characters.
@@ -152,6 +152,6 @@ def unshown(text: str) -> bytes:
 
 
 def shown_by_0_1(path: bytes) -> str:
-    """The same as receipts of version 0.1 have it: percent-encoded wherever there is a `%`."""
+    """The form in receipts of version 0.1: percent-encoded if there is a `%`."""
     text = shown(path)
     return quote_from_bytes(path) if text.startswith(_QUOTED) or "%" in text else text

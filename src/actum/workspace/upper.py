@@ -1,11 +1,13 @@
-"""What an overlay's upper layer says was changed, compared with the folder below it.
+"""The changes in an overlay's upper layer, compared with the folder below it.
 
 The upper layer holds a name for every change: a whole file, a folder, a link, or a whiteout (a
-character device 0:0) for what was removed. A folder that was removed and made anew is marked
-opaque. Redirects are switched off, so a change never has to be looked for under another name.
+character device 0:0) for a removed name. A folder that was removed and made again is opaque.
+Redirects are switched off, so a change is always under its own name.
 
-Nothing of the host was written while the tool ran, so whatever changed there since was changed by
-another program. It is found by its time of change, which only the kernel writes.
+The tool writes nothing to the host's folder, so a change there was made by another program. It
+shows in the ctime, which only the kernel sets. A removed entry has no ctime: the overlay marks what
+it has copied up, and a copy without an original was removed by another program or renamed by the
+tool.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 
-from actum.runners.layers import is_opaque
+from actum.runners.layers import is_copied_up, is_opaque
 from actum.value import value
 from actum.workspace import files
 from actum.workspace.placed import Placed
@@ -24,11 +26,11 @@ from actum.workspace.tree import Change, Delta, Entry, Kind, joined
 
 @value
 class Found:
-    """What is in an upper layer."""
+    """The result of a comparison."""
 
     delta: Delta
     overtaken: tuple[bytes, ...]  #: changed below since the start, by another program
-    left_out: tuple[bytes, ...]  #: pipes, sockets and devices, which are never taken over
+    left_out: tuple[bytes, ...]  #: pipes, sockets and devices, which are never committed
 
 
 def changes(
@@ -36,9 +38,9 @@ def changes(
 ) -> Found:
     """Compare an open upper layer with the open folder `base`, when no process writes any more.
 
-    What has a time of change after `since_ns` in `base` was changed by another program. So was a
-    name of `placed` that differs in `base` from what was placed, unless a person wants the changes
-    `over` it. As long as the tool left such a name as it was placed, it is no change.
+    A name in `base` with a ctime after `since_ns` was changed by another program. So was a name of
+    `placed` that differs in `base` from the placed entry, unless a person wants to overwrite it
+    (`over`). A placed name that the tool did not change is no change.
     """
     walk = _Walk(upper, base, since_ns, {each.path: each for each in placed}, over=over)
     top, below = os.fstat(upper), os.fstat(base)
@@ -47,9 +49,11 @@ def changes(
         walk.found.append(Change(b"", before, files.entry_of(top, b"")))
     walk.run()
     walk.settle_ways()
+    if not over:
+        walk.settle_orphans()
     return Found(
         delta=tuple(sorted(walk.found, key=lambda change: change.path)),
-        # What both made the same is no conflict.
+        # The same change on both sides is no conflict.
         overtaken=tuple(sorted(walk.overtaken & {change.path for change in walk.found})),
         left_out=tuple(sorted(walk.left_out)),
     )
@@ -72,9 +76,11 @@ class _Walk:
         self.left_out: set[bytes] = set()
         self._upper, self._base, self._since_ns = upper, base, since_ns
         self._placed, self._over = placed, over
-        self._ways: list[Change] = []  #: placed folders that the tool left as they were
+        self._ways: list[Change] = []  #: placed folders that the tool did not change
+        self._orphans: list[tuple[bytes, bool]] = []  #: copied up; whether the folder was changed
         self._waiting: list[tuple[bytes, bool]] = []
-        self._folders = contextlib.ExitStack()  #: closed ones stay open until all is looked at
+        #: Folders without read permission, opened up until the end.
+        self._folders = contextlib.ExitStack()
 
     def run(self) -> None:
         self._waiting.append((b"", True))
@@ -89,7 +95,7 @@ class _Walk:
                         self._folder(path, upper, None)
 
     def _folder(self, path: bytes, upper: int, base: int | None) -> None:
-        """One folder of the upper layer; `base` is ``None`` where nothing shows through."""
+        """Compare one folder of the upper layer; `base` is ``None`` if no lower one is visible."""
         names = set(map(os.fsencode, os.listdir(upper)))
         if base is not None and is_opaque(upper):
             names.update(map(os.fsencode, os.listdir(base)))
@@ -102,6 +108,8 @@ class _Walk:
             before = None
             if below is not None and base is not None:
                 before = self._entry(where, name, base, below)
+            elif above is not None and self._is_copied_up(name, upper, above):
+                self._orphans.append((where, base is not None and self._is_later(base)))
             if before is None or before.kind is Kind.FOLDER:
                 self._compare_placed(where, before)
             self._name(where, name, upper, before, above)
@@ -142,15 +150,40 @@ class _Walk:
             self.found.append(Change(path, before, after))
 
     def settle_ways(self) -> None:
-        """A folder to a sealed input that the host has removed meanwhile is made again only if the
-        tool left something in it."""
+        """The parent of a sealed input that the host has removed meanwhile is made again only if
+        the tool left something in it."""
         changed = [change.path for change in self.found]
         self.found += [
             way for way in self._ways if any(path.startswith(way.path + b"/") for path in changed)
         ]
 
+    def settle_orphans(self) -> None:
+        """Find names that another program has removed. A tool cannot rename a folder of the base,
+        so another program removed it. The tool renamed a file if the folder below is unchanged, or
+        if the tool has removed a file with the same content."""
+        changes = {change.path: change for change in self.found}
+        renamed = {
+            change.before.digest
+            for change in self.found
+            if change.after is None and change.before is not None
+        }
+        for path, later in self._orphans:
+            change = changes.get(path)
+            if change is None or change.after is None:
+                continue
+            is_folder = change.after.kind is Kind.FOLDER
+            if is_folder or (later and change.after.digest not in renamed):
+                self.overtaken.add(path)
+
+    def _is_copied_up(self, name: bytes, upper: int, above: os.stat_result) -> bool:
+        with files.opened_up(name, upper, above):
+            return is_copied_up(name, upper, above)
+
+    def _is_later(self, folder: int) -> bool:
+        return os.fstat(folder).st_ctime_ns > self._since_ns
+
     def _gone(self, path: bytes) -> None:
-        """Everything in a folder of the base that is there no more."""
+        """Add all entries of a removed folder of the base."""
         waiting = [path]
         while waiting:
             above = waiting.pop()
@@ -167,7 +200,7 @@ class _Walk:
     def _entry(self, path: bytes, name: bytes, base: int, below: os.stat_result) -> Entry:
         if files.kind_of(below.st_mode) is Kind.FOLDER:
             return files.entry_of(below, b"")
-        # A folder's own time changes with every name in it; what is in it is looked at by itself.
+        # A folder's own ctime changes with every name in it; its entries are compared separately.
         if below.st_ctime_ns > self._since_ns:
             self.overtaken.add(path)
         found = files.entry_of(below, files.read_digest(name, base, below))

@@ -18,10 +18,10 @@ import yaml
 
 from actum import Result, Runtime
 from actum.contract.model import RunnerKind
-from actum.engine.pace import Pace
-from actum.engine.project import create
-from actum.evidence.audit import Decision
-from actum.registry.change import approve
+from actum.evidence.records.audit import Decision
+from actum.execution.retry_clock import RetryClock
+from actum.project import create
+from actum.registry.approval_workflow import approve
 from actum.runners.base import Cancel
 from actum.settings import load
 from actum.store.keys import Keyring
@@ -122,14 +122,14 @@ def serving(context: ssl.SSLContext | None) -> Iterator[Service]:
 
 
 class Waits:
-    """Time that passes only when somebody waits, so that waits can be told exactly."""
+    """Time that passes only during waits, so that waits are exact."""
 
     def __init__(self) -> None:
         self.waited: list[float] = []
         self.cancelled = False
 
-    def pace(self) -> Pace:
-        return Pace(lambda: sum(self.waited), self._wait)
+    def pace(self) -> RetryClock:
+        return RetryClock(lambda: sum(self.waited), self._wait)
 
     def _wait(self, seconds: float, _cancel: Cancel | None) -> bool:
         self.waited.append(seconds)
@@ -172,7 +172,7 @@ class Project:
         self.waits = Waits()
         settings = load(self.root / ".actum", os.environ)
         self.runtime = Runtime(settings)
-        self.runtime.rooms = replace(self.runtime.rooms, pace=self.waits.pace())
+        self.runtime.services = replace(self.runtime.services, retry_clock=self.waits.pace())
 
     @staticmethod
     def _change(folder: Path, change: Callable[[dict[str, Any], dict[str, Any]], None]) -> None:

@@ -31,11 +31,12 @@ def test_a_listed_status_is_tried_again_and_the_wait_doubles(
 
 
 @pytest.mark.req("000-116", "000-145")
+@pytest.mark.parametrize("headers", [{}, {"Retry_After": "1"}], ids=["", "with a delay"])
 @pytest.mark.parametrize("status", [400, 404, 501, 504])
 def test_a_status_that_is_not_listed_never_is(
-    project: Project, service: Service, status: int
+    project: Project, service: Service, status: int, headers: dict[str, str]
 ) -> None:
-    service.answer = lambda _request: said({"error": 1}, status)
+    service.answer = lambda _request: said({"error": 1}, status, **headers)
     result = project.call("get_resource", parameters={"id": 1})
     assert (result.attempts, len(service.seen), project.waits.waited) == (1, 1, [])
     assert result.history[0].why == f"code {status} is not retryable"
@@ -57,7 +58,7 @@ def test_a_success_ends_it_and_every_attempt_is_on_record(
     starts = [e["attempt"] for e in events if e["event_type"] == "tool_run_start"]
     ends = [e["attempt"] for e in events if e["event_type"] == "tool_run_end"]
     assert (starts, ends) == ([1, 2], [1, 2])
-    again = project.runtime.rooms.executions.get(result.execution_id)
+    again = project.runtime.services.executions.get(result.execution_id)
     assert again is not None
     assert again.result is not None
     assert [item["code"] for item in again.result["history"]] == [503, 200]
@@ -138,7 +139,7 @@ def test_cancelled_while_it_waits(project: Project, service: Service) -> None:
 
 
 def test_a_real_wait_ends_when_it_is_cancelled() -> None:
-    from actum.engine.pace import wait
+    from actum.execution.retry_clock import wait
 
     cancel = Cancel()
     assert wait(0.001, cancel)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -54,7 +57,7 @@ def test_the_headers_of_the_adapter_are_sent_with_every_call(
         assert request.headers["accept"] == "application/json"
 
 
-@pytest.mark.req("000-141")
+@pytest.mark.req("000-100", "000-141")
 def test_the_token_is_sent_and_nowhere_to_be_found(project: Project, service: Service) -> None:
     def echoing(request: object) -> object:
         return said({"data": {"you sent": vars(request)["headers"]["authorization"]}})
@@ -117,21 +120,28 @@ def test_an_operation_that_is_not_mapped_is_refused(project: Project, service: S
     assert service.seen == []
 
 
-@pytest.mark.req("000-146", "000-119")
-def test_it_may_reach_its_own_host_for_thirty_seconds(project: Project) -> None:
-    forecast = project.runtime.check(
-        project.runtime.contract(
-            {
-                "tool_id": "TL-100",
-                "adapter_id": "ADP-002",
-                "inputs": {"command": "get_resource", "parameters": {"id": 1}},
-                "metadata": {"requested_by": "user:t", "purpose": "test"},
-            }
-        )
-    )
-    assert forecast.policy is not None
-    assert forecast.policy.limits.timeout_ms == 30_000
-    assert set(forecast.policy.network.allow) <= {"api.example.com"}
+@pytest.mark.req("000-102")
+def test_a_template_without_a_method_is_a_get(
+    changed: Callable[..., Project], service: Service
+) -> None:
+    def without_method(_tool: dict[str, Any], adapter: dict[str, Any]) -> None:
+        adapter["interface"]["api"]["endpoint_mapping"]["list_resources"] = "/resources"
+
+    changed(without_method).call("list_resources", parameters={"limit": 3}).check()
+    (request,) = service.seen
+    assert (request.method, request.path) == ("GET", "/v1/resources?limit=3")
+
+
+@pytest.mark.req("000-146")
+def test_a_call_is_within_thirty_seconds_and_one_host(project: Project) -> None:
+    result = project.call("get_resource", parameters={"id": 1}).check()
+    rows = {row.limit: row for row in result.enforcement}
+    assert (rows["timeout_ms"].requested, rows["timeout_ms"].enforced) == ("30000", True)
+    receipt = project.runtime.services.receipts.find(result.receipt_id)
+    signed = json.loads(base64.b64decode(receipt.envelope["payload"]))["predicate"]
+    granted = signed["policy"]["document"]
+    assert granted["limits"]["timeout_ms"] == 30_000
+    assert granted["network"]["allow"] == ["api.example.com"]
 
 
 @pytest.mark.parametrize("status", [400, 401, 404, 418, 301])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,9 @@ import yaml
 
 from actum import Runtime
 from actum.contract.model import RunnerKind
-from actum.engine.project import create
-from actum.engine.work.model import RunResult
+from actum.project import create
+from actum.work.model import RunResult
+from hostile.jail import sleeps, wake
 
 
 def make_project(folder: Path, files: Mapping[str, str] | None = None) -> Path:
@@ -43,6 +44,15 @@ def item(**more: Any) -> dict[str, Any]:
         "dependencies": [],
         **more,
     }
+
+
+def wake_together(naps: Iterable[str]) -> None:
+    """Wait until a `sleep` of each of these lengths runs, then end all of them."""
+    naps = list(naps)
+    for nap in naps:
+        sleeps(nap)
+    for nap in naps:
+        wake(nap)
 
 
 def opened(folder: Path) -> Runtime:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from actum import Runtime
-from actum.evidence.work_findings import read_work_receipt
+from actum.evidence.verify.work_findings import read_work_receipt
 from actum.workspace.space import Space
 from common.settings import add_settings
 

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from actum.evidence.work_findings import read_work_receipt
+from actum.evidence.verify.work_findings import read_work_receipt
+from hostile.jail import marker
 
-from .shop import add_agent, item, make_project, opened
+from .shop import add_agent, item, make_project, opened, wake_together
 
 pytestmark = pytest.mark.sandbox
 
@@ -62,18 +63,18 @@ def test_an_item_that_changes_a_governing_name_is_denied(
     add_agent(project, "echo x > beside; mkdir b; echo x > b/config", number=2)
     with opened(project) as rt:
         before, names = rt.state_hash(), _names(project)
-        denied = rt.workshop.run(item(test_command="true"), engine=engine)
+        denied = rt.work_items.run(item(test_command="true"), engine=engine)
         assert denied.status == "denied", denied
         assert denied.denial_reason == f"Governing names changed: {named}{_REMEDY}"
         assert denied.test_output is None, "its tests ran"
         assert (denied.output_hash, rt.state_hash()) == (before, before)
         assert _names(project) == names
-        envelope = rt.workshop.records.envelope(denied.receipt_id)
+        envelope = rt.work_items.records.envelope(denied.receipt_id)
         assert envelope is not None
         receipt = read_work_receipt(envelope, rt.keyring.trusted)
         assert (receipt["status"], receipt["after_hash"]) == ("denied", before)
 
-        ordinary = rt.workshop.run(item(id="y", agent_id="agent-2"), engine=engine)
+        ordinary = rt.work_items.run(item(id="y", agent_id="agent-2"), engine=engine)
         assert ordinary.status == "success", ordinary
     assert (project / "beside").read_text() == "x\n"
     assert (project / "b/config").exists()
@@ -82,11 +83,14 @@ def test_an_item_that_changes_a_governing_name_is_denied(
 def test_two_items_side_by_side_do_not_make_a_repository_together(tmp_path: Path) -> None:
     """Neither half is one; so the second is judged again when it is committed."""
     project = make_project(tmp_path / "p", {"b/README": ""})
-    add_agent(project, "sleep 4; mkdir b/objects b/refs")
-    add_agent(project, "sleep 4; echo x > b/HEAD; echo x > b/config", number=2)
+    naps = [marker(), marker()]
+    add_agent(project, f"sleep {naps[0]}; mkdir b/objects b/refs")
+    add_agent(project, f"sleep {naps[1]}; echo x > b/HEAD; echo x > b/config", number=2)
     with opened(project) as rt, ThreadPoolExecutor(2) as pool:
         items = (item(id="x"), item(id="y", agent_id="agent-2"))
-        results = list(pool.map(rt.work, items))
+        running = [pool.submit(rt.work, each) for each in items]
+        wake_together(naps)
+        results = [each.result() for each in running]
         assert sorted(result.status for result in results) == ["denied", "success"], results
         denied = next(result for result in results if result.status == "denied")
         assert (denied.denial_reason or "").startswith("Governing names changed: b/")

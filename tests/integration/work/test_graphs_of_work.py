@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from actum import Runtime
-from actum.agents.foreman import Foreman, Rehearsal, WorkDone
-from actum.engine.work.dag import read_work
-from actum.engine.work.model import RunResult
 from actum.errors import Refused, VerificationFailed
-from actum.evidence.work_findings import read_work_receipt
+from actum.evidence.verify.work_findings import read_work_receipt
+from actum.work.dag import read_work
+from actum.work.graph import Rehearsal, WorkDone, WorkGraph
+from actum.work.model import RunResult
 
 from .shop import add_agent, item, make_project, opened
 
@@ -26,16 +26,16 @@ def _carry_out(
     rt: Runtime, *items: dict[str, Any], at_once: int = 4
 ) -> tuple[WorkDone, list[dict[str, Any]]]:
     events: list[dict[str, Any]] = []
-    foreman = Foreman(rt.workshop, lambda event: events.append(dict(event)), at_once=at_once)
-    return foreman.carry_out(read_work({"items": list(items)})), events
+    work_graph = WorkGraph(rt.work_items, lambda event: events.append(dict(event)), at_once=at_once)
+    return work_graph.carry_out(read_work({"items": list(items)})), events
 
 
 def _rehearse(rt: Runtime, *items: dict[str, Any]) -> Rehearsal:
-    foreman = Foreman(rt.workshop, lambda _event: None, at_once=4)
-    return foreman.rehearse(read_work({"items": list(items)}))
+    work_graph = WorkGraph(rt.work_items, lambda _event: None, at_once=4)
+    return work_graph.rehearse(read_work({"items": list(items)}))
 
 
-@pytest.mark.req("002-74", "002-75", "002-76", "002-87")
+@pytest.mark.req("002-5", "002-73", "002-75", "002-76", "002-87")
 def test_levels_side_by_side_and_what_rests_on_a_failure_is_blocked(tmp_path: Path) -> None:
     project = make_project(tmp_path / "p", {"seen.txt": "base"})
     add_agent(project, "echo one > one.txt; ls > one.seen", number=1)
@@ -90,6 +90,27 @@ def test_two_that_change_one_file_are_merged_in_the_order_of_their_ids(tmp_path:
     assert texts == ["start\nfrom-a\nfrom-b\n"] * 2
 
 
+@pytest.mark.req("002-74")
+def test_a_level_is_over_with_its_conflicts_before_the_next_begins(tmp_path: Path) -> None:
+    project = make_project(tmp_path / "p", {"log": "start\n"})
+    add_agent(project, "echo a >> log", number=1)
+    add_agent(project, "echo b >> log", number=2)
+    add_agent(project, "cp log seen", number=3)
+    with opened(project) as rt:
+        done, events = _carry_out(
+            rt,
+            item(id="later", agent_id="agent-3", dependencies=["a"]),
+            item(id="a"),
+            item(id="b", agent_id="agent-2"),
+        )
+    assert done.ok, done.results
+    assert done.again == ("b",)
+    levels = {"a": 0, "b": 0, "later": 1}
+    order = [levels[event["item"]] for event in events if "item" in event]
+    assert order == sorted(order), events
+    assert (project / "seen").read_text() == "start\na\nb\n"
+
+
 @pytest.mark.parametrize(
     ("first", "second"),
     [
@@ -128,12 +149,12 @@ def _names(project: Path) -> set[str]:
 
 
 def _receipt(rt: Runtime, result: RunResult) -> dict[str, Any]:
-    envelope = rt.workshop.records.envelope(result.receipt_id)
+    envelope = rt.work_items.records.envelope(result.receipt_id)
     assert envelope is not None
     return dict(read_work_receipt(envelope, rt.keyring.trusted))
 
 
-@pytest.mark.req("002-47", "002-75")
+@pytest.mark.req("002-45", "002-47", "002-75")
 @pytest.mark.parametrize("engine", ["overlay", "copy"])
 def test_tests_have_seen_exactly_what_is_committed(
     tmp_path: Path, engine: str, monkeypatch: pytest.MonkeyPatch
@@ -147,9 +168,9 @@ def test_tests_have_seen_exactly_what_is_committed(
     )
     tests = "ls -d *.txt link n/n/* old sub/* 2>/dev/null"
     with opened(project) as rt:
-        run = rt.workshop.run
+        run = rt.work_items.run
         monkeypatch.setattr(
-            type(rt.workshop),
+            type(rt.work_items),
             "run",
             lambda _shop, each, **more: run(each, engine=engine, **more),
         )
@@ -172,7 +193,7 @@ def test_tests_have_seen_exactly_what_is_committed(
     assert (project / "link").read_text() == "b\n"
 
 
-@pytest.mark.req("002-47", "002-83")
+@pytest.mark.req("002-47")
 def test_one_whose_tests_fail_on_top_of_the_other_is_done_again(tmp_path: Path) -> None:
     project = make_project(tmp_path / "p")
     add_agent(project, "echo a > a.txt", number=1)
@@ -201,6 +222,7 @@ def test_one_whose_tests_fail_on_top_of_the_other_is_done_again(tmp_path: Path) 
     assert not (project / "c.txt").exists()
 
 
+@pytest.mark.req("002-2", "002-5", "002-72")
 def test_nothing_runs_of_a_graph_that_is_none(tmp_path: Path) -> None:
     project = make_project(tmp_path / "p")
     add_agent(project, "echo x > x.txt")
@@ -210,11 +232,16 @@ def test_nothing_runs_of_a_graph_that_is_none(tmp_path: Path) -> None:
             ([item(id="a"), item(id="b", dependencies=["ghost"])], "WORK_DEPENDENCY_UNKNOWN"),
             ([item(id="a"), item(id="b", agent_id="agent-9")], "AGENT_UNKNOWN"),
             ([item(id="a", dependencies=["b"]), item(id="b", dependencies=["a"])], "WORK_CYCLE"),
+            ([item(id="a"), item(id="b", dependencies=["b"])], "WORK_CYCLE"),
+            ([item(id="a"), item(id="a", description="other")], "WORK_ITEM_TWICE"),
         ):
             with pytest.raises(Refused) as refusal:
                 _carry_out(rt, *items)
-            assert refusal.value.code == code
+            assert [each.code for each in refusal.value.violations] == [code]
         assert rt.state_hash() == before
+        assert rt.database.rows("SELECT 1 FROM work_runs") == []
+        # The control: the same items as a graph.
+        assert _carry_out(rt, item(id="a"))[0].ok
 
 
 def test_twenty_items_at_once_on_one_workspace(tmp_path: Path) -> None:
@@ -308,11 +335,11 @@ def test_undo_brings_back_what_was_there_and_refuses_what_newer_work_rests_on(
         between = rt.state_hash()
         second = rt.work(item(id="b", agent_id="agent-2"))
         with pytest.raises(Refused, match=r"a\.txt") as refusal:
-            rt.workshop.undo(first.receipt_id)
+            rt.work_items.undo(first.receipt_id)
         assert refusal.value.code == "UNDO_STALE"
-        undone = rt.workshop.undo(second.receipt_id)
+        undone = rt.work_items.undo(second.receipt_id)
         assert undone.output_hash == between == rt.state_hash()
-        rt.workshop.undo(first.receipt_id)
+        rt.work_items.undo(first.receipt_id)
         assert rt.state_hash() == before
         assert (project / "sub/gone.txt").read_text() == "g\n"
         # An undo is a change like any other: undone itself, the work is there again.
@@ -321,14 +348,14 @@ def test_undo_brings_back_what_was_there_and_refuses_what_newer_work_rests_on(
         assert rt.state_hash() == between
         (project / "n" / "n").write_text("edited by hand\n")
         with pytest.raises(Refused, match="n/n"):
-            rt.workshop.undo(again.receipt_id)
+            rt.work_items.undo(again.receipt_id)
         (project / "n" / "n").write_text("n\n")
         (project / "n" / "added by hand").write_text("")
         with pytest.raises(Refused, match="n/added by hand") as refusal:
-            rt.workshop.undo(again.receipt_id)
+            rt.work_items.undo(again.receipt_id)
         assert refusal.value.code == "UNDO_STALE"
         with pytest.raises(Refused) as refusal:
-            rt.workshop.undo("nothing")
+            rt.work_items.undo("nothing")
         assert refusal.value.code == "WORK_RUN_UNKNOWN"
     assert json.loads(Path(undone.receipt_path).read_text())["payload"]
 
@@ -340,15 +367,15 @@ def test_an_item_that_is_called_an_undo_is_none(tmp_path: Path) -> None:
     with opened(project) as rt:
         first = rt.work(item())
         assert first.status == "success", first
-        run_id = rt.workshop.records.of_receipt(first.receipt_id)
+        run_id = rt.work_items.records.of_receipt(first.receipt_id)
         named = rt.work(item(id=f"undo:{run_id}", agent_id="agent-2"))
         assert named.status == "success", named
         again = rt.work(item())
         assert again.status == "denied", again
         assert "Duplicate run" in str(again.denial_reason)
         # Taken back for real, it may be done again.
-        rt.workshop.undo(named.receipt_id)
-        rt.workshop.undo(first.receipt_id)
+        rt.work_items.undo(named.receipt_id)
+        rt.work_items.undo(first.receipt_id)
         assert rt.work(item()).status == "success"
 
 
@@ -362,7 +389,7 @@ def test_only_a_receipt_that_was_signed_says_what_an_undo_may_take_back(
     with opened(project) as rt:
         first = rt.work(item())
         second = rt.work(item(id="b", agent_id="agent-2"))
-        envelope = rt.workshop.records.envelope(
+        envelope = rt.work_items.records.envelope(
             first.receipt_id if damage == "forged" else second.receipt_id
         )
         assert envelope is not None
@@ -381,5 +408,5 @@ def test_only_a_receipt_that_was_signed_says_what_an_undo_may_take_back(
         )
     database.close()
     with opened(project) as rt, pytest.raises(VerificationFailed):
-        rt.workshop.undo(first.receipt_id)
+        rt.work_items.undo(first.receipt_id)
     assert (project / "a.txt").read_text() == "edited by hand\n"

@@ -30,7 +30,7 @@ def call(*words, stdin=""):
     return subprocess.run(["actum-tool", "call", *words, *more], input=stdin, text=True,
         capture_output=True)
 """
-_LISTENS_NO_MORE = "not in its words"
+_LISTENS_NO_MORE = "malformed message"
 
 ENDED = {
     "stops its carrier": (

@@ -33,7 +33,7 @@ def test_a_write_to_one_name_of_a_file_is_a_change_of_that_name_only(tmp_path: P
         result = rt.work(item())
         assert result.modified_files == (str(project / "one"),)
         assert ((project / "one").read_text(), (project / "two").read_text()) == ("new", "old")
-        rt.workshop.undo(result.receipt_id)
+        rt.work_items.undo(result.receipt_id)
         assert (project / "one").read_text() == "old"
 
 
@@ -45,15 +45,15 @@ def test_a_pipe_or_socket_that_is_there_stays_there(tmp_path: Path, engine: str)
     add_agent(project, "printf x > file")
     add_agent(project, "rm -f pipe; printf y > pipe", number=2)
     with opened(project) as rt:
-        result = rt.workshop.run(item(), engine=engine)
+        result = rt.work_items.run(item(), engine=engine)
         assert result.status == "success", result
         assert result.created_files == (str(project / "file"),)
-        denied = rt.workshop.run(item(agent_id="agent-2"), engine=engine)
+        denied = rt.work_items.run(item(agent_id="agent-2"), engine=engine)
         assert (denied.status, denied.denial_reason) == (
             "denied",
             "Neither file, folder nor link: pipe",
         )
-        rt.workshop.undo(result.receipt_id)
+        rt.work_items.undo(result.receipt_id)
     assert stat.S_ISFIFO((project / "pipe").stat().st_mode)
     assert stat.S_ISSOCK((project / "socket").stat().st_mode)
     assert not (project / "file").exists()
@@ -90,6 +90,6 @@ def test_ten_thousand_files_the_longest_names_and_the_deepest_path(tmp_path: Pat
         assert (project / "long" / ("7".zfill(255))).read_text() == "l"
         deep = next(name for name in result.created_files if len(name) > 3_000)
         assert Path(deep).read_text() == "deep"
-        rt.workshop.undo(result.receipt_id)
+        rt.work_items.undo(result.receipt_id)
         assert not (project / "many").exists()
         assert not (project / "0".zfill(100)).exists()

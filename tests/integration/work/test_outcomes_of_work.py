@@ -14,7 +14,7 @@ import pytest
 from blake3 import blake3
 
 from actum import Runtime
-from actum.evidence.work_findings import read_work_receipt
+from actum.evidence.verify.work_findings import read_work_receipt
 from hostile.jail import alive, marker
 
 from .shop import add_agent, item, make_project, opened
@@ -29,7 +29,7 @@ def _predicate(rt: Runtime, path: str) -> dict:
 
 @pytest.mark.req(
     *("002-16", "002-17", "002-18", "002-19", "002-20", "002-21", "002-22", "002-23", "002-24"),
-    *("002-25", "002-26", "002-27", "002-44", "002-45", "002-46", "002-34"),
+    *("002-25", "002-26", "002-27", "002-44", "002-45", "002-46"),
 )
 def test_success_tells_exactly_what_was_done(tmp_path: Path) -> None:
     project = make_project(tmp_path / "p", {"edit.txt": "1", "drop.txt": "2", "same.txt": "3"})
@@ -51,6 +51,7 @@ def test_success_tells_exactly_what_was_done(tmp_path: Path) -> None:
         )
         assert result.deleted_files == (str(project / "drop.txt"),)
         assert re.fullmatch("[0-9a-f]{64}", result.output_hash)
+        assert Path(result.receipt_path).name == "RECEIPT.json"
         assert result.output_hash == rt.state_hash() != before
         assert result.artifact_hashes == {
             str(project / "edit.txt"): blake3(b"11").hexdigest(),
@@ -72,7 +73,7 @@ def test_success_tells_exactly_what_was_done(tmp_path: Path) -> None:
         assert sum(said["delta_counts"].values()) == metrics.delta_size
         assert said["isolation"]["engine"] == "overlay"
         for op in said["capsule"]["tool_trace"]:
-            assert rt.rooms.receipts.find(op["receipt_id"]).execution_id == op["execution_id"]
+            assert rt.services.receipts.find(op["receipt_id"]).execution_id == op["execution_id"]
     assert (project / "edit.txt").stat().st_uid == os.geteuid()
     assert set(result.document()) == {
         *("status", "receipt_id", "receipt_path", "modified_files", "created_files"),
@@ -80,7 +81,7 @@ def test_success_tells_exactly_what_was_done(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.req("002-42", "002-43", "002-82", "002-41", "002-30", "002-50", "002-28", "002-29")
+@pytest.mark.req("002-42", "002-43", "002-82", "002-15", "002-30", "002-50", "002-28", "002-29")
 def test_tests_run_on_a_view_that_is_thrown_away(tmp_path: Path) -> None:
     project = make_project(
         tmp_path / "p", {"test_it.py": "def test_a():\n    assert open('n').read() == '2'\n"}
@@ -125,7 +126,7 @@ END
 """
 
 
-@pytest.mark.req("002-83", "002-84", "002-85", "002-9")
+@pytest.mark.req("002-83", "002-84", "002-85", "002-9", "002-32")
 @pytest.mark.parametrize("slow", ["agent", "tests"])
 def test_the_timeout_covers_agent_and_tests(tmp_path: Path, slow: str) -> None:
     project = make_project(tmp_path / "p")
@@ -136,12 +137,14 @@ def test_the_timeout_covers_agent_and_tests(tmp_path: Path, slow: str) -> None:
         before = rt.state_hash()
         result = rt.work(
             item(
-                constraints={"timeout_ms": 2_500},
+                constraints={"timeout_ms": 4_000},
                 **({"test_command": nap} if slow == "tests" else {}),
             )
         )
         assert result.status == "timeout", result
-        assert result.error == "The work item took longer than its 2500 ms."
+        assert result.error == "The work item took longer than its 4000 ms."
+        # Twice the time would be too late.
+        assert 4_000 <= result.metrics.execution_time_ms < 8_000
         assert rt.state_hash() == before
         assert _predicate(rt, result.receipt_path)["status"] == "timeout"
     assert alive(mark) == []
@@ -183,7 +186,7 @@ def test_the_same_run_from_the_same_state_is_a_duplicate_in_another_process_too(
         assert rt.work(item()).status == "success"
 
 
-@pytest.mark.req("002-37", "002-55", "002-56", "002-7", "002-38")
+@pytest.mark.req("002-37", "002-55", "002-56", "002-7")
 def test_the_guard_stops_early(tmp_path: Path) -> None:
     project = make_project(tmp_path / "p")
     add_agent(project, "echo 1 > a", "echo 2 > b", "echo 3 > c")
@@ -202,7 +205,6 @@ def test_the_guard_stops_early(tmp_path: Path) -> None:
         assert not list(project.glob("f*"))
 
 
-@pytest.mark.req("002-49")
 def test_a_runaway_cannot_fill_the_disk(tmp_path: Path) -> None:
     project = make_project(tmp_path / "p")
     add_agent(project, "dd if=/dev/zero of=big bs=1M count=400 2>&1")
@@ -233,7 +235,6 @@ def test_what_governs_cannot_be_changed_and_the_home_is_not_there(tmp_path: Path
     assert (project / "seen").read_text() == ""
 
 
-@pytest.mark.req("002-36")
 def test_somebody_else_changing_the_workspace_meanwhile_is_a_failure(tmp_path: Path) -> None:
     project = make_project(tmp_path / "p", {"n": "1"})
     add_agent(
@@ -263,7 +264,7 @@ def test_both_engines_come_to_the_same(tmp_path: Path, engine: str) -> None:
     project = make_project(tmp_path / "p", {"d/a": "1", "d/b": "2"})
     add_agent(project, "mv d e; printf 3 > e/a; mkdir d; chmod 700 d")
     with opened(project) as rt:
-        result = rt.workshop.run(item(), engine=engine)
+        result = rt.work_items.run(item(), engine=engine)
         assert result.status == "success", result
         assert result.output_hash == rt.state_hash()
         assert _predicate(rt, result.receipt_path)["isolation"]["engine"] == engine
@@ -271,7 +272,7 @@ def test_both_engines_come_to_the_same(tmp_path: Path, engine: str) -> None:
         assert result.created_files == (str(project / "e/a"), str(project / "e/b"))
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can work in somebody else's project")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can work in another user's project")
 @pytest.mark.parametrize("engine", ["overlay", "copy"])
 def test_what_is_new_belongs_to_whoever_owns_the_project(tmp_path: Path, engine: str) -> None:
     project = make_project(tmp_path / "p", {"sub/a.txt": "1"})
@@ -279,7 +280,7 @@ def test_what_is_new_belongs_to_whoever_owns_the_project(tmp_path: Path, engine:
     for path in (project, *(path for name in ("sub", "agents") for path in _all(project / name))):
         os.chown(path, 1234, 2345, follow_symlinks=False)
     with opened(project) as rt:
-        result = rt.workshop.run(item(), engine=engine)
+        result = rt.work_items.run(item(), engine=engine)
     assert result.status == "success", result
     owners = {
         str(path.relative_to(project)): (path.lstat().st_uid, path.lstat().st_gid)

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.sandbox
 def _calls(rt: Runtime, receipt_id: str) -> list[dict[str, Any]]:
     """The receipts of everything that names this receipt as its parent."""
     found = []
-    for kept in rt.rooms.receipts.latest(100):
+    for kept in rt.services.receipts.latest(100):
         import base64
 
         payload = json.loads(base64.b64decode(kept.envelope["payload"]))
@@ -208,7 +208,7 @@ def test_what_governs_stays_as_it_is(tmp_path: Path) -> None:
                 ".git/hooks/post-commit", ".git/config", ".actum/x"):
             attempt(path)
         try:
-            # What lies beside the project is not there. In its place a file of the sandbox's own
+            # Files beside the project are not there. In its place a file of the sandbox's own
             # may be made, which is gone with it.
             open({str(outside)!r}, "a").write("evil")
         except OSError:
@@ -227,7 +227,7 @@ def test_what_governs_stays_as_it_is(tmp_path: Path) -> None:
 
 def test_a_program_has_all_the_time_of_its_item_unless_its_file_says_less(tmp_path: Path) -> None:
     project = make_project(tmp_path / "p")
-    for given, longest in ((None, 300_000), (2_000, 2_000)):
+    for given, longest in ((None, 300_000), (20_000, 20_000)):
         agent = {} if given is None else {"set": {"sandbox.timeout_ms": given}}
         add_program(project, "", **agent)
         with opened(project) as rt:

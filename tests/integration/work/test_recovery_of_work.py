@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 import yaml
 
-from actum.engine.work.process import Stop
-from actum.evidence.work_findings import read_work_receipt
+from actum.evidence.verify.work_findings import read_work_receipt
+from actum.work.item_process import Stop
 from actum.workspace import commit
 from hostile.jail import alive, marker, until
 
@@ -42,6 +42,8 @@ def _started(project: Path, nap: str) -> subprocess.Popen[bytes]:
         cwd=project,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
+        # Under nohup the suite ignores SIGHUP, and its children would inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
     )
     until(lambda: alive(nap))
     return process
@@ -153,8 +155,8 @@ def test_several_crashes_on_one_state_all_name_what_is_missing(project: Path) ->
                 (number, state),
             )
         (project / "b").unlink()
-        rt.workshop.recover()
-        found = rt.workshop.records.damaged()
+        rt.work_items.recover()
+        found = rt.work_items.records.damaged()
     assert [text for _run, _receipt, text in found] == ["DAMAGED: 1 missing: b"] * 2
 
 
@@ -182,7 +184,7 @@ def test_damage_beside_a_commit_that_is_carried_through_is_reported(project: Pat
     hooks = project.parent / "hooks"
     hooks.mkdir()
     (hooks / "sitecustomize.py").write_text(
-        "import sys\nif any('actum.doors.chamber' in word for word in sys.orig_argv):\n"
+        "import sys\nif any('actum.doors.work_item_process' in word for word in sys.orig_argv):\n"
         + "".join(f"    {line}\n" for line in killed.splitlines())
     )
     add_agent(project, "printf x > new")
@@ -207,7 +209,7 @@ _ASK_ONLY = """
 import os, sys
 from pathlib import Path
 from actum import Runtime
-from actum.engine.work import process
+from actum.work import item_process as process
 ask = process.ask
 def once(*arguments):
     try:
@@ -234,7 +236,7 @@ def _children() -> list[int]:
                 parent = Path("/proc", name, "stat").read_bytes().rpartition(b")")[2].split()[1]
             except OSError:
                 continue
-            if b"actum.doors.chamber" in line and int(parent) == os.getpid():
+            if b"actum.doors.work_item_process" in line and int(parent) == os.getpid():
                 found.append(int(name))
     return found
 
@@ -251,9 +253,9 @@ def test_a_killed_child_is_a_failure_with_a_receipt(project: Path, at: str) -> N
                 (child,) = _children()
                 os.kill(child, signal.SIGKILL)
 
-        result = rt.workshop.run(item(), hear=hear)
+        result = rt.work_items.run(item(), hear=hear)
         assert result.status == "failure"
-        assert result.error is not None and "gone" in result.error
+        assert result.error is not None and "ended before the commit" in result.error
         assert result.output_hash == rt.state_hash() == before
         assert Path(result.receipt_path).is_file()
         assert all(finding.passed for finding in rt.verifier.verify_all())
@@ -266,7 +268,7 @@ def test_a_child_killed_before_it_began_is_a_failure_with_a_receipt(project: Pat
     stop = Stop()
     stop.stop()
     with opened(project) as rt:
-        result = rt.workshop.run(item(), stop=stop)
+        result = rt.work_items.run(item(), stop=stop)
         assert result.status == "failure"
         assert result.error is not None and "killed before it began" in result.error
         assert read_work_receipt(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from .shop import add_agent, item, make_project, opened
+from .shop import add_agent, item, make_project, opened, run_program
 
 pytestmark = pytest.mark.sandbox
 
@@ -30,7 +30,7 @@ def test_1_atomicity_on_failure(tmp_path: Path) -> None:
     assert (result.created_files, result.modified_files, result.deleted_files) == ((), (), ())
 
 
-@pytest.mark.req("002-79", "002-10", "002-39", "002-40", "002-81", "002-33")
+@pytest.mark.req("002-79", "002-10", "002-39", "002-40", "002-81", "002-33", "002-53", "002-54")
 def test_2_admission_enforcement(tmp_path: Path) -> None:
     project = make_project(tmp_path / "p")
     add_agent(project, "echo 1 > one; echo 2 > two")
@@ -47,7 +47,7 @@ def test_2_admission_enforcement(tmp_path: Path) -> None:
 
 
 @pytest.mark.req(
-    *("002-80", "002-63", "002-31", "002-64", "002-65", "002-66", "002-67", "002-68", "002-70"),
+    *("002-80", "002-63", "002-31", "002-64", "002-65", "002-67", "002-68", "002-70"),
     "002-71",
 )
 @pytest.mark.parametrize("repository", [False, True])
@@ -101,6 +101,29 @@ def test_a_replay_checks_out_the_commit_from_before(tmp_path: Path, digest: str)
     assert (project / "a.txt").read_text() == "two\n"
 
 
+@pytest.mark.req("002-66")
+def test_a_replay_gives_the_same_item_to_the_same_agent(tmp_path: Path) -> None:
+    """The agent writes its whole item, so the hash differs if the item does."""
+    project = make_project(tmp_path / "p")
+    result = run_program(
+        project,
+        """
+        import json, os, shutil
+        item = json.load(open(os.environ["ACTUM_ITEM"]))
+        shutil.copy(os.environ["ACTUM_ITEM"], "item.json")
+        open(item["agent_id"] + "-" + item["id"], "w").close()
+        """,
+        id="work-item-7",
+        description="Say who you are",
+    )
+    assert result.status == "success", result
+    assert (project / "agent-1-work-item-7").exists()
+    assert result.proof_script is not None
+    assert Path(result.proof_script).name == "replay-agent-1.sh"
+    done = subprocess.run([result.proof_script], capture_output=True, text=True)
+    assert (done.returncode, "hash verified" in done.stdout) == (0, True), done
+
+
 def test_a_replay_goes_on_without_a_commit_that_is_gone(tmp_path: Path) -> None:
     project = make_project(tmp_path / "p", {"a.txt": "one\n"})
     add_agent(project, "echo two > b.txt")
@@ -117,7 +140,7 @@ def test_a_replay_goes_on_without_a_commit_that_is_gone(tmp_path: Path) -> None:
     assert "Replay successful: hash verified" in done.stdout
 
 
-@pytest.mark.req("002-69")
+@pytest.mark.req("002-67", "002-68", "002-69")
 def test_a_replay_that_comes_out_differently_says_so(tmp_path: Path) -> None:
     project = make_project(tmp_path / "p")
     add_agent(project, "od -An -N8 -tx8 /dev/urandom > number")
@@ -127,6 +150,19 @@ def test_a_replay_that_comes_out_differently_says_so(tmp_path: Path) -> None:
     done = subprocess.run([result.proof_script], capture_output=True, text=True)
     assert done.returncode == 1, done
     assert "ERROR: Hash mismatch" in done.stdout
+
+
+@pytest.mark.req("002-68")
+def test_a_replay_expects_the_recorded_hash_whatever_the_project_is_now(tmp_path: Path) -> None:
+    project = make_project(tmp_path / "p")
+    add_agent(project, "echo more >> log")
+    with opened(project) as rt:
+        first, second = rt.work(item()), rt.work(item(id="work-item-2"))
+        assert (first.status, second.status) == ("success", "success"), (first, second)
+        assert first.output_hash != second.output_hash == rt.state_hash()
+        assert first.proof_script is not None
+    done = subprocess.run([first.proof_script], capture_output=True, text=True)
+    assert (done.returncode, "hash verified" in done.stdout) == (0, True), done
 
 
 @pytest.mark.req("002-88", "002-89", "002-90", "002-46")

@@ -11,22 +11,25 @@ from pathlib import Path
 import pytest
 
 from actum import Runtime
-from actum.evidence.encoding import encoded
-from actum.evidence.receipt import Receipt
-from actum.evidence.work_findings import read_work_receipt
+from actum.evidence.records.encoding import encoded
+from actum.evidence.records.receipt import Receipt
+from actum.evidence.verify.work_findings import read_work_receipt
+from hostile.jail import marker
 
-from .shop import add_agent, item, make_project, opened
+from .shop import add_agent, item, make_project, opened, wake_together
 
 pytestmark = pytest.mark.sandbox
 
 
-def _both(rt: Runtime, *items: dict) -> list:
+def _both(rt: Runtime, naps: list[str], *items: dict) -> list:
+    """Each of the agents goes on when all of them sleep."""
     with ThreadPoolExecutor(len(items)) as pool:
-        return list(pool.map(rt.work, items))
+        running = [pool.submit(rt.work, each) for each in items]
+        wake_together(naps)
+        return [each.result() for each in running]
 
 
-#: Long enough for the other one to begin.
-_MEET = "echo {name} > {name}; sleep 4; ls > seen-by-{name}"
+_MEET = "echo {name} > {name}; sleep {nap}; ls > seen-by-{name}"
 
 
 @pytest.mark.req("002-75")
@@ -34,14 +37,15 @@ def test_items_beside_each_other_do_not_see_each_other_and_both_are_committed(
     tmp_path: Path,
 ) -> None:
     project = make_project(tmp_path / "p", {"a": "1"})
-    for number in (1, 2):
-        add_agent(project, _MEET.format(name=f"n{number}"), number=number)
+    naps = [marker(), marker()]
+    for number, nap in enumerate(naps, 1):
+        add_agent(project, _MEET.format(name=f"n{number}", nap=nap), number=number)
     with opened(project) as rt:
         before = rt.state_hash()
-        results = _both(rt, item(id="x"), item(id="y", agent_id="agent-2"))
+        results = _both(rt, naps, item(id="x"), item(id="y", agent_id="agent-2"))
         assert [result.status for result in results] == ["success", "success"], results
         receipts = [
-            read_work_receipt(rt.workshop.records.envelope(result.receipt_id), rt.keyring.trusted)  # type: ignore[arg-type]
+            read_work_receipt(rt.work_items.records.envelope(result.receipt_id), rt.keyring.trusted)  # type: ignore[arg-type]
             for result in results
         ]
         first, second = sorted(receipts, key=lambda receipt: receipt["before_hash"] != before)
@@ -58,10 +62,11 @@ def test_items_beside_each_other_do_not_see_each_other_and_both_are_committed(
 
 def test_of_two_that_change_the_same_file_one_fails(tmp_path: Path) -> None:
     project = make_project(tmp_path / "p", {"a": "1"})
-    for number in (1, 2):
-        add_agent(project, f"sleep 4; echo {number} > a", number=number)
+    naps = [marker(), marker()]
+    for number, nap in enumerate(naps, 1):
+        add_agent(project, f"sleep {nap}; echo {number} > a", number=number)
     with opened(project) as rt:
-        results = _both(rt, item(id="x"), item(id="y", agent_id="agent-2"))
+        results = _both(rt, naps, item(id="x"), item(id="y", agent_id="agent-2"))
         won = [result for result in results if result.status == "success"]
         lost = [result for result in results if result.status == "failure"]
         assert (len(won), len(lost)) == (1, 1), results
@@ -106,7 +111,7 @@ def test_a_receipt_whose_tests_saw_another_state_is_named(tmp_path: Path) -> Non
         subject = f"work receipt {receipt}"
         found = _checks(rt, subject)
         assert found["tests"] is True
-        envelope = rt.workshop.records.envelope(receipt)
+        envelope = rt.work_items.records.envelope(receipt)
         assert envelope is not None
         statement = json.loads(base64.b64decode(str(envelope["payload"])))
         statement["predicate"]["tests"]["base_hash"] = "0" * 64

@@ -15,7 +15,7 @@ import pytest
 
 from actum import Outcome, Result
 from actum.capture.model import Workspace
-from actum.evidence.record import EvidenceRecords
+from actum.evidence.records.evidence_record import EvidenceRecords
 from hostile.jail import Jail
 
 pytestmark = pytest.mark.sandbox

@@ -9,7 +9,7 @@ from hostile.jail import Jail
 
 pytestmark = pytest.mark.sandbox
 
-BASELINE = {"PATH", "HOME", "TMPDIR", "LANG", "TZ", "ACTUM_ARTIFACTS"}
+BASELINE = {"PATH", "HOME", "TMPDIR", "LANG", "TZ", "PYTHONHASHSEED", "ACTUM_ARTIFACTS"}
 ENV = "import os\nfor n, v in sorted(os.environ.items()): print(f'{n}={v}')"
 
 NEVER = [

@@ -17,7 +17,7 @@ import pytest
 
 from actum import Runtime
 from actum.contract.model import RunnerKind
-from actum.engine.project import create
+from actum.project import create
 
 MARK = "canary-7f3a91c2"
 #: The same bytes in the other forms in which they could lie around.
@@ -69,7 +69,7 @@ def run_everything(project: Path, session: str | None) -> list[str]:
             with pytest.raises(Exception) as caught:
                 runtime.execute(broken)
             said.append(type(caught.value).__name__)
-        # The inputs themselves are what the caller wrote; what is told of them is not.
+        # The inputs are the caller's own bytes; records about them are not.
         for result in (ran, killed, searched):
             assert MARK not in (result.result.error_reason or "") if result.result else True
     return said
@@ -120,7 +120,7 @@ def test_when_the_session_ends_its_bytes_are_gone_and_the_evidence_is_not(projec
     run_everything(project, "kept")
     assert "session" in holders(home)
     with Runtime.open(project) as runtime:
-        runtime.rooms.sessions.end("kept")
+        runtime.services.sessions.end("kept")
     assert holders(home) == {f"table {name}" for name in EVIDENCE_TABLES}
     run_everything(project, None)  # a session of its own ends when the runtime is closed
     assert "session" not in holders(home)

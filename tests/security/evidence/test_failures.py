@@ -15,9 +15,8 @@ from evidence.factories import RESULT, House, bad, make_facts, make_intent
 
 from actum import Runtime
 from actum.contract.model import RunnerKind
-from actum.engine.project import create
 from actum.errors import EvidenceUnavailable
-from actum.evidence.record import EvidenceRecords
+from actum.project import create
 from common.journals import read_only
 
 UNIT = str(Path(__file__).resolve().parents[2] / "unit")
@@ -101,7 +100,7 @@ def test_two_processes_on_one_home_lose_nothing_and_run_one_id_once(project: Pat
 
 def test_a_damaged_database_stops_everything_and_says_what_to_do(project: Path) -> None:
     with Runtime.open(project) as runtime:
-        runtime.rooms.ledger.malformed(b"", datetime.now(UTC))
+        runtime.services.ledger.malformed(b"", datetime.now(UTC))
     path = project / ".actum" / "actum.db"
     whole = path.read_bytes()
     path.write_bytes(b"\x00" * 100 + whole[100:])
@@ -244,7 +243,7 @@ def test_a_clock_that_jumps_back_changes_no_order_and_breaks_no_proof(project: P
     with Runtime(settings, clock=lambda: next(moments)) as runtime:
         ran = [runtime.exec("shell", stdin=f"echo {each}", cwd=project) for each in range(3)]
         assert [each.outcome for each in ran] == ["SUCCEEDED"] * 3
-        newest_first = [kept.receipt_id for kept in runtime.rooms.receipts.latest(3)]
+        newest_first = [kept.receipt_id for kept in runtime.services.receipts.latest(3)]
         assert newest_first == [each.receipt_id for each in reversed(ran)]
         assert all(each.result and each.result.duration_ms >= 0 for each in ran)
         assert findings(runtime) == []
@@ -281,7 +280,7 @@ def test_without_a_record_of_the_start_the_tool_does_not_start(project: Path) ->
 
 
 @pytest.mark.sandbox
-@pytest.mark.req("000-80", "000-185")
+@pytest.mark.req("000-185")
 @pytest.mark.parametrize("size", [10, 300_000])
 def test_collected_files_outlive_their_session_and_are_found_by_reference(
     project: Path, size: int
@@ -297,7 +296,6 @@ def test_collected_files_outlive_their_session_and_are_found_by_reference(
         assert ran.result is not None
         digest = ran.result.stdout.split()[0]
     with Runtime.open(project) as runtime:
-        assert runtime.rooms.sessions.get(ran.session, ran.execution_id) is None
-        (record,) = EvidenceRecords(runtime.database).resolve("ticket-7")
-        (file,) = record["files"]
-        assert hashlib.sha256(runtime.blobs.read(file["blake3"])).hexdigest() == digest
+        assert runtime.services.sessions.get(ran.session, ran.execution_id) is None
+        found = runtime.evidence("ticket-7").read("made")
+        assert hashlib.sha256(found).hexdigest() == digest

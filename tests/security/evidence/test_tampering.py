@@ -1,4 +1,4 @@
-"""Whoever edits, deletes, swaps or cuts off anything is found out, and what they touched is named.
+"""Every edit, deletion, swap and truncation is found, and its place is named.
 
 The attacker here has the whole home except the private key, a SQLite shell, and knows the tree:
 they drop the triggers and put them back. Each test has its control: the untouched copy verifies.
@@ -28,7 +28,7 @@ from evidence.factories import (
 
 from actum.errors import ActumError, VerificationFailed
 from actum.evidence.rotation import rotate
-from actum.evidence.verify import verify_file
+from actum.evidence.verify.receipt_verifier import verify_file
 from actum.store import note
 from actum.store.blobs import SMALL_BYTES
 from actum.store.keys import Keyring

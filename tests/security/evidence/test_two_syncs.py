@@ -14,7 +14,7 @@ import os, sys
 from pathlib import Path
 from actum import Runtime
 from actum.contract.model import RunnerKind
-from actum.engine.project import create
+from actum.project import create
 
 project = Path(sys.argv[1])
 create(project, RunnerKind.LOCAL, by="user:test", date="2031-01-01")

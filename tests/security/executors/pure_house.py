@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -23,7 +24,7 @@ _WRAPPED = """
 
 class Wrapped:
     executor_id = {executor_id!r}
-    version = "1.0.0"
+    version = {version!r}
     capabilities = ["ANY"]
     limits = {limits!r}
 
@@ -33,7 +34,7 @@ class Wrapped:
 """
 
 
-def wrapped(executor_id: str, body: str, limits: Limits = LIMITS) -> bytes:
+def wrapped(executor_id: str, body: str, limits: Limits = LIMITS, version: str = "1.0.0") -> bytes:
     """A whole executor around a function `execute(req)`."""
     values = dict(
         zip(
@@ -42,7 +43,8 @@ def wrapped(executor_id: str, body: str, limits: Limits = LIMITS) -> bytes:
             strict=True,
         )
     )
-    return (body + _WRAPPED.format(executor_id=executor_id, limits=values)).encode()
+    text = _WRAPPED.format(executor_id=executor_id, version=version, limits=values)
+    return (body + text).encode()
 
 
 class PureHouse:
@@ -68,11 +70,17 @@ class PureHouse:
         self.plane.close()
         self.plane = self._open()
 
-    def put(self, executor_id: str, source: bytes, limits: Limits = LIMITS) -> None:
+    def put(
+        self,
+        executor_id: str,
+        source: bytes,
+        limits: Limits = LIMITS,
+        version: str = "1.0.0",
+    ) -> None:
         """Write a file and record an approval of its bytes, whatever they hold."""
         (self.root / "executors" / f"{executor_id}.py").write_bytes(source)
         declared = Declaration(
-            executor_id=executor_id, version="1.0.0", capabilities=("ANY",), limits=limits
+            executor_id=executor_id, version=version, capabilities=("ANY",), limits=limits
         )
         self.plane.verdicts.record(
             Review(
@@ -88,6 +96,12 @@ class PureHouse:
 
     def act(self, action: str, payload: Mapping[str, Any] | None = None) -> ActionResult:
         return self.plane.act({"action": action, "payload": payload or {}})
+
+    def records(self, result: ActionResult) -> list[dict[str, Any]]:
+        """The audit records of one call, in their order."""
+        rows = self.database.rows("SELECT record FROM audit ORDER BY seq")
+        found = [json.loads(row[0]) for row in rows]
+        return [each for each in found if each.get("trace_id") == result.trace_id]
 
     def close(self) -> None:
         self.plane.close()

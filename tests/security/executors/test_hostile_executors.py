@@ -6,16 +6,22 @@ reviewer who looks at nothing, so the gate protects nobody: only the walls do.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import subprocess
+import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from xmlrpc.server import SimpleXMLRPCRequestHandler, SimpleXMLRPCServer
 
 import pytest
 from pure_house import LIMITS, PureHouse, wrapped
 
 from actum.contract.outcome import ActionStatus
+from hostile.jail import until
 
 HOSTILE = sorted((Path(__file__).parent / "hostile").glob("*.py"))
 SECRET = "correct-horse-battery-staple"
@@ -24,22 +30,19 @@ PAYLOAD = {"text": TEXT, "password": SECRET}
 
 #: Which rows a file proves, by the longest beginning of its name that is listed.
 ROWS = {
-    "file": ("001-20", "001-35"),
+    "file": ("001-20", "001-26", "001-35"),
     "net": ("001-21", "001-37"),
-    "net_http": ("001-21", "001-36"),
-    "net_urlopen": ("001-21", "001-36"),
-    "net_rpc": ("001-21", "001-38"),
     "db": ("001-22", "001-39"),
     "process": ("001-23",),
     "thread": ("001-23", "001-40"),
     "signal": ("001-40",),
-    "env": ("001-24",),
+    "env": ("001-24", "001-26"),
     "env_write": ("001-40",),
-    "place": ("001-25",),
+    "place": ("001-25", "001-26"),
     "place_chdir": ("001-40",),
     "place_umask": ("001-40",),
     "place_setlocale": ("001-25", "001-40"),
-    "clock": ("001-25",),
+    "clock": ("001-25", "001-26"),
     "entropy": ("001-18",),
     "state": ("001-40",),
     "state_request": ("001-41",),
@@ -71,7 +74,8 @@ def _rows(name: str) -> tuple[str, ...]:
 
 def _cases() -> Iterator[object]:
     for file in HOSTILE:
-        yield pytest.param(file, id=file.stem, marks=pytest.mark.req(*_rows(file.stem)))
+        marks = pytest.mark.req("001-51", *_rows(file.stem))
+        yield pytest.param(file, id=file.stem, marks=marks)
 
 
 def _said(file: Path, word: str) -> str | None:
@@ -96,6 +100,12 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PureHouse]:
     del os.environ["CANARY"]
 
 
+@pytest.fixture
+def own_house(tmp_path: Path) -> Iterator[PureHouse]:
+    with PureHouse(tmp_path / "own") as opened:
+        yield opened
+
+
 def test_the_collection_is_large_enough() -> None:
     assert len(HOSTILE) >= 60
 
@@ -115,6 +125,11 @@ def test_a_hostile_executor_ends_as_promised(house: PureHouse, file: Path) -> No
     else:
         assert result.output_digest is None
     assert payload == PAYLOAD  # the caller's own copy
+    written = [each for each in house.records(result) if each["event_type"] == "action_audit"]
+    assert [(each["status"], each["output_digest"]) for each in written] == [
+        ("PENDING", None),
+        (status, result.output_digest),
+    ]
     assert _serves(house)
 
 
@@ -130,26 +145,128 @@ def test_none_of_them_left_a_file() -> None:
     assert left == []
 
 
-@pytest.mark.req("001-45")
 def test_none_of_them_left_a_process(house: PureHouse) -> None:
     house.act("hostile_loop_endless", PAYLOAD)
+    process = house.plane.pool._process
+    assert process is not None
+    living = _below(process.pid)
+    assert living
     house.plane.close()
-    assert _executor_processes() == []
+    until(lambda: not any(Path(f"/proc/{pid}/exe").exists() for pid in living), "their end")
 
 
-def _executor_processes() -> list[str]:
-    found = []
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            parent = int(entry.joinpath("stat").read_text().rpartition(")")[2].split()[1])
-            command = entry.joinpath("cmdline").read_bytes()
-        except (OSError, IndexError):
-            continue
-        if b"actum.executors.zygote" in command and parent in (os.getpid(), 1):
-            found.append(f"{entry.name}: {command!r}")
+def _below(top: int) -> set[int]:
+    """A process and every descendant of it."""
+    found, unseen = {top}, [top]
+    while unseen:
+        pid = unseen.pop()
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+            unseen += map(int, children)
+            found.update(map(int, children))
     return found
+
+
+#: Ways to reach a listener at `req.payload["port"]`; outside, each of them does.
+_HTTP = {
+    "http.client": """
+def execute(req):
+    import http.client
+    line = http.client.HTTPConnection("127.0.0.1", req.payload["port"], timeout=10)
+    line.request("GET", "/page")
+    return line.getresponse().read().decode()
+""",
+    "urlopen": """
+def execute(req):
+    import urllib.request
+    return urllib.request.urlopen(f"http://127.0.0.1:{req.payload['port']}/page").read().decode()
+""",
+    "by hand": r"""
+import _socket
+
+def execute(req):
+    line = _socket.socket()
+    line.settimeout(10)
+    line.connect(("127.0.0.1", req.payload["port"]))
+    line.send(b"GET /page HTTP/1.0\r\n\r\n")
+    return "".join(iter(lambda: line.recv(1000).decode(), ""))
+""",
+}
+_RPC = {
+    "xmlrpc.client": """
+def execute(req):
+    import xmlrpc.client
+    return xmlrpc.client.ServerProxy(f"http://127.0.0.1:{req.payload['port']}/").page()
+""",
+    "by hand": r"""
+import _socket
+
+def execute(req):
+    line = _socket.socket()
+    line.settimeout(10)
+    line.connect(("127.0.0.1", req.payload["port"]))
+    call = b"<methodCall><methodName>page</methodName></methodCall>"
+    line.send(b"POST / HTTP/1.0\r\nContent-Length: %d\r\n\r\n%b" % (len(call), call))
+    return "".join(iter(lambda: line.recv(1000).decode(), ""))
+""",
+}
+_CALLERS = [
+    pytest.param(body, id=f"{kind} {way}", marks=pytest.mark.req("001-21", row))
+    for kind, row, ways in (("http", "001-36", _HTTP), ("rpc", "001-38", _RPC))
+    for way, body in ways.items()
+]
+
+
+@pytest.mark.parametrize("body", _CALLERS)
+def test_a_listener_sees_no_connection_of_an_executor(own_house: PureHouse, body: str) -> None:
+    own_house.put("caller", wrapped("caller", body))
+    own_house.reopen()
+    with _listening() as (port, seen):
+        result = own_house.act("caller", {"port": port})
+        if "_socket" in body:  # the module is there, and the system call ends the process
+            ended = (ActionStatus.BLOCKED, ("POLICY_VIOLATION",))
+        else:  # the module cannot be loaded
+            ended = (ActionStatus.FAILED, ("EXECUTOR_EXCEPTION",))
+        assert (result.status, result.reason_codes) == ended
+        assert seen == []
+        # The control: the same code outside reaches the same listener.
+        outside = subprocess.run(
+            [sys.executable, "-c", body + _OUTSIDE, str(port)], capture_output=True, text=True
+        )
+        assert ("the page" in outside.stdout, outside.stderr) == (True, "")
+        assert len(seen) == 1
+
+
+_OUTSIDE = """
+import sys, types
+print(execute(types.SimpleNamespace(payload={"port": int(sys.argv[1])})))
+"""
+
+
+@contextlib.contextmanager
+def _listening() -> Iterator[tuple[int, list[object]]]:
+    """(port, the peers that connected) of a listener that serves a page and a procedure."""
+    seen: list[object] = []
+
+    class Handler(SimpleXMLRPCRequestHandler):
+        def setup(self) -> None:
+            seen.append(self.client_address)
+            super().setup()
+
+        def do_GET(self) -> None:  # noqa: N802 -- the name that http.server calls
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"the page")
+
+    with SimpleXMLRPCServer(("127.0.0.1", 0), Handler, logRequests=False) as server:
+        server.register_function(lambda: "the page", "page")
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        try:
+            yield server.server_address[1], seen
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 @pytest.mark.req("001-32", "001-33", "001-34", "001-42")

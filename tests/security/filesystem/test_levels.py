@@ -96,4 +96,4 @@ def test_a_working_directory_that_is_missing_or_outside_is_refused(house: Jail, 
     }[place]
     result = house.sh("echo started", cwd=folder)
     assert result.result is None
-    assert result.violations
+    assert {found.field for found in result.violations} == {"inputs.working_directory"}

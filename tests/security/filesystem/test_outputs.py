@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import os
+from typing import Any
 
 import pytest
 
 from actum import Outcome, Result
+from actum.contract.call import Plan, bound
+from actum.contract.model import RunnerKind
+from actum.runners.local import LocalRunner
+from actum.value import replace
 from hostile.jail import Jail
 
 pytestmark = pytest.mark.sandbox
@@ -15,7 +20,7 @@ pytestmark = pytest.mark.sandbox
 
 def _artifacts(result: Result) -> dict[str, int]:
     assert result.result is not None
-    return {it.path: it.size for it in result.result.artifacts if it.type == "artifact"}
+    return {it.path: it.size for it in result.result.artifacts if it.kind == "artifact"}
 
 
 @pytest.mark.req("004-11", "004-27", "004-40", "000-77", "000-26")
@@ -96,12 +101,12 @@ def test_a_planted_output_is_named_and_not_followed(jail: Jail, plant: str, reas
     result = jail.sh(plant, str(secret), limits={"outputs.output_files": ["out"]})
     assert result.outcome is Outcome.OUTPUT_INVALID
     assert result.result is not None
-    assert [it for it in result.result.artifacts if it.type == "output_file"] == []
+    assert [it for it in result.result.artifacts if it.kind == "output_file"] == []
     assert reason in str(result.document())
     assert "SECRET" not in str(result.document())
 
 
-@pytest.mark.req("000-25", "000-76", "000-184")
+@pytest.mark.req("000-25", "000-184")
 def test_a_declared_output_file_is_collected(jail: Jail) -> None:
     result = jail.sh("printf done > out", limits={"outputs.output_files": ["out"]}).check()
     assert result.result is not None
@@ -126,7 +131,7 @@ printf ok > real; cp real out
             assert item.size <= 2
 
 
-@pytest.mark.req("000-79")
+@pytest.mark.req("000-77", "000-79")
 def test_artifacts_over_the_total_are_named_and_never_kept_in_part(jail: Jail) -> None:
     result = jail.sh("cd /artifacts; head -c 7M /dev/zero > a; head -c 7M /dev/zero > b")
     assert result.outcome is Outcome.OUTPUT_INVALID
@@ -170,3 +175,30 @@ def test_a_tools_files_cannot_make_the_host_block(jail: Jail) -> None:
     result = jail.sh("true", limits=asked)
     assert result.outcome is Outcome.OUTPUT_INVALID
     os.chmod(jail.work / "closed", 0o700)
+
+
+@pytest.mark.req("004-4", "000-16")
+def test_a_file_below_a_denied_path_is_never_collected(own_jail: Jail) -> None:
+    """Not even for a plan that names it, in a readable folder."""
+    runner = own_jail.runtime.services.runners[RunnerKind.LOCAL]
+    assert isinstance(runner, LocalRunner)
+    plans: list[Plan] = []
+    run = runner.run
+
+    def remembered(plan: Plan, *words: Any, **named: Any) -> Any:
+        plans.append(plan)
+        return run(plan, *words, **named)
+
+    runner.run = remembered  # type: ignore[method-assign]
+    reads_all = {"sandbox.filesystem.read": [str(own_jail.root)], "sandbox.filesystem.write": []}
+    own_jail.sh("true", limits=reads_all).check()
+    (plan,) = plans
+    home, open_file = own_jail.root / ".actum", own_jail.root / "actum.toml"
+    assert str(home) in plan.policy.deny
+    named = tuple(str(file) for file in (home / "actum.db", open_file))
+    assert all(os.path.isfile(path) for path in named)
+    capture = run(bound(replace(plan, output_files=named)), lambda _event: None)
+    assert [(it.path, it.content) for it in capture.collected] == [
+        ("actum.toml", open_file.read_bytes())
+    ]
+    assert [(it.path, it.reason) for it in capture.not_collected] == [(named[0], "denied")]

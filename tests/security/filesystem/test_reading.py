@@ -154,11 +154,13 @@ def test_an_explicit_read_list_is_all_that_can_be_read(jail: Jail) -> None:
     for name in ("one", "two"):
         (jail.work / name).mkdir()
         (jail.work / name / "file").write_text(name)
+    above = os.path.relpath(jail.root, jail.work / "one")
     (jail.root / "of-the-project").write_text("seen at level standard")
-    script = "cat one/file two/file ../of-the-project 2>/dev/null; true"
-    assert jail.outside(script) == "onetwoseen at level standard"
-    limits = {"sandbox.filesystem.read": ["one"]}
-    result = jail.sh(script.replace("one/file", "file"), cwd=jail.work / "one", limits=limits)
-    assert result.result is None or jail.said(result) == "one"
-    everything = jail.sh(script)
-    assert jail.said(everything) == "onetwoseen at level standard"
+    script = f"cat file ../two/file {above}/of-the-project 2>/dev/null; true"
+    here = jail.work / "one"
+    assert jail.outside(script, cwd=here) == "onetwoseen at level standard"
+    assert jail.said(jail.sh(script, cwd=here)) == "onetwoseen at level standard"
+    listed = {"sandbox.filesystem.read": ["."]}
+    assert jail.said(jail.sh(script, cwd=here, limits=listed)) == "one"
+    both = {"sandbox.filesystem.read": [".", "../two"]}
+    assert jail.said(jail.sh(script, cwd=here, limits=both)) == "onetwo"

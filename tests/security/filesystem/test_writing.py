@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from actum.evidence.audit import Decision
+from actum.evidence.records.audit import Decision
 from hostile.jail import Jail
 
 pytestmark = pytest.mark.sandbox

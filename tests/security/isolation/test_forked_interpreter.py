@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 import time
 import uuid
@@ -22,8 +23,8 @@ pytestmark = [
         reason="our interpreter is not the one that snippets are run by",
     ),
 ]
-#: Only the spawner is isolated in the sense of `python -I`; an executed interpreter is not.
-FORKED = "__import__('sys').flags.isolated"
+#: Only the spawner is started with `python -S`; an executed interpreter is not.
+FORKED = "__import__('sys').flags.no_site"
 
 LOOK = """
 import gc, os, signal, sys
@@ -162,28 +163,30 @@ def test_a_preload_that_fails_ends_it_as_it_ends_an_interpreter(rt: Runtime) -> 
 
 def test_another_interpreter_than_ours_is_executed(rt: Runtime) -> None:
     """The spawner's own file is compared, not its name."""
-    from actum.sandbox import interpreter
+    from actum.sandbox import snippet_interpreter
 
-    runner = rt.rooms.runners[RunnerKind.LOCAL]
+    runner = rt.services.runners[RunnerKind.LOCAL]
     assert isinstance(runner, LocalRunner)
     own = os.stat("/proc/self/exe")
     tool = {
-        "argv": ["python3", *interpreter._PROGRAM],
+        "argv": ["python3", *snippet_interpreter._PROGRAM],
         "environment": {},
         "secrets": [],
         "executable": "/usr/bin/python3",
     }
-    interpreter._modules["snippet"] = sys
+    snippet_interpreter._modules["snippet"] = sys
     try:
-        assert interpreter.serves(tool, (own.st_dev, own.st_ino))
-        assert not interpreter.serves(tool, (own.st_dev, own.st_ino + 1))
-        assert not interpreter.serves({**tool, "executable": "/bin/sh"}, (own.st_dev, own.st_ino))
+        assert snippet_interpreter.serves(tool, (own.st_dev, own.st_ino))
+        assert not snippet_interpreter.serves(tool, (own.st_dev, own.st_ino + 1))
+        assert not snippet_interpreter.serves(
+            {**tool, "executable": "/bin/sh"}, (own.st_dev, own.st_ino)
+        )
         for name in ("PYTHONPATH", "PYTHONHASHSEED"):
             environment = {name: "1"}
             asked = {**tool, "environment": environment}
-            assert not interpreter.serves(asked, (own.st_dev, own.st_ino))
+            assert not snippet_interpreter.serves(asked, (own.st_dev, own.st_ino))
     finally:
-        interpreter._modules.clear()
+        snippet_interpreter._modules.clear()
 
 
 #: Overwrites code of its own interpreter, and says what it was and what it is.
@@ -204,3 +207,25 @@ def test_a_snippet_that_overwrites_its_code_changes_no_other_interpreter(rt: Run
     for _ in range(3):
         assert forked(rt, OVERWRITE, params={"writes": 1}) == [code, "90" * 4]
         assert forked(rt, OVERWRITE, params={"writes": 0}) == [code, code]
+
+
+@pytest.mark.parametrize("name", ["ipc", "mnt", "net", "pid", "uts"])
+def test_its_namespaces_are_its_own(rt: Runtime, name: str) -> None:
+    code = f"import os; os.readlink('/proc/self/ns/{name}')"
+    first, second = forked(rt, code), forked(rt, code)
+    assert first.startswith(f"{name}:[")
+    assert first != os.readlink(f"/proc/self/ns/{name}")
+    assert second != os.readlink(f"/proc/self/ns/{name}")
+
+
+@pytest.mark.req("000-17", "000-51")
+def test_it_does_not_reach_the_loopback_of_the_host(rt: Runtime) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        place = server.getsockname()
+        code = f"import socket; socket.socket().connect_ex({place!r})"
+        assert forked(rt, code) != 0
+        server.settimeout(0)
+        with pytest.raises(BlockingIOError):
+            server.accept()
+        with socket.create_connection(place):  # the control
+            server.accept()[0].close()

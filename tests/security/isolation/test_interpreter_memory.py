@@ -15,8 +15,8 @@ import pytest
 
 from actum import Outcome, Runtime
 from actum.runners.warm import Warm
-from actum.sandbox.host import Spawner
 from actum.sandbox.root import SNIPPET
+from actum.sandbox.spawner_client import Spawner
 from hostile.jail import own_cgroups, until
 from hostile.member import asked, pid_of, spawner
 

@@ -39,7 +39,7 @@ def provide(jail: Jail, monkeypatch: pytest.MonkeyPatch) -> Provide:
 
         monkeypatch.setitem(kinds._BUILDERS, AdapterKind.CLI, built)  # type: ignore[misc]
         # What an adapter brings follows from its entry. Here the same entry brings something else.
-        jail.runtime.rooms.precedents.kept.clear()
+        jail.runtime.services.decision_cache.kept.clear()
 
     return with_files
 
@@ -103,7 +103,7 @@ def test_an_interpreter_that_waits_has_the_files_of_its_own_plan(
 def test_other_files_are_another_call(jail: Jail, provide: Provide) -> None:
     provide({"driver": DRIVER})
     plans: list[Plan] = []
-    runner = next(iter(jail.runtime.rooms.runners.values()))
+    runner = next(iter(jail.runtime.services.runners.values()))
     real = runner.run
     try:
         runner.run = lambda plan, *rest: plans.append(plan) or real(plan, *rest)  # type: ignore[method-assign, func-returns-value]

@@ -145,7 +145,7 @@ def test_a_lock_in_a_writable_folder_is_seen_only_where_tools_write_directly(
 NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "uts")
 
 
-@pytest.mark.req("004-5")
+@pytest.mark.req("004-5", "004-24")
 def test_every_sandbox_has_namespaces_of_its_own(jail: Jail) -> None:
     program = (
         "import os\nfor n in " + repr(NAMESPACES) + ": print(os.readlink('/proc/self/ns/' + n))"

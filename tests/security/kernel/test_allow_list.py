@@ -127,14 +127,30 @@ def test_arguments_that_ordinary_programs_need_are_not(jail: Jail, what: str) ->
     assert result.denials == ()
 
 
-@pytest.mark.req("004-53")
+@pytest.mark.req("004-53", "004-59")
 @pytest.mark.parametrize("flag", [0x80, *(1 << bit for bit in (17, 25, 26, 27, 28, 29, 30))])
 @pytest.mark.parametrize("kind", [17, _THREAD])
 def test_no_clone_makes_a_namespace(jail: Jail, flag: int, kind: int) -> None:
     """For threads, too, which the init lets through otherwise."""
     result = jail.attempt("raw", str(NUMBERS["clone"]), str(flag | kind))
+    assert result.outcome is Outcome.POLICY_VIOLATION
+    assert jail.said(result) == ""
+
+
+@pytest.mark.req("004-59")
+@pytest.mark.parametrize("flag", [0x80, *(1 << bit for bit in (17, 25, 26, 27, 28, 29, 30))])
+def test_to_leave_a_namespace_ends_the_tree(jail: Jail, flag: int) -> None:
+    result = jail.attempt("raw", str(NUMBERS["unshare"]), str(flag))
+    assert result.outcome is Outcome.POLICY_VIOLATION
+    assert jail.said(result) == ""
+
+
+def test_to_unshare_what_is_no_namespace_is_a_denial(jail: Jail) -> None:
+    call = ("raw", str(NUMBERS["unshare"]), str(0x200))  # CLONE_FS
+    assert jail.freely(*call) == "ok"
+    result = jail.attempt(*call)
     assert jail.said(result) == "EPERM\ncode 0"
-    assert _refused(result) == [("syscall", "clone", 1)]
+    assert _refused(result) == [("syscall", "unshare", 1)]
 
 
 @pytest.mark.req("000-11")

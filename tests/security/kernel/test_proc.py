@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import actum
-from actum.sandbox import host, proc_files
+from actum.sandbox import proc_files, spawner_client
 from hostile.jail import Jail
 from hostile.member import asked, carried_out, spawner
 
@@ -171,7 +171,7 @@ def test_where_something_cannot_be_covered_only_processes_are_shown(
         report, listed = carried_out(whole, asked(script))
         assert report["kind"] == "ended"
         assert "interrupts" in listed.split()
-    monkeypatch.setattr(host, "_SOURCE", str(tmp_path))
+    monkeypatch.setattr(spawner_client, "_SOURCE", str(tmp_path))
     with spawner() as lesser:
         report, listed = carried_out(lesser, asked(script))
     assert report["kind"] == "ended"

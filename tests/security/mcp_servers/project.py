@@ -11,8 +11,8 @@ import yaml
 
 from actum import Runtime
 from actum.contract.model import RunnerKind
-from actum.engine.project import create
-from actum.registry.change import approve
+from actum.project import create
+from actum.registry.approval_workflow import approve
 from actum.settings import load
 from actum.store.keys import Keyring
 from common.settings import add_settings
@@ -47,6 +47,7 @@ def tool(operations: Sequence[str] = OPERATIONS, **more: Any) -> dict[str, Any]:
         },
         "permissions": {"execution": {"runner": "local"}},
         "environment": ["LANG"],
+        "status": "active",
         "last_review": "2026-11-15",
         "next_review": "2027-11-15",
         **more,

@@ -40,17 +40,46 @@ def said(result: Result) -> str:
 
 
 def statement(rt: Runtime, receipt_id: str) -> dict[str, Any]:
-    receipt = rt.rooms.receipts.get(receipt_id)
+    receipt = rt.services.receipts.get(receipt_id)
     assert receipt is not None
     payload = json.loads(base64.b64decode(receipt.envelope["payload"]))
     return dict(payload["predicate"])
 
 
-@pytest.mark.req("000-107", "000-108")
+@pytest.mark.req("000-108")
 def test_an_operation_is_a_tool_of_the_server(rt: Runtime) -> None:
     result = ask(rt, "echo", 'a $b; `c` "d" \u2603')
     assert result.outcome is Outcome.SUCCEEDED
     assert said(result) == 'a $b; `c` "d" \u2603'
+
+
+@pytest.mark.req("000-107")
+def test_the_server_that_the_adapter_names_is_asked(tmp_path: Path) -> None:
+    """Of two servers, and neither is named first nor last."""
+    with small(tmp_path / "project") as rt:
+        command = ["python3", "-I", "-S", "{tool}/server.py", "well"]
+        servers = {
+            name: {"command": [*command, name]} for name in ("a-server", "small-server", "z-server")
+        }
+        for name in ("small-server", "z-server", "a-server"):
+            described = adapter()
+            described["interface"]["mcp"]["server"] = name
+            write(rt.settings.root, tool(servers=servers), described)
+            words = json.loads(said(ask(rt, "environment")))[2]
+            assert words[-1] == name
+
+
+@pytest.mark.req("000-109")
+def test_an_operation_is_the_tool_that_the_mapping_names(tmp_path: Path) -> None:
+    with small(tmp_path / "project") as rt:
+        command = ["python3", "-I", "-S", "{tool}/server.py", "well"]
+        described = adapter()
+        described["interface"]["mcp"]["tool_mapping"] = {"say": "echo", "echo": "count"}
+        scope = tool(["say", "echo"], servers={"small-server": {"command": command}})
+        write(rt.settings.root, scope, described)
+        assert said(ask(rt, "say", "hi")) == "hi"
+        assert said(ask(rt, "echo")) == "1"  # which the server calls count
+        assert ask(rt, "count").reason_codes == ("OPERATION_UNKNOWN",)
 
 
 @pytest.mark.req("000-109")
@@ -177,6 +206,7 @@ def test_a_server_that_offers_something_else_is_refused_until_it_is_approved(
         assert ask(rt, "echo", "x").ok
 
 
+@pytest.mark.req("000-107")
 def test_a_server_without_a_command_is_refused(tmp_path: Path) -> None:
     with small(tmp_path / "project") as rt:
         write(rt.settings.root, tool(servers={"other": {"command": ["python3"]}}))
@@ -197,7 +227,7 @@ def test_a_kept_server_remembers_and_receipts_say_so(tmp_path: Path) -> None:
             assert row.limit == "timeout_ms" or "server kept open" in row.mechanism
         other = ask(rt, "count", set={"sandbox.memory_mb": 256})
         assert said(other) == "1", "another policy is another server"
-        assert rt.rooms.receipts.get(next(iter(parents))) is None, "still open"
+        assert rt.services.receipts.get(next(iter(parents))) is None, "still open"
         ask(rt, "misbehave", "write changed x")
         assert ask(rt, "count").reason_codes == ("TOOL_CHANGED",)
         assert not (rt.settings.root / "work" / "changed").exists(), "what it did is dropped"
@@ -218,13 +248,13 @@ def test_a_kept_server_nobody_speaks_with_ends_and_is_sealed(tmp_path: Path) -> 
         first = ask(rt, "count")
         parent = statement(rt, first.receipt_id)["parent_receipt"]
         until = time.monotonic() + 20
-        while rt.rooms.receipts.get(parent) is None:
+        while rt.services.receipts.get(parent) is None:
             assert time.monotonic() < until, "it was never sealed"
             time.sleep(0.1)
         rows = {row["limit"]: row for row in statement(rt, parent)["enforcement"]}
         assert rows["idle_ms"]["tripped"]
         assert said(ask(rt, "count")) == "1"
-        while rt.rooms.servers._kept:
+        while rt.services.servers._kept:
             assert time.monotonic() < until + 20, "its place is kept for ever"
             time.sleep(0.1)
 

@@ -12,7 +12,7 @@ import pytest
 
 from actum import Outcome, Result, Runtime
 from actum.capture.model import Workspace
-from actum.evidence.audit import Decision
+from actum.evidence.records.audit import Decision
 from hostile.jail import until
 
 from .project import small
@@ -125,7 +125,7 @@ def test_a_file_of_the_call_is_collected_from_its_layers(rt: Runtime) -> None:
 
 def close(rt: Runtime) -> None:
     """End the kept servers, as the runtime does."""
-    rt.rooms.servers._discard_ended(everything=True)
+    rt.services.servers._discard_ended(everything=True)
 
 
 def test_the_calls_of_a_kept_server_are_one_transaction(kept: Runtime) -> None:
@@ -147,15 +147,15 @@ def test_one_that_is_idle_is_committed_when_it_ends(tmp_path: Path) -> None:
     with small(tmp_path / "project", settings=APART, stateful=True, idle_s=1) as rt:
         result = write(rt, "file", "x")
         until(lambda: (work(rt) / "file").exists(), "the commit")
-        until(lambda: not rt.rooms.servers._kept, "the seal")
+        until(lambda: not rt.services.servers._kept, "the seal")
         assert of_server(rt, result)["workspace"]["state"] == "committed"
 
 
 def test_one_that_reaches_its_age_between_two_calls_is_committed(tmp_path: Path) -> None:
-    with small(tmp_path / "project", settings=APART, stateful=True, lifetime_s=3) as rt:
-        result = write(rt, "file", "x", timeout="1s")
+    with small(tmp_path / "project", settings=APART, stateful=True, lifetime_s=7) as rt:
+        result = write(rt, "file", "x", timeout="5s")
         until(lambda: (work(rt) / "file").exists(), "the commit")
-        until(lambda: not rt.rooms.servers._kept, "the seal")
+        until(lambda: not rt.services.servers._kept, "the seal")
         assert of_server(rt, result)["outcome"] == "TIMED_OUT"
 
 
@@ -233,6 +233,6 @@ def test_a_request_may_ask_for_a_transaction_where_changes_are_direct(tmp_path: 
 def test_what_a_stopped_server_did_may_be_wanted_too(tmp_path: Path) -> None:
     settings = f'{APART}on_stop = "commit"\n'
     with small(tmp_path / "project", settings=settings, stateful=True) as rt:
-        result = write(rt, "half", "x", "hang", timeout="2s")
+        result = write(rt, "half", "x", "hang", timeout="5s")
         assert of_server(rt, result)["workspace"]["state"] == "committed"
         assert os.listdir(work(rt)) == ["half"]

@@ -15,7 +15,7 @@ import yaml
 
 from actum import Outcome, Result, Runtime
 from actum.contract.model import RunnerKind
-from actum.engine.project import create
+from actum.project import create
 from actum.settings import load
 
 from .project import pin, small, tool
@@ -90,9 +90,26 @@ def test_what_the_server_offers_and_the_adapter_does_not_map_is_refused(rt: Runt
 
 @pytest.mark.req("000-152")
 def test_it_runs_within_the_limits_of_the_adapter(rt: Runtime) -> None:
-    result = ask(rt, "list_directory", path=str(rt.settings.root / "work"))
-    rows = {row.limit: row.requested for row in result.enforcement}
-    assert (rows["timeout_ms"], rows["memory_mb"], rows["network"]) == ("10000", "128", "none")
+    result = ask(rt, "list_directory", path=str(rt.settings.root / "work")).check()
+    rows = {row.limit: row for row in result.enforcement}
+    limits = [rows[name] for name in ("timeout_ms", "memory_mb", "network")]
+    assert [row.requested for row in limits] == ["10000", "128", "none"]
+    assert all(row.enforced and row.mechanism for row in limits)
+    peak = rows["memory_mb"].peak
+    assert peak is not None
+    assert 0 < peak <= 128 << 20
+
+
+@pytest.mark.req("000-152")
+def test_a_server_that_needs_more_memory_than_the_adapter_has_is_killed(rt: Runtime) -> None:
+    big = rt.settings.root / "work" / "big.txt"
+    big.write_bytes(b"x" * (120 << 20))
+    try:
+        result = ask(rt, "read_file", path=str(big))
+    finally:
+        big.unlink()
+    assert result.outcome is Outcome.RESOURCE_KILLED
+    assert [row.limit for row in result.enforcement if row.tripped] == ["memory_mb"]
 
 
 def test_a_path_outside_is_refused_before_the_server_is_asked(rt: Runtime) -> None:

@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 from actum import Outcome, Result, Runtime
-from actum.engine.mcp import output_schema_process
-from actum.engine.mcp.conversation import Broken
-from actum.engine.mcp.output_schema import SCHEMA_BYTES, SCHEMA_LEVELS, OutputSchemas
+from actum.mcp import output_schema_process
+from actum.mcp.json_rpc import Broken
+from actum.mcp.output_schema import SCHEMA_BYTES, SCHEMA_LEVELS, OutputSchemas
 from actum.runners.base import Cancel
 from actum.testing.conformance import processes_with
 
@@ -47,7 +47,7 @@ def _nested(levels: int) -> dict[str, Any]:
 
 
 _LONG = {"text": "a" * 100_000 + "!"}
-_DIFFERS, _NO_SCHEMA = "not what its own schema says", "not JSON Schema"
+_DIFFERS, _NO_SCHEMA = "does not match its own schema", "not JSON Schema"
 #: schema, structure, part of the reason
 HOSTILE: dict[str, tuple[dict[str, Any], object, str]] = {
     "a pattern that backtracks": (_TEXT, _LONG, _DIFFERS),
@@ -194,7 +194,7 @@ def test_other_calls_are_answered_while_one_is_compared(rt: Runtime) -> None:
     stopped = _Stopped(rt, cancel=cancel)
     work = rt.settings.root / "work"
     assert rt.exec("shell", stdin="echo hi", cwd=work).ok
-    rt.rooms.servers.schemas.require_kept(b"{}", {}, time.monotonic() + 60, None)
+    rt.services.servers.schemas.require_kept(b"{}", {}, time.monotonic() + 60, None)
     cancel.cancel()
     assert stopped.join().outcome is Outcome.CANCELLED
     cancel.close()
@@ -202,13 +202,13 @@ def test_other_calls_are_answered_while_one_is_compared(rt: Runtime) -> None:
 
 
 def test_the_deadline_of_a_call_holds_while_its_answer_is_compared(rt: Runtime) -> None:
-    assert _Stopped(rt, timeout="3s").join().outcome is Outcome.TIMED_OUT
+    assert _Stopped(rt, timeout="6s").join().outcome is Outcome.TIMED_OUT
     assert rt.exec("small:count", cwd=rt.settings.root / "work").ok
 
 
 _HOST = """
 import json, sys, time
-from actum.engine.mcp.output_schema import OutputSchemas
+from actum.mcp.output_schema import OutputSchemas
 schemas = OutputSchemas()
 schemas.require_kept(b"{}", {}, time.monotonic() + 60, None)
 print(schemas._idle[0]._process.pid, flush=True)

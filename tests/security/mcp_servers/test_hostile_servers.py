@@ -1,4 +1,4 @@
-"""A server is not believed: whatever it does, the call ends in time, as what it was."""
+"""Whatever a server does, the call ends in time and is reported as what it was."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ ENDINGS = {
     "memory": (Outcome.RESOURCE_KILLED, "memory_mb"),
     "garbage": (Outcome.TOOL_ERROR, "not JSON"),
     "deep": (Outcome.TOOL_ERROR, "not JSON"),
-    "batch": (Outcome.TOOL_ERROR, "no JSON-RPC"),
-    "wrong id": (Outcome.TOOL_ERROR, "nobody asked"),
-    "no id": (Outcome.TOOL_ERROR, "nobody asked"),
+    "batch": (Outcome.TOOL_ERROR, "not a JSON-RPC"),
+    "wrong id": (Outcome.TOOL_ERROR, "that was not sent"),
+    "no id": (Outcome.TOOL_ERROR, "that was not sent"),
     "half": (Outcome.TIMED_OUT, "timeout_ms"),
     "half and die": (Outcome.TOOL_ERROR, "exit code 3"),
     "notify": (Outcome.RESOURCE_KILLED, "messages"),
@@ -86,7 +86,7 @@ def test_an_answer_that_comes_twice_is_found_before_the_next_question(rt: Runtim
     second = rt.exec("small:count", cwd=work)
     assert second.outcome is Outcome.TOOL_ERROR
     assert second.result is not None
-    assert "nobody asked" in (second.result.error_reason or "")
+    assert "that was not sent" in (second.result.error_reason or "")
     assert alive(rt) == []
     assert rt.exec("small:count", cwd=work).ok, "another server answers"
 

@@ -18,8 +18,8 @@ from websockets.sync.server import ServerConnection, serve
 
 from actum import Outcome, Result, Runtime
 from actum.contract.model import RunnerKind
-from actum.engine.project import create
-from actum.evidence.audit import Decision
+from actum.evidence.records.audit import Decision
+from actum.project import create
 from actum.settings import load
 from common.settings import add_settings
 

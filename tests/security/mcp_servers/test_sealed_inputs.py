@@ -20,7 +20,7 @@ def test_the_server_of_one_call_reads_what_the_call_was_judged_with(
         work = rt.settings.root / "work"
         file = work / "structure.json"
         file.write_text('{"n": 1}')
-        runner = next(iter(rt.rooms.runners.values()))
+        runner = next(iter(rt.services.runners.values()))
         start = runner.open
 
         def replaced_before_the_start(*words: Any, **named: Any) -> Any:

@@ -152,6 +152,14 @@ def fetch(*urls: str, options: str = "") -> str:
     )
 
 
+def look_up(*names: str) -> str:
+    """A script that prints the first address of each name, or `none`."""
+    return "".join(
+        f"a=$(getent ahostsv4 {name} | cut -d' ' -f1 | head -n1); echo ${{a:-none}}\n"
+        for name in names
+    )
+
+
 def codes(result: Result, names: list[str]) -> dict[str, str]:
     return dict(zip(names, said(result), strict=True))
 
@@ -204,6 +212,23 @@ def main(folder: Path) -> None:
         "resolver": sorted(set(resolver.asked)),
     }
     net.close()
+
+    resolver.asked.clear()
+    asked = ["public.test", "good.wild.test", "ten.test", "mixed.test", "denied.wild.test"]
+    asked += ["secret.evil.test", "wild.test"]
+    hosts = ["public.test", "ten.test", "mixed.test", "*.wild.test"]
+    script = look_up(*asked) + fetch("http://public.test/", f"http://{PUBLIC}/")
+    for classes in (("dns",), ("http",)):
+        named = Net(folder / classes[0], hosts=hosts, outbound=classes)
+        result = named.ask(script, enabled=True, deny=["denied.wild.test"])
+        report[classes[0]] = {
+            "codes": codes(result, [*asked, "page", "address"]),
+            "egress": story(result),
+            "denials": [each.target for each in result.denials],
+            "resolver": sorted(set(resolver.asked)),
+        }
+        resolver.asked.clear()
+        named.close()
 
     opened = Net(folder / "open", hosts=["*"], outbound=("http",))
     names = ["anything.test", "other.example", "metadata.test", "loop.test"]

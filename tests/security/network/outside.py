@@ -21,9 +21,9 @@ import yaml
 
 from actum import Result, Runtime
 from actum.contract.model import RunnerKind
-from actum.engine.project import create
-from actum.evidence.audit import Decision
-from actum.registry.change import approve
+from actum.evidence.records.audit import Decision
+from actum.project import create
+from actum.registry.approval_workflow import approve
 from actum.runners.local import LocalRunner
 from actum.sandbox.egress.relay import Relay
 from actum.settings import load

@@ -21,7 +21,8 @@ pytestmark = pytest.mark.sandbox
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("lab")
-    (folder / "open").mkdir()
+    for name in ("open", "dns", "http"):
+        (folder / name).mkdir()
     user = [] if os.geteuid() == 0 else ["--user", "--map-current-user", "--keep-caps"]
     done = subprocess.run(
         ["unshare", *user, "--net", "--mount", sys.executable, str(LAB), str(folder)],
@@ -121,3 +122,31 @@ def test_level_open_reaches_any_public_name_once_approved_and_logs_each(
     assert made == [("anything.test", 80), ("other.example", 80)]
     assert all(each["time_ms"] >= 0 for each in part["egress"])
     assert set(refusals(part)) == {"metadata.test", "loop.test"}
+
+
+@pytest.mark.req("004-47")
+def test_class_dns_tells_the_real_addresses_of_allowed_names_and_reaches_none(
+    lab: dict[str, Any],
+) -> None:
+    told = lab["dns"]["codes"]
+    assert told["public.test"] == told["good.wild.test"] == "11.0.0.2"
+    refused = ("ten.test", "mixed.test", "denied.wild.test", "secret.evil.test", "wild.test")
+    assert {told[name] for name in refused} == {"none"}
+    assert (told["page"], told["address"]) == ("000", "000")
+    assert lab["direct"]["11.0.0.2"] == "200"  # it answers: the control
+    assert lab["dns"]["resolver"] == ["good.wild.test", "mixed.test", "public.test", "ten.test"]
+    found = {entry["host"]: (entry["address"], entry["refused"]) for entry in lab["dns"]["egress"]}
+    assert found["public.test"] == ("11.0.0.2", "")
+    assert found["ten.test"][1].startswith("internal address")
+    assert found["mixed.test"][1].startswith("internal address")
+    assert found["secret.evil.test"][1] == "name not allowed"
+    assert {text.partition(":")[0] for text in lab["dns"]["denials"]} >= {*refused}
+
+
+@pytest.mark.req("004-47")
+def test_without_class_dns_a_name_is_the_address_of_its_relay(lab: dict[str, Any]) -> None:
+    told = lab["http"]["codes"]
+    assert told["public.test"].startswith("198.18.")
+    assert told["good.wild.test"].startswith("198.18.")
+    assert told["page"] == "200"
+    assert lab["http"]["resolver"] == ["public.test"]  # for the connection, by the relay

@@ -83,7 +83,8 @@ def test_a_wildcard_stands_for_every_name_below_its_suffix_and_for_nothing_inter
 @pytest.mark.req("000-52")
 def test_level_registry_reaches_the_registries_of_actum_toml_only(make: Any) -> None:
     net = make(
-        "*",
+        "packages.test",
+        "api.test",
         names=("packages.test", "api.test"),
         toml='[network]\nregistries = ["packages.test"]\n',
     )
@@ -110,6 +111,15 @@ def test_level_api_reaches_the_approved_hosts_only(make: Any) -> None:
     net = make("api.test", names=("api.test", "packages.test"))
     result = net.run(fetch("api.test", "packages.test"), level="api")
     assert said(result) == ["hello api.test", "no"]
+
+
+@pytest.mark.req("000-53")
+def test_level_api_reaches_the_apis_of_actum_toml_and_no_more_of_the_tools_scope(make: Any) -> None:
+    hosts = ("api.test", "packages.test")
+    net = make(*hosts, names=hosts, toml='[network]\napis = ["api.test"]\n')
+    assert said(net.run(fetch(*hosts), level="api")) == ["hello api.test", "no"]
+    allowed = net.run(fetch(*hosts), enabled=True, allow=list(hosts))
+    assert said(allowed) == ["hello api.test", "hello packages.test"]
 
 
 @pytest.mark.req("000-50")

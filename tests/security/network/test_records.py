@@ -60,3 +60,36 @@ def test_result_trace_and_receipt_tell_of_each_connection_and_refused_name(tmp_p
             "x.w.test",
         ]
         net.close()
+
+
+LITERAL = """
+import socket
+for family, address in ((socket.AF_INET, "192.0.2.7"), (socket.AF_INET6, "2001:db8::7")):
+    for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
+        with socket.socket(family, kind) as tried:
+            try:
+                tried.connect((address, 80))
+                print("connected")
+            except OSError as error:
+                print(error.strerror)
+"""
+
+
+@pytest.mark.req("000-54")
+def test_at_level_open_an_address_literal_is_refused_and_reported_as_a_denial(
+    tmp_path: Path,
+) -> None:
+    """The names of the same machine are reached, and are no denial."""
+    with http_server() as web:
+        resolve = {"api.test:80": web.place}
+        hosts = ["*", "api.test"]
+        net = Net(tmp_path, hosts=hosts, outbound=("http",), resolve=resolve)
+        by_name = net.run("curl -sS http://api.test/; echo", level="open")
+        assert said(by_name) == ["hello api.test"]
+        assert by_name.denials == ()
+        result = net.run(f"curl -sS http://api.test/; echo; python3 -c '{LITERAL}'", level="open")
+        assert said(result) == ["hello api.test", *["Network is unreachable"] * 4]
+        (denial,) = result.denials
+        assert (denial.kind, denial.target) == ("network", "address literal: no route")
+        assert denial.count == 4
+        net.close()

@@ -58,7 +58,7 @@ while True:
 }
 
 
-@pytest.mark.req("000-33", "000-87", "000-179", "004-2", "004-13", "004-51", "004-52", "004-60")
+@pytest.mark.req("000-87", "000-179", "004-13", "004-52", "004-60")
 @pytest.mark.parametrize("what", STUBBORN)
 def test_at_the_deadline_a_tool_is_dead_that(jail: Jail, what: str) -> None:
     mark = marker()
@@ -72,7 +72,6 @@ def test_at_the_deadline_a_tool_is_dead_that(jail: Jail, what: str) -> None:
     assert alive(mark) == []
 
 
-@pytest.mark.req("004-52")
 def test_a_polite_tool_can_say_goodbye_at_the_deadline(jail: Jail) -> None:
     result = jail.sh("trap 'echo bye; exit 0' TERM; while :; do sleep 0.02; done", timeout="1s")
     assert result.outcome is Outcome.TIMED_OUT

@@ -14,6 +14,7 @@ import pytest
 
 from actum import Result, Runtime
 from actum.capture.model import Workspace
+from actum.contract.call import bound
 from actum.errors import Refused
 from actum.value import replace
 from hostile.sealed_project import Sealed, digest_for, opened, signed_input_digest
@@ -28,7 +29,7 @@ def _workspace(result: Result) -> Workspace:
 
 def _after_planning(jail: Sealed, monkeypatch: pytest.MonkeyPatch, act: Callable[[], Any]) -> None:
     """Do something between the moment the inputs are sealed and the start of the tool."""
-    runner = next(iter(jail.runtime.rooms.runners.values()))
+    runner = next(iter(jail.runtime.services.runners.values()))
     run = runner.run
 
     def acting(*words: Any, **named: Any) -> Any:
@@ -309,7 +310,7 @@ def test_a_tool_of_a_work_item_reads_sealed_inputs(direct: Sealed, engine: str) 
         "dependencies": [],
     }
     with Runtime.open(direct.root, pool=False) as runtime:
-        result = runtime.workshop.run(work_item, engine=engine)
+        result = runtime.work_items.run(work_item, engine=engine)
     assert result.status == "success", result.error
     assert (direct.root / "copy").read_text() == "first\n"
     assert (direct.root / "input").read_text() == "second\n"
@@ -323,12 +324,12 @@ def test_the_folder_of_the_program_keeps_its_identity_check(
     file = read_only.work / "input"
     file.write_text("first")
     views: list[Any] = []
-    runner = next(iter(read_only.runtime.rooms.runners.values()))
+    runner = next(iter(read_only.runtime.services.runners.values()))
     run = runner.run
 
     def in_plain_mounts(plan: Any, *words: Any, **named: Any) -> Any:
         views.append(plan.views)
-        return run(replace(plan, views={}), *words, **named)
+        return run(bound(replace(plan, views={})), *words, **named)
 
     def replaced(_name: str, _chunk: bytes) -> None:
         (read_only.work / "other").write_text("second")

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from actum import Outcome
-from actum.engine import plan as planning
-from actum.evidence.audit import Decision
+from actum.evidence.records.audit import Decision
+from actum.execution import plan as planning
 from hostile.sealed_project import Sealed, signed_input_digest
 
 pytestmark = pytest.mark.sandbox

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from actum.registry.change import block
+from actum.registry.approval_workflow import block
 from hostile.jail import Jail, appears
 
 pytestmark = pytest.mark.sandbox
@@ -93,7 +93,7 @@ for kind in (fcntl.F_RDLCK, fcntl.F_WRLCK):
 
 
 def test_no_file_can_be_leased(jail: Jail) -> None:
-    """Whoever opens a leased file waits for the holder, so the host would wait for the tool."""
+    """An open of a leased file waits for the holder, so the host would wait for the tool."""
     file = jail.root / "tools.lock"
     assert jail.outside_python(_LEASE, str(file)) == "leased\nleased"
     assert jail.said(jail.python(_LEASE, str(file))) == "\n".join(["Operation not permitted"] * 2)
@@ -127,7 +127,7 @@ while not os.path.exists({str(own_jail.told / "done")!r}):
         daemon=True,
     )
     deciding.start()
-    deciding.join(10)
+    deciding.join(60)
     decided = not deciding.is_alive()
     (own_jail.told / "done").touch()
     running.join()

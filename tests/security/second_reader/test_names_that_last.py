@@ -8,7 +8,7 @@ import pytest
 
 from actum import Outcome, Runtime
 from actum.errors import Refused
-from actum.evidence.audit import Decision
+from actum.evidence.records.audit import Decision
 from hostile.jail import Jail
 
 pytestmark = pytest.mark.sandbox

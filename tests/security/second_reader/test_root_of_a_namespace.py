@@ -1,4 +1,4 @@
-"""A root that is root in a user namespace only, as in many containers, is told no false ending."""
+"""A root that is root in a user namespace only, as in many containers, gets no false ending."""
 
 from __future__ import annotations
 

@@ -12,9 +12,9 @@ import pytest
 
 from actum.contract.model import RunnerKind
 from actum.runners.local import LocalRunner
-from actum.sandbox.host import _GUESS, Spawner
-from actum.sandbox.probe import examine
-from hostile.jail import Jail, own_cgroups, until
+from actum.sandbox.host_probe import examine
+from actum.sandbox.spawner_client import _GUESS, Spawner
+from hostile.jail import Jail, name_of, own_cgroups, until
 from hostile.member import asked
 
 pytestmark = pytest.mark.sandbox
@@ -133,12 +133,13 @@ def test_a_tool_starts_after_its_doors_are_open_however_early_the_host_says_go(
 
 def test_without_its_opener_a_spawner_is_replaced(own_jail: Jail) -> None:
     assert own_jail.said(own_jail.sh("echo first")) == "first"
-    runner = own_jail.runtime.rooms.runners[RunnerKind.LOCAL]
+    runner = own_jail.runtime.services.runners[RunnerKind.LOCAL]
     assert isinstance(runner, LocalRunner)
     process = runner._spawner._process
     assert process is not None
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    opener = min(map(int, children))  # the first that a spawner makes
+    # By name: numbers begin again at the kernel's pid_max, so the lowest may be that of an init.
+    (opener,) = [int(pid) for pid in children if name_of(pid) == "opener\n"]
     handle = os.pidfd_open(opener)
     signal.pidfd_send_signal(handle, signal.SIGKILL)
     select.select([handle], [], [], 10)

@@ -17,13 +17,14 @@ import pytest
 from actum.contract.model import RunnerKind
 from actum.errors import SandboxUnavailable
 from actum.runners.local import LocalRunner
-from hostile.jail import Jail, appears, until
+from actum.sandbox.system_calls import NUMBERS
+from hostile.jail import Jail, appears, name_of, until
 
 pytestmark = pytest.mark.sandbox
 
 
 def _spawner(jail: Jail) -> int:
-    runner = jail.runtime.rooms.runners[RunnerKind.LOCAL]
+    runner = jail.runtime.services.runners[RunnerKind.LOCAL]
     assert isinstance(runner, LocalRunner)
     process = runner._spawner._process
     assert process is not None
@@ -31,9 +32,13 @@ def _spawner(jail: Jail) -> int:
 
 
 def _helpers(spawner: int) -> list[int]:
-    """The opener and the zygote: forked first, and never an init."""
+    """The opener and the zygote, by name: numbers begin again at the kernel's pid_max, so the
+    lowest may be those of inits."""
     children = Path(f"/proc/{spawner}/task/{spawner}/children").read_text().split()
-    return sorted(map(int, children))[:2]
+    names = {int(pid): name_of(pid) for pid in children}
+    (opener,) = [pid for pid, name in names.items() if name == "opener\n"]
+    (zygote,) = [pid for pid, name in names.items() if name.startswith("python")]
+    return [opener, zygote]
 
 
 def _strike(pid: int, number: int) -> None:
@@ -75,11 +80,12 @@ def test_the_opener_survives_layers_that_are_removed_while_it_mounts_them(own_ja
         before = set(_lower_layers(own_jail))
         with ThreadPoolExecutor(1) as running:
             answer = running.submit(own_jail.sh, "echo second")
-            # The mount is there as long as the opener waits to detach it.
-            mounts = Path(f"/proc/{opener}/mountinfo")
-            until(
-                lambda: any(f" {each} " in mounts.read_text() for each in _lower_layers(own_jail))
-            )
+            # The tracer holds the opener at the call that is to detach the layer. Before it, the
+            # overlay is not there yet, and without the layer it could not be made.
+            call = Path(f"/proc/{opener}/syscall")
+            until(lambda: call.read_text().split()[0] == str(NUMBERS["umount2"]))
+            mounts = Path(f"/proc/{opener}/mountinfo").read_text()
+            assert any(f" {each} " in mounts for each in _lower_layers(own_jail))
             for layer in {*_lower_layers(own_jail)} - before:
                 layer.rmdir()
             assert own_jail.said(answer.result()) == "second"
@@ -112,6 +118,24 @@ def test_with_the_spawner_everybody_goes(own_jail: Jail) -> None:
     assert own_jail.said(own_jail.sh("echo next")) == "next"
 
 
+def test_the_first_message_of_a_new_spawner_is_no_member(own_jail: Jail) -> None:
+    """The thread that receives members ahead may run before any execution has waited for a new
+    spawner: it left that spawner's next execution waiting for ever."""
+    assert own_jail.said(own_jail.sh("echo first")) == "first"
+    first = _spawner(own_jail)
+    runner = own_jail.runtime.services.runners[RunnerKind.LOCAL]
+    assert isinstance(runner, LocalRunner)
+    _strike(first, signal.SIGKILL)
+    until(lambda: not _lives(str(first)))
+    runner._spawner.start()
+    assert _spawner(own_jail) != first
+    server = runner._spawner._socket
+    assert server is not None
+    until(lambda: select.select([server], [], [], 0)[0])
+    runner._spawner.take_in()
+    assert own_jail.said(own_jail.sh("echo next")) == "next"
+
+
 @contextlib.contextmanager
 def _without_clones(pid: int) -> Iterator[str]:
     """The kernel refuses every clone of `pid`; what it says. Root has no limit of processes, and an
@@ -119,8 +143,10 @@ def _without_clones(pid: int) -> Iterator[str]:
     if os.geteuid() != 0:
         before = resource.prlimit(pid, resource.RLIMIT_NPROC)
         resource.prlimit(pid, resource.RLIMIT_NPROC, (0, before[1]))
-        yield "Resource temporarily unavailable"
-        resource.prlimit(pid, resource.RLIMIT_NPROC, before)
+        try:
+            yield "Resource temporarily unavailable"
+        finally:
+            resource.prlimit(pid, resource.RLIMIT_NPROC, before)
         return
     words = ["strace", "-qq", "-o", "/dev/null", "-p", str(pid)]
     tracer = subprocess.Popen([*words, "-e", "inject=clone:error=ENOSPC"])

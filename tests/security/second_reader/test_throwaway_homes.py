@@ -33,7 +33,7 @@ def homes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_nothing_that_a_tool_leaves_in_a_throwaway_home_outlives_it(
     homes: Path, tmp_path: Path, what: str, crashed: bool
 ) -> None:
-    """A folder that ends whoever removes it would end every later start of this user."""
+    """A folder that kills its remover would end every later start of this user."""
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / "kept").write_text("kept")

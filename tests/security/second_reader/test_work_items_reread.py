@@ -16,11 +16,11 @@ import pytest
 import yaml
 
 from actum import Runtime
-from actum.agents.workshop import WorkLost, Workshop
 from actum.contract.model import RunnerKind
-from actum.engine.project import create
-from actum.engine.work import process
 from actum.errors import ActumError
+from actum.project import create
+from actum.work import item_process
+from actum.work.work_items import WorkItems, WorkLost
 from actum.workspace import commit
 from actum.workspace.commit import Step
 from actum.workspace.tree import Kind
@@ -33,7 +33,7 @@ _STRUCK = (
     "import os, sys; sys.path[:0] = sys.argv[2:]; from actum.workspace import commit, space\n"
     "def strike(*_): os._exit(9)\n"
     "{function} = strike\n"
-    "from actum.doors.chamber import main; main()"
+    "from actum.doors.work_item_process import main; main()"
 )
 _APPLY, _INTENT, _KEEP = "commit.apply", "commit.write_intent", "space.Space._keep"
 
@@ -79,14 +79,14 @@ def _crash(project: Path, function: str, **more: Any) -> None:
         raise WorkLost("the asker is gone too", remedy="")
 
     with pytest.MonkeyPatch.context() as patch, opened(project) as rt:
-        patch.setattr(process, "_BOOT", _STRUCK.format(function=function))
-        patch.setattr(Workshop, "_ended", gone)
+        patch.setattr(item_process, "_BOOT", _STRUCK.format(function=function))
+        patch.setattr(WorkItems, "_ended", gone)
         with pytest.raises(WorkLost):
             rt.work(item(**more))
 
 
 def _run_of(rt: Runtime, receipt_id: str) -> str:
-    found = rt.workshop.records.of_receipt(receipt_id)
+    found = rt.work_items.records.of_receipt(receipt_id)
     assert found is not None
     return found
 
@@ -125,7 +125,7 @@ def test_restoring_into_the_project_is_refused(project: Path) -> None:
         run_id = _run_of(rt, rt.work(item()).receipt_id)
         before = rt.state_hash()
         with pytest.raises(ActumError) as refused:
-            rt.workshop.restore(run_id, project / "inner")
+            rt.work_items.restore(run_id, project / "inner")
         assert refused.value.code == "REPLAY_IN_PROJECT"
         assert rt.state_hash() == before
     assert not (project / "inner").exists()
@@ -207,7 +207,7 @@ def test_a_mounted_file_is_refused_before_anything_is_decided(project: Path) -> 
         wrapped[1:2] = ["-Urm"]
     done = subprocess.run(wrapped, cwd=project, text=True, capture_output=True, check=False)
     assert done.returncode == 1, done.stdout + done.stderr
-    assert "a.txt: something is mounted in the workspace" in done.stdout
+    assert "a.txt: this is a mount point in the workspace" in done.stdout
     assert (project / "a.txt").read_text() == "alpha\n"
     assert not (project / "new.txt").exists()
 
@@ -235,11 +235,11 @@ def test_a_run_that_was_undone_and_done_again_counts_for_its_dependents(project:
     add_agent(project, "echo new > new.txt")
     add_agent(project, "echo more > more.txt", number=2)
     with opened(project) as rt:
-        undone = rt.workshop.undo(rt.work(item()).receipt_id)
+        undone = rt.work_items.undo(rt.work(item()).receipt_id)
         next_one = item(id="next", agent_id="agent-2", dependencies=["work-item-1"])
         with pytest.raises(ActumError):
             rt.work(next_one)
-        rt.workshop.undo(undone.receipt_id)
+        rt.work_items.undo(undone.receipt_id)
         assert (project / "new.txt").exists()
         assert rt.work(next_one).status == "success"
 

@@ -142,6 +142,87 @@ def test_a_path_that_the_host_changed_meanwhile_is_not_overwritten(own_jail: Jai
     assert file.read_text() == "tool\n"
 
 
+REMOVED = {
+    "a file": ("echo tool >> there/file", "there/file"),
+    "a file that the tool closed": ("echo tool >> there/file; chmod 0 there/file", "there/file"),
+    "a folder that the tool has filled": ("echo tool > there/new", "there"),
+}
+
+
+@pytest.mark.parametrize("what", REMOVED)
+def test_what_the_host_removed_meanwhile_does_not_come_back(own_jail: Jail, what: str) -> None:
+    script, path = REMOVED[what]
+    there = own_jail.work / "there"
+    there.mkdir()
+    (there / "file").write_text("before\n")
+
+    def hear(_name: str, _chunk: bytes) -> None:
+        (there / "file").unlink()
+        if path == "there":
+            there.rmdir()
+
+    result = own_jail.sh(f"{script}; echo up; sleep 1", on_output=hear)
+    found = _workspace(result)
+    assert found.state == "conflict", found
+    assert found.why[0] == str(own_jail.work / path)
+    assert not (own_jail.work / path).exists()
+    kept = own_jail.runtime.transactions.find(result.execution_id)
+    assert own_jail.runtime.transactions.decide(kept, commit=True, over=True) == "committed"
+    assert (own_jail.work / path).exists()
+
+
+@pytest.mark.parametrize("where", [".", "folder"])
+@pytest.mark.parametrize("mark", ["user.overlay.opaque", "trusted.overlay.opaque"])
+def test_a_tool_removes_nothing_by_marks_of_an_overlay(
+    own_jail: Jail, where: str, mark: str
+) -> None:
+    """Not what it sees, and not what is denied to it."""
+    folder = own_jail.work / where
+    folder.mkdir(exist_ok=True)
+    (folder / "seen").touch()
+    (folder / "hidden").mkdir()
+    (folder / "hidden" / "key").touch()
+    program = f"""
+import os
+assert not os.path.exists({f"{where}/hidden/key"!r})
+open({f"{where}/new"!r}, "w").close()
+try:
+    os.setxattr({where!r}, {mark!r}, b"y")
+except OSError:
+    print("refused")
+"""
+    result = own_jail.python(program, limits={"sandbox.filesystem.deny": [f"{where}/hidden"]})
+    # Before Linux 6.7 an ordinary user's overlay refuses its own mark too.
+    assert own_jail.said(result) == "refused" or mark.startswith("user")
+    found = _workspace(result)
+    assert (found.state, found.created, found.deleted) == ("committed", 1, 0)
+    assert sorted(os.listdir(folder / "hidden")) == ["key"]
+    assert (folder / "seen").exists()
+
+
+RENAMED = {
+    "": "mv file renamed",
+    "into a new folder, and changed": "mkdir new; mv file new/renamed; echo more >> new/renamed",
+    "and changed, while nothing else happens there": "mv d/file d/other; echo more >> d/other",
+    "over another one": "mv file d/file",
+}
+
+
+@pytest.mark.parametrize("how", RENAMED)
+def test_what_the_tool_renamed_was_not_removed_by_the_host(own_jail: Jail, how: str) -> None:
+    folder = own_jail.work / "d"
+    folder.mkdir()
+    for file in (own_jail.work / "file", folder / "file"):
+        file.write_text(f"before in {file.parent.name}\n")
+
+    def hear(_name: str, _chunk: bytes) -> None:
+        (own_jail.work / "by the host").touch()
+
+    result = own_jail.sh(f"{RENAMED[how]}; echo up; sleep 1", on_output=hear)
+    assert _workspace(result).state == "committed"
+    assert (own_jail.work / "by the host").exists()
+
+
 def test_twenty_at_once_commit_what_is_apart_and_lose_nothing_in_silence(own_jail: Jail) -> None:
     results: dict[int, Result] = {}
 

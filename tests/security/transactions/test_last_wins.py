@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from actum.capture.model import Workspace
-from actum.evidence.audit import Decision
+from actum.evidence.records.audit import Decision
 from common.settings import add_settings
 from hostile.jail import Jail
 

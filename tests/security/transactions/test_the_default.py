@@ -9,8 +9,8 @@ import pytest
 
 from actum import Runtime
 from actum.contract.model import RunnerKind
-from actum.engine.project import create
-from actum.registry.change import deciding
+from actum.project import create
+from actum.registry.approval_workflow import deciding
 from actum.registry.lock import read_lock
 from actum.registry.pinned_settings import settings_state
 from actum.settings_file import read_settings

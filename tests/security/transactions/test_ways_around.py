@@ -11,7 +11,7 @@ import pytest
 
 from actum import Outcome, Runtime
 from actum.errors import Refused
-from actum.evidence.audit import Decision
+from actum.evidence.records.audit import Decision
 from hostile.jail import Jail
 
 pytestmark = pytest.mark.sandbox
@@ -100,6 +100,62 @@ def test_another_project_in_the_folder_is_governed_too(own_jail: Jail) -> None:
     )
     assert result.workspace is not None
     assert result.workspace.state == "held"
+
+
+def test_what_a_link_in_a_governing_folder_leads_to_is_governed_too(own_jail: Jail) -> None:
+    """`actum work` follows the link."""
+    agents, shared = own_jail.root / "agents", own_jail.root / "shared"
+    for folder in (agents, shared):
+        folder.mkdir()
+    for name in ("led-to", "other"):
+        (shared / name).write_text("x")
+    (agents / "agent-1.yaml").symlink_to("../shared/led-to")
+    led_to, other = (
+        own_jail.sh(f"echo y > shared/{name}", cwd=own_jail.root).workspace
+        for name in ("led-to", "other")
+    )
+    assert led_to is not None
+    assert led_to.state == "held", led_to
+    assert other is not None
+    assert other.state == "committed"
+
+
+def test_what_waited_is_judged_again_when_a_person_decides(own_jail: Jail) -> None:
+    """One half of a repository waits for another reason, and the other half is committed."""
+    transactions = own_jail.runtime.transactions
+    head = own_jail.sh("mkdir bare; echo ref: refs/heads/m > bare/HEAD", changes="hold")
+    rest = own_jail.sh("mkdir -p bare/objects bare/refs; touch bare/config")
+    assert rest.workspace is not None
+    assert rest.workspace.state == "committed"
+    kept = transactions.find(head.execution_id)
+    with pytest.raises(Refused, match="bare/HEAD") as refused:
+        transactions.decide(kept, commit=True)
+    assert refused.value.code == "CHANGES_GOVERN"
+    assert not (own_jail.work / "bare" / "HEAD").exists()
+    # The control: without the other half it governs nothing.
+    (own_jail.work / "bare" / "refs").rmdir()
+    assert transactions.decide(transactions.find(head.execution_id), commit=True) == "committed"
+    assert (own_jail.work / "bare" / "HEAD").exists()
+
+
+def test_what_another_execution_has_made_too_is_no_obstacle(own_jail: Jail) -> None:
+    transactions = own_jail.runtime.transactions
+    held = own_jail.sh("mkdir out; echo held > out/one", changes="hold")
+    own_jail.sh("mkdir out; echo now > out/two")
+    assert transactions.decide(transactions.find(held.execution_id), commit=True) == "committed"
+    assert sorted(os.listdir(own_jail.work / "out")) == ["one", "two"]
+    transactions.undo(transactions.find(held.execution_id))
+    assert os.listdir(own_jail.work / "out") == ["two"]
+
+
+def test_changes_that_are_missing_among_those_that_wait_are_found(own_jail: Jail) -> None:
+    transactions = own_jail.runtime.transactions
+    held = own_jail.sh("echo one > one; echo two > two", changes="hold")
+    (layer,) = (own_jail.root / ".actum" / "transactions").glob(f"{held.execution_id}-*/*/*/**/two")
+    layer.unlink()
+    with pytest.raises(Refused, match="does not hold"):
+        transactions.decide(transactions.find(held.execution_id), commit=True)
+    assert not (own_jail.work / "one").exists()
 
 
 def test_a_project_below_a_protected_name_is_not_held_as_a_whole(

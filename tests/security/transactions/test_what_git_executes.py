@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from actum.evidence.audit import Decision
+from actum.evidence.records.audit import Decision
 from actum.value import value
 from hostile.jail import Jail
 

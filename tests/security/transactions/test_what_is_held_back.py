@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from actum.errors import Refused
-from actum.evidence.audit import Decision
+from actum.evidence.records.audit import Decision
 from hostile.jail import Jail
 
 pytestmark = pytest.mark.sandbox

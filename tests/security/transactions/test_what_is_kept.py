@@ -13,7 +13,7 @@ import pytest
 
 from actum import Result, Runtime
 from actum.errors import Refused
-from actum.evidence.audit import Decision
+from actum.evidence.records.audit import Decision
 from common.settings import add_settings
 from hostile.jail import Jail
 
@@ -183,7 +183,7 @@ def test_a_changed_content_is_not_put_back(kept: tuple[Jail, Path]) -> None:
     old = next((folder / "0" / "old").iterdir())
     old.write_text("forged")
     transactions = jail.runtime.transactions
-    with pytest.raises(Refused, match="not what was there"):
+    with pytest.raises(Refused, match="was changed after the commit"):
         transactions.undo(transactions.find(folder.name))
     assert (jail.work / "file").read_text() == "after\n"
 
@@ -193,7 +193,7 @@ def test_a_changed_way_back_is_not_followed(kept: tuple[Jail, Path]) -> None:
     backward = folder / "0" / "backward.json"
     backward.write_text(backward.read_text().replace('"mode": 420', '"mode": 511'))
     transactions = jail.runtime.transactions
-    with pytest.raises(Refused, match="not what was written"):
+    with pytest.raises(Refused, match="does not match the record"):
         transactions.undo(transactions.find(folder.name))
 
 
@@ -204,9 +204,11 @@ def test_a_copy_leaves_a_commit_that_was_begun_to_the_original(
     jail.close()
     # As if the process had been killed when everything but the removal of the intent was done.
     program = (
-        "import os, sys; from pathlib import Path; from actum.workspace.transaction import Kept\n"
+        "import os, sys; from pathlib import Path\n"
+        "from actum.workspace.kept_changes import undo\n"
+        "from actum.workspace.transaction_record import Kept\n"
         "os.unlink = lambda *words, **more: os._exit(9)\n"
-        "Kept.find(Path(sys.argv[1]), sys.argv[2]).undo()"
+        "undo(Kept.find(Path(sys.argv[1]), sys.argv[2]))"
     )
     words = [sys.executable, "-c", program, str(folder.parent.parent), folder.name]
     assert subprocess.run(words, check=False).returncode == 9

@@ -10,7 +10,7 @@ import json
 import os
 import sys
 
-_MARK = "actum.doors.chamber"
+_MARK = "actum.doors.work_item_process"
 
 
 def _act() -> None:

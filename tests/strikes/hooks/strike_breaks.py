@@ -40,7 +40,7 @@ def _mounts_in_room() -> None:
 
     def around(_: Callable) -> Any:
         def mounts(space: Any) -> Path:
-            (room,) = space.rooms.iterdir()
+            (room,) = space.run_folders.iterdir()
             return room / "mounts"
 
         return property(mounts)
@@ -77,7 +77,7 @@ def _fails_when_frozen() -> None:
 
         return failing
 
-    wrap("actum.engine.work.attempt", "tell", around)
+    wrap("actum.work.execute_item", "tell", around)
 
 
 def _late_word() -> None:
@@ -92,7 +92,7 @@ def _late_word() -> None:
 
         return called
 
-    wrap("actum.doors.chamber", "_tell", around)
+    wrap("actum.doors.work_item_process", "_tell", around)
 
 
 BREAKS = {

@@ -106,13 +106,13 @@ def arm_fault(phase: str, at: int, error: str, report: str) -> None:
 def _setup(fault: _Fault) -> None:
     """From the entry into the mount namespace to the first call of a tool."""
     wrap("actum.workspace.namespace", "enter", _calling(fault.begin))
-    wrap("actum.engine.work.hands", "Hands.call", _calling(fault.pause))
+    wrap("actum.work.tool_access", "ToolAccess.call", _calling(fault.pause))
 
 
 def _commit(fault: _Fault) -> None:
     """From staging to the end of the process, without the tests."""
     wrap("actum.workspace.commit", "stage", _calling(fault.begin))
-    wrap("actum.engine.work.attempt", "_test", _calling(fault.pause, after=fault.begin))
+    wrap("actum.work.execute_item", "_test", _calling(fault.pause, after=fault.begin))
 
 
 _PHASES = {"setup": _setup, "commit": _commit}

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from policy.factories import make_contract
 
 from actum.adapters import api
-from actum.adapters.kinds import build_call, may_repeat, told_by
+from actum.adapters.kinds import build_call, may_repeat, report_of
 from actum.capture.model import DeadlinePassed, Exited
 from actum.contract.model import SCRATCH
 from actum.errors import ContractInvalid, Refused
@@ -141,16 +141,16 @@ def answered(ending: Any = None, **answer: Any) -> Any:
 
 
 def test_what_an_answer_tells() -> None:
-    told = told_by(REST.adapter, answered(status=503, retry_after_s=7))
+    told = report_of(REST.adapter, answered(status=503, retry_after_s=7))
     assert (told.code, told.retry_after_s, told.reason) == (
         503,
         7.0,
         "HTTP 503 Service Unavailable",
     )
     broken = {"kind": "transport", "message": "gone", "sent": False}
-    told = told_by(REST.adapter, answered(status=None, error=broken))
+    told = report_of(REST.adapter, answered(status=None, error=broken))
     assert (told.code, told.transport_failure, told.untouched) == (None, True, True)
-    told = told_by(REST.adapter, answered(status=None, error={**broken, "sent": True}))
+    told = report_of(REST.adapter, answered(status=None, error={**broken, "sent": True}))
     assert (told.transport_failure, told.untouched) == (True, False)
 
 
@@ -165,7 +165,7 @@ def test_what_an_answer_tells() -> None:
     ],
 )
 def test_an_answer_that_is_none_tells_nothing(capture: Any) -> None:
-    told = told_by(REST.adapter, capture)
+    told = report_of(REST.adapter, capture)
     assert (told.code, told.transport_failure) == (None, False)
 
 

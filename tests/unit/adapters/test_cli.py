@@ -46,7 +46,6 @@ def test_without_env_mapping_no_variable_comes_from_a_parameter() -> None:
     assert call.environment == {}
 
 
-@pytest.mark.req("000-98")
 def test_env_mapping_turns_a_parameter_into_a_variable_and_not_into_an_argument() -> None:
     entry = make_entry(
         cli=make_cli(env_mapping={"colour": "RG_COLOUR"}),
@@ -125,7 +124,6 @@ def test_numbers_have_one_canonical_spelling(value: object, text: str) -> None:
     assert build_call(make_contract(parameters={"max_count": value}), entry).argv[-1] == text
 
 
-@pytest.mark.req("000-175")
 def test_every_broken_parameter_is_reported_in_one_answer() -> None:
     found = refusal(parameters={"max_count": 0, "colour": "red", "path": 7, "ignore_case": "yes"})
     assert {violation.field for violation in found} == {
@@ -191,7 +189,6 @@ def test_a_required_parameter_cannot_be_left_out_of_a_call_with_parameters() -> 
     assert "pattern" in refusal()[0].message
 
 
-@pytest.mark.req("000-5")
 def test_what_is_run_is_the_adapters_executable_whatever_the_contract_says() -> None:
     entry = make_entry(scope=make_scope(commands=("rg", "sh")))
     call = build_call(make_contract(command="sh", arguments=("x",)), entry)

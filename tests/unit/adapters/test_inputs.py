@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from policy.factories import make_contract, make_entry
 
-from actum.adapters.inputs import transformed
+from actum.adapters.input_transforms import transformed
 from actum.adapters.kinds import build_call
 from actum.errors import Refused
 from actum.registry.model import Transform

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from policy.factories import make_entry
 
-from actum.adapters.output import Said, apply_output_transforms
+from actum.adapters.output_transforms import ToolAnswer, apply_output_transforms
 from actum.adapters.parsers import OutputInvalid
 from actum.contract.limits import STDOUT_BYTES
 from actum.registry.model import Transform
@@ -19,7 +19,7 @@ def parsed(spec: str, stdout: bytes) -> Any:
 
 
 def applied(stdout: bytes, *transforms: Transform, **said: Any) -> Any:
-    return apply_output_transforms(transforms, Said(raw=stdout, **said))
+    return apply_output_transforms(transforms, ToolAnswer(raw=stdout, **said))
 
 
 @pytest.mark.req("000-134")
@@ -80,14 +80,14 @@ def test_what_is_not_as_declared_is_refused_with_its_place(
 
 def test_output_at_the_limit_is_parsed_and_one_byte_more_is_not() -> None:
     assert parsed("text", b"x" * STDOUT_BYTES) == "x" * STDOUT_BYTES
-    with pytest.raises(OutputInvalid, match="was cut"):
+    with pytest.raises(OutputInvalid, match="was truncated"):
         parsed("text", b"x" * (STDOUT_BYTES + 1))
 
 
 def test_the_first_part_of_a_cut_stream_is_not_taken_for_the_whole() -> None:
     lines = Transform(type="parse", spec="lines")
     assert applied(b"a\n", lines) == ["a"]
-    with pytest.raises(OutputInvalid, match="was cut"):
+    with pytest.raises(OutputInvalid, match="was truncated"):
         applied(b"a\n", lines, truncated=True)
 
 
@@ -117,7 +117,6 @@ def formatted(template: str) -> Transform:
     return Transform(type="format", spec=template)
 
 
-@pytest.mark.req("000-112")
 def test_transforms_are_applied_in_their_order() -> None:
     answer = b'{"data":{"name":"a","inner":"{\\"n\\":7}"}}'
     assert applied(answer, PARSE, extract("$.data"), formatted("<{name}>")) == "<a>"

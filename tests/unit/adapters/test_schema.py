@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from actum.adapters.schema import Marks, marks_of
+from actum.adapters.args_schema import Marks, marks_of
 
 
 def test_marks_come_from_the_property_or_its_items() -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actum.adapters.template import check_templates, parse_template
+from actum.adapters.template import parse_template, parse_templates
 
 TEMPLATES = [
     ("{pattern}", ("", True, "")),
@@ -41,20 +41,21 @@ def test_a_value_that_looks_like_a_template_is_only_text(value: str) -> None:
     [
         ("", "empty"),
         ("   ", "empty"),
-        ("{other}", "{other} is no placeholder"),
-        ("{pattern.__class__}", "is no placeholder"),
+        ("{other}", "{other} is not a placeholder"),
+        ("{pattern.__class__}", "is not a placeholder"),
         ("{value}{value}", "2 placeholders"),
     ],
 )
 def test_a_template_that_cannot_be_meant_is_named(template: str, says: str) -> None:
-    (violation,) = check_templates({"pattern": template}, "interface.cli.arg_mapping")
+    _, (violation,) = parse_templates({"pattern": template}, "interface.cli.arg_mapping")
     assert violation.code == "TEMPLATE_INVALID"
     assert violation.field == "interface.cli.arg_mapping.pattern"
     assert says in violation.message
 
 
 def test_every_bad_template_is_reported_and_good_ones_are_not() -> None:
-    found = check_templates({"a": "-a", "b": "", "c": "{z}", "d": "--d={d}"}, "m")
+    usable, found = parse_templates({"a": "-a", "b": "", "c": "{z}", "d": "--d={d}"}, "m")
+    assert list(usable) == ["a", "d"]
     assert [violation.field for violation in found] == ["m.b", "m.c"]
 
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actum.capture.collect import ARTIFACT, OUTPUT_FILE, collect_files, collect_tree, shown
+from actum.capture.collection import ARTIFACT, OUTPUT_FILE, collect_files, collect_tree, shown
 from actum.capture.model import Collected, NotCollected
 
 LIMIT = 10_485_760
@@ -99,7 +99,7 @@ def test_a_zero_byte_in_a_name_does_not_reach_the_file_before_it(root: Path, roo
 
 
 def test_an_artifact_with_a_second_name_elsewhere_is_refused(root: Path, root_fd: int):
-    other = root.parent / "somebody-elses"
+    other = root.parent / "of-another"
     other.write_text("private")
     os.link(other, root / "mine")
     taken, not_taken = tree(root_fd)

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actum.capture.collect import ARTIFACT, OUTPUT_FILE
-from actum.capture.interpret import Verdict, check_outputs, conclude, interpret
+from actum.capture.collection import ARTIFACT, OUTPUT_FILE
+from actum.capture.endings import Verdict, check_outputs, conclude, interpret
 from actum.capture.model import (
     Cancelled,
     Capture,
@@ -74,7 +74,7 @@ def test_codes_1_to_125_are_the_tools_own_errors(code: int):
     )
 
 
-@pytest.mark.req("000-83", "000-183")
+@pytest.mark.req("000-183")
 def test_126_is_permission_denied_and_escalates():
     verdict = interpret(Exited(126))
     assert (verdict.outcome, verdict.exit_code, verdict.action, verdict.reason_codes) == (
@@ -85,7 +85,7 @@ def test_126_is_permission_denied_and_escalates():
     )
 
 
-@pytest.mark.req("000-84", "000-183")
+@pytest.mark.req("000-183")
 def test_127_is_command_not_found_and_leads_to_the_allowlist():
     verdict = interpret(Exited(127))
     assert (verdict.outcome, verdict.exit_code, verdict.action, verdict.reason_codes) == (

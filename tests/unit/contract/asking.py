@@ -6,7 +6,7 @@ import copy
 from datetime import UTC, datetime
 from typing import Any
 
-from actum.contract.complete import Fill, complete
+from actum.contract.defaults import Fill, complete
 from actum.contract.model import Contract
 from actum.contract.parse import parse_contract
 from actum.errors import ContractInvalid, Problem

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from actum.contract.complete import complete
+from actum.contract.defaults import complete
 from actum.contract.model import (
     ArtifactSpec,
     Contract,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actum.contract.document import DOCUMENT_BYTES, document_of, load_document
+from actum.documents.document import DOCUMENT_BYTES, document_of, load_document
 from actum.errors import ContractInvalid, Problem
 
 

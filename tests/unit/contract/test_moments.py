@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta, timezone
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actum.contract.moments import moment_text, utc_text
-from actum.evidence.trace import rfc3339
+from actum.contract.timestamps import iso_text, utc_text
+from actum.evidence.records.trace import rfc3339
 
 ZONES = st.sampled_from(
     [UTC, timezone(timedelta(hours=5, minutes=45)), timezone(timedelta(hours=-3)), UTC]
@@ -29,11 +29,11 @@ def test_moments_are_written_as_the_standard_library_writes_them(moments: list[d
     for moment in moments:
         nearly = moment + timedelta(microseconds=1)
         for each in (moment, nearly, moment.replace(microsecond=0), moment):
-            assert moment_text(each) == each.isoformat()
+            assert iso_text(each) == each.isoformat()
             text = each.astimezone(UTC).isoformat(timespec="milliseconds")
             assert utc_text(each) == rfc3339(each) == text.removesuffix("+00:00") + "Z"
 
 
 def test_a_moment_without_a_zone_is_written_as_it_is() -> None:
     moment = datetime(2026, 1, 16, 9, 30)  # noqa: DTZ001
-    assert moment_text(moment) == moment.isoformat()
+    assert iso_text(moment) == moment.isoformat()

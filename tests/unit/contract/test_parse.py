@@ -7,9 +7,9 @@ import sys
 import pytest
 from jsonschema_rs import meta
 
+from actum.contract.contract_json import schema
 from actum.contract.limits import RANGES
 from actum.contract.parse import parse_contract
-from actum.contract.wire import schema
 
 from .asking import FULL, SMALLEST, asked, contract, problems_of
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from actum.contract.document import check, document_of, load_document
+from actum.documents.document import check, document_of, load_document
 
 SCHEMA = {
     "type": "object",

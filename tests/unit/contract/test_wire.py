@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actum.contract.complete import complete
-from actum.contract.parse import parse_contract
-from actum.contract.wire import (
+from actum.contract.contract_json import (
     SCHEMAS,
     contract_document,
     contract_sha256,
     identity_sha256,
     schema,
 )
+from actum.contract.defaults import complete
+from actum.contract.parse import parse_contract
 from actum.errors import Refused
 
 from .asking import FILL, FULL, asked, contract
@@ -134,7 +134,7 @@ def test_order_of_keys_and_way_of_writing_do_not_change_the_digest():
 
 def test_the_digest_is_the_same_in_another_process_with_another_hash_seed():
     program = (
-        "from contract.asking import *; from actum.contract.wire import *;"
+        "from contract.asking import *; from actum.contract.contract_json import *;"
         "print(identity_sha256(contract()), contract_sha256(contract()))"
     )
     printed = {

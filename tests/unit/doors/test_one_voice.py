@@ -1,4 +1,4 @@
-"""What the command line prints goes through `say`, which spells out what would steer a terminal."""
+"""All printing of the command line goes through `terminal`, which escapes control characters."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import actum.doors.cli
 FOLDER = Path(actum.doors.cli.__file__).parent
 #: File -> why it writes by itself.
 ALLOWED = {
-    "say.py": "is the voice",
-    "live.py": "the tool's own bytes, as they come",
-    "carry_out.py": "the same bytes, recorded",
+    "terminal.py": "is the voice",
+    "live_output.py": "the tool's own bytes, as they come",
+    "exec_output.py": "the same bytes, recorded",
     "save.py": "a contract, to the letter",
-    "completion.py": "a script for a shell",
+    "completion_command.py": "a script for a shell",
     "main.py": "flushes, and closes after the last reader has left",
 }
 _WRITERS = {

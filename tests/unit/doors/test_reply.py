@@ -6,7 +6,7 @@ from actum import Outcome, Result
 from actum.capture.model import Enforced
 from actum.contract.outcome import ToolRunStatus
 from actum.doors.cli.reply import summary_lines
-from actum.engine.result import ToolRunResult
+from actum.execution.result import ToolRunResult
 
 
 def _failed(*tripped: str) -> Result:

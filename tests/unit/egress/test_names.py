@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actum.contract.call import NetworkPolicy
-from actum.contract.egress import plan_egress
+from actum.contract.egress import Address, plan_egress
 from actum.sandbox.egress import dns
 from actum.sandbox.egress.bounds import Bounds
 from actum.sandbox.egress.doors import Doors
+from actum.sandbox.egress.events import Records
 from actum.sandbox.egress.names import Names
-from actum.sandbox.egress.records import Records
 
 A, AAAA, TXT = 1, 28, 16
 
@@ -44,7 +44,10 @@ class Service:
         self.opened: list[tuple[str, tuple[int, ...]]] = []
         self.records = Records(Bounds(**bounds))
         self._opens = opens
-        self._names = Names(self.doors, self.records, Bounds(**bounds), self._open)
+        self._names = Names(self.doors, self.records, Bounds(**bounds), self._open, self._look_up)
+
+    async def _look_up(self, name: str) -> tuple[list[Address], str]:
+        return [], f"{name} was looked up"
 
     async def _open(self, address: str, ports: tuple[int, ...]) -> bool:
         self.opened.append((address, ports))

@@ -53,14 +53,14 @@ class Inside:
     def __init__(self, relay: Relay, policy: NetworkPolicy) -> None:
         doors = Doors(plan_egress(policy))
         self.session = relay.open(doors, lambda address, ports: None)
-        self.places: list[tuple[str, int]] = []
+        self.concurrency: list[tuple[str, int]] = []
         for _address, _port, endpoint in doors.listeners:
             listener = socket.create_server(("127.0.0.1", 0), backlog=512)
-            self.places.append(listener.getsockname())
+            self.concurrency.append(listener.getsockname())
             self.session.listen((endpoint,), [listener.detach()])
 
     def connect(self, number: int = 0) -> socket.socket:
-        made = socket.create_connection(self.places[number], 10)
+        made = socket.create_connection(self.concurrency[number], 10)
         made.settimeout(10)
         return made
 
@@ -80,8 +80,9 @@ def inside(
 ) -> Iterator[Inside]:
     internal = bounds.pop("internal", ())
     deny = bounds.pop("deny", ())
+    outbound = bounds.pop("outbound", ("http", "tcp"))
     policy = NetworkPolicy(
-        enabled=True, allow=allow, deny=deny, outbound=("http",), internal=internal
+        enabled=True, allow=allow, deny=deny, outbound=outbound, internal=internal
     )
     relay = Relay(resolve or {}, Bounds(**bounds), **({"lookup": lookup} if lookup else {}))
     try:
@@ -312,7 +313,7 @@ def test_two_sessions_of_one_relay_do_not_see_each_other(server: socket.socket) 
     relay = Relay({"a.test:80": place(server)})
     policies = [
         NetworkPolicy(
-            enabled=True, allow=("a.test",), deny=(), outbound=("http",), internal=internal
+            enabled=True, allow=("a.test",), deny=(), outbound=("http", "tcp"), internal=internal
         )
         for internal in (("a.test:80",), ())
     ]

@@ -8,8 +8,8 @@ import pytest
 
 from actum import settings
 from actum.contract.model import RunnerKind
-from actum.engine.project import create
 from actum.errors import ContractInvalid
+from actum.project import create
 
 
 @pytest.fixture

@@ -27,14 +27,14 @@ from actum.contract.limits import Limits
 from actum.contract.model import Contract, Inputs, Metadata, RunnerKind
 from actum.contract.outcome import Outcome, TraceOutcome
 from actum.evidence.executions import Executions
-from actum.evidence.facts import ExecutionFacts, Intent, Opened, Stage
-from actum.evidence.findings import Finding
 from actum.evidence.ledger import Ledger
 from actum.evidence.receipts import Receipts
-from actum.evidence.record import EvidenceRecords
+from actum.evidence.records.evidence_record import EvidenceRecords
+from actum.evidence.records.facts import ExecutionFacts, Intent, Opened, Stage
+from actum.evidence.records.trace import LIFECYCLE, Recorded, Trace, TraceEvent
 from actum.evidence.rotation import Rotated, rotate
-from actum.evidence.trace import LIFECYCLE, Recorded, Trace, TraceEvent
-from actum.evidence.verify import Verifier
+from actum.evidence.verify.findings import Finding
+from actum.evidence.verify.receipt_verifier import Verifier
 from actum.store.blobs import BlobStore
 from actum.store.database import Database
 from actum.store.keys import Keyring
@@ -102,7 +102,7 @@ class House:
 
 def tamper(house: House, statement: str, *values: Any) -> None:
     """What someone with the file and a SQLite shell can do who then tidies up."""
-    house.database.rows("SELECT 1")  # whoever reads finds everything filed
+    house.database.rows("SELECT 1")  # a read writes everything out first
     connection = house.database._connection
     triggers = connection.execute(
         "SELECT name, sql FROM sqlite_master WHERE type = 'trigger'"

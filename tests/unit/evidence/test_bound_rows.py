@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actum.contract.canonical import sha256_bytes
-from actum.evidence.bound_rows import BOUND, bound, bound_now, differing, told
+from actum.evidence.records.bound_rows import BOUND, bound, bound_now, differing, recorded
 from actum.store.database import expected_schema
 
 _values = st.one_of(
@@ -28,13 +28,13 @@ def test_two_values_are_told_alike_only_if_they_are_the_same(
     one: object, other: object, plain: bool
 ) -> None:
     same = type(one) is type(other) and repr(one) == repr(other)  # 0.0 and -0.0 are two
-    assert (told(one, plain=plain) == told(other, plain=plain)) == same
+    assert (recorded(one, plain=plain) == recorded(other, plain=plain)) == same
 
 
 def test_no_text_stands_for_the_digest_of_another() -> None:
     secret = "a text with spaces"
-    assert told(secret, plain=True) == f"sha256:{sha256_bytes(secret.encode())}"
-    assert told(told(secret, plain=True), plain=True) != told(secret, plain=True)
+    assert recorded(secret, plain=True) == f"sha256:{sha256_bytes(secret.encode())}"
+    assert recorded(recorded(secret, plain=True), plain=True) != recorded(secret, plain=True)
 
 
 def test_only_closed_words_are_told_as_they_are() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from actum.contract.call import Check, CheckResult
-from actum.evidence.draft import Draft
+from actum.evidence.records.opening import OpeningRecord
 from actum.value import replace
 
 from .factories import RESULT, House, bad, make_contract, make_facts, make_intent, make_refusal
@@ -14,7 +14,7 @@ from .factories import RESULT, House, bad, make_contract, make_facts, make_inten
 def test_two_executions_that_rest_on_one_decision_are_told_apart() -> None:
     first = make_intent()
     second = replace(first, contract=make_contract(), trace_id="other")
-    one, two = Draft(first), Draft(second)
+    one, two = OpeningRecord(first), OpeningRecord(second)
     assert json.loads(one.predicate)["policy"] == json.loads(two.predicate)["policy"]
     assert one.audit["execution_id"] == first.execution_id != two.audit["execution_id"]
     assert json.loads(two.predicate)["trace_id"] == "other"
@@ -24,7 +24,7 @@ def test_every_part_of_a_decision_is_in_its_records() -> None:
     intent = make_intent()
     assert intent.tool
     assert intent.adapter
-    before = Draft(intent)
+    before = OpeningRecord(intent)
     changed = {
         "tool": replace(intent.tool, version="9.9.9"),
         "adapter": replace(intent.adapter, status="deprecated"),
@@ -34,7 +34,7 @@ def test_every_part_of_a_decision_is_in_its_records() -> None:
         "proof": None,
     }
     for name, value in changed.items():
-        after = Draft(replace(intent, **{name: value}))
+        after = OpeningRecord(replace(intent, **{name: value}))
         assert (after.pre, after.predicate, after.audit) != (
             before.pre,
             before.predicate,

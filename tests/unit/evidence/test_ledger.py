@@ -18,7 +18,7 @@ import pytest
 from actum.contract.outcome import Outcome
 from actum.errors import EvidenceUnavailable, Refused
 from actum.evidence import ledger
-from actum.evidence.facts import Stage
+from actum.evidence.records.facts import Stage
 from common.journals import lying, no_room, read_only
 
 from .factories import (
@@ -134,19 +134,21 @@ def test_what_is_left_is_looked_at_before_anything_is_written_down(
     steps: list[str] = []
     intent = make_intent()
     opened = house.ledger.write_ahead(intent)
-    tell, lay_down = ledger.told, house.ledger.log.lay_down
+    tell, append_frame = ledger.closing_record, house.ledger.log.append_frame
     monkeypatch.setattr(
-        ledger, "told", lambda *a, **words: (steps.append("told"), tell(*a, **words))[1]
+        ledger, "closing_record", lambda *a, **words: (steps.append("told"), tell(*a, **words))[1]
     )
     monkeypatch.setattr(
-        house.ledger.log, "lay_down", lambda *a: (steps.append("laid down"), lay_down(*a))[1]
+        house.ledger.log,
+        "append_frame",
+        lambda *a: (steps.append("laid down"), append_frame(*a))[1],
     )
     house.ledger.seal(
         make_facts(
             intent,
             opened=opened,
             leftovers=None,
-            clearing=lambda: (steps.append("looked"), left)[1],
+            cleanup=lambda: (steps.append("looked"), left)[1],
         ),
         RESULT,
     )
@@ -293,7 +295,7 @@ def test_what_was_written_before_the_start_cannot_be_edited_into_a_signed_ending
     (found,) = house.database.rows(f"SELECT {column} FROM executions")[0]
     edited = found.replace("needle", "noodle") if column == "opening" else found + "1"
     tamper(house, f"UPDATE executions SET {column} = ?", edited)
-    with pytest.raises(EvidenceUnavailable, match="was changed since"):
+    with pytest.raises(EvidenceUnavailable, match="was changed after its start"):
         house.ledger.close_interrupted(execution_id)
     assert (f"execution {execution_id}", "recorded start") in bad(house.verifier.verify_all())
     assert house.receipts.latest(10) == ()

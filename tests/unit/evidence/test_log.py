@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from actum.errors import EvidenceUnavailable, Refused
-from actum.evidence.log_findings import read_log
 from actum.evidence.proof import check_proof, find_record, prove
-from actum.evidence.unwritten import reading
+from actum.evidence.verify.log_findings import read_log
+from actum.evidence.verify.unwritten import reading
 from actum.store import note
 from actum.store.merkle import Edge, leaf_hash
 

@@ -21,8 +21,8 @@ from actum import native
 from actum.capture.model import Denial, Stream
 from actum.contract.canonical import sha256_bytes
 from actum.errors import Refused
-from actum.evidence.audit import closed
-from actum.evidence.receipt import MAX_FILES
+from actum.evidence.records.audit import closed
+from actum.evidence.records.receipt import MAX_FILES
 from actum.evidence.traces import Traces
 
 from .factories import (
@@ -103,7 +103,7 @@ def test_the_statement_binds_the_whole_execution(house: House) -> None:
         "input_digest": "f" * 64,
         "output_digest": "9" * 64,
         "tool": {"id": "TL-003", "version": "14.1.0", "pin": "a" * 64},
-        "adapter": {"id": "ADP-001", "version": "1.0.0", "sha256": "b" * 64},
+        "adapter": {"id": "ADP-001", "version": "1.0.0", "status": "active", "sha256": "b" * 64},
         "executable": {"path": "/usr/bin/rg", "sha256": "d" * 64},
         "policy": {"sha256": facts.policy.sha256, "document": facts.policy.document()},
         "approvals": ["AG-01:pin"],
@@ -136,6 +136,7 @@ def test_the_statement_binds_the_whole_execution(house: House) -> None:
         "name": "report.json",
         "path": "out/report.json",
         "kind": "artifact",
+        "type": "file",
         "size": 2,
         "sha256": FILES[0].sha256,
         "blake3": FILES[0].blake3,
@@ -285,7 +286,7 @@ def test_audit_records_have_exactly_the_closed_fields(house: House) -> None:
             *("v", "kind", "ts", "execution_id", "trace_id", "attempt", "tool_id", "adapter_id"),
             *("versions", "decision", "status", "outcome", "reason_codes", "input_digest"),
             *("output_digest", "policy_sha256", "contract_sha256", "receipt_sha256"),
-            *("opening_sha256", "duration_ms"),
+            *("opening_sha256", "duration_ms", "cached"),
         }
     final = json.loads(house.audit()[2])
     assert (final["status"], final["outcome"]) == ("SUCCESS", "SUCCEEDED")

@@ -12,9 +12,9 @@ from actum.contract.call import CheckResult
 from actum.contract.model import ArtifactSpec, ExpectedOutputs, Metadata
 from actum.contract.outcome import Outcome
 from actum.errors import Violation
-from actum.evidence.checklists import Verdict, checklists
-from actum.evidence.facts import ExecutionFacts, Stage
-from actum.evidence.record import SUMMARY_BYTES, begun, ended
+from actum.evidence.records.checklists import Verdict, checklists
+from actum.evidence.records.evidence_record import SUMMARY_BYTES, begun, ended
+from actum.evidence.records.facts import ExecutionFacts, Stage
 
 from .factories import (
     CHECKS,
@@ -201,7 +201,6 @@ def test_the_effective_limits_are_recorded_before_and_in_the_receipt(house: Hous
     assert limits["detail"] == "timeout_ms 30000, memory_mb 512, cpu_cores 1, max_children 10"
 
 
-@pytest.mark.req("000-186")
 def test_the_record_holds_command_summaries_references_and_files(house: House) -> None:
     stdout, stderr = make_stream(b"three matches\n" * 1000), make_stream(b"warning: slow\n")
     capture = make_capture(stdout=stdout, stderr=stderr, collected=(FILE,))
@@ -236,7 +235,6 @@ def test_the_record_holds_command_summaries_references_and_files(house: House) -
     assert (record["diff_summary"], record["tests"]) == (None, None)
 
 
-@pytest.mark.req("000-30")
 def test_an_evidence_ref_resolves_to_the_stored_record_after_the_run(house: House) -> None:
     metadata = Metadata(
         requested_by="agent:test",

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from actum.errors import EvidenceUnavailable, Refused
-from actum.evidence.encoding import encoded
 from actum.evidence.ledger import Ledger
 from actum.evidence.log import Log
-from actum.evidence.receipt import Receipt
+from actum.evidence.records.encoding import encoded
+from actum.evidence.records.receipt import Receipt
 from actum.evidence.rotation import rotate
-from actum.registry.change import deciding
+from actum.registry.approval_workflow import deciding
 from actum.registry.lock import Lock, read_lock, write_lock
 from actum.registry.model import Change, ScopeChange, ToolStatus
 from actum.store import note
@@ -77,7 +77,7 @@ def test_the_log_says_which_key_follows_which_and_both_have_signed_it(house: Hou
     found = note.parse(house.ledger.log.checkpoint() or "")
     keys = [house.keyring.signer.public, done.signer.public]
     assert note.verify(found, keys) == (done.retired, done.signer.keyid)
-    # Whoever knows only the old key can follow to the new one.
+    # A reader that knows only the old key can follow to the new one.
     assert note.verify(found, keys[:1]) == (done.retired,)
 
 
@@ -113,11 +113,11 @@ def test_a_rotation_between_signing_and_writing_down_is_noticed(house: House) ->
     opened = other.ledger.write_ahead(intent)
     heirs: list[str] = []
 
-    def clearing() -> tuple[str, ...]:  # asked when the receipt is signed already
+    def cleanup() -> tuple[str, ...]:  # asked when the receipt is signed already
         heirs.append(house.rotate().signer.keyid)
         return ()
 
-    facts = make_facts(intent, opened=opened, leftovers=None, clearing=clearing)
+    facts = make_facts(intent, opened=opened, leftovers=None, cleanup=cleanup)
     receipt = other.ledger.seal(facts, RESULT)
     (signature,) = receipt.envelope["signatures"]
     assert [signature["keyid"]] == heirs
@@ -146,14 +146,14 @@ def test_what_the_retired_key_signs_after_the_rotation_is_flagged(house: House) 
 
 def _believe(log: Log, signer: Signer, other: Log) -> None:
     """Make `log` take the end of `other` for its own, and `signer` for the key in turn."""
-    log.signer, log._end, log._known = signer, other._end, other._known
+    log.signer, log._end, log._revision = signer, other._end, other._revision
 
 
 def test_what_the_retired_key_lays_down_is_not_filed(house: House) -> None:
     retired = house.keyring.signer
     house.rotate()
     house.execute()
-    house.database.file()
+    house.database.write_out()
     filed = house.audit()
     forger = Ledger(
         database=house.database, blobs=house.blobs, signer=retired, redact=lambda data: data
@@ -165,7 +165,7 @@ def test_what_the_retired_key_lays_down_is_not_filed(house: House) -> None:
     with pytest.raises(EvidenceUnavailable, match="frame 0 was not written by this home's key"):
         fresh.audit()
     assert bad(fresh.verifier.verify_all()) == [("journal", "frames")]
-    with fresh.database.as_it_is():
+    with fresh.database.tables_only():
         assert fresh.audit() == filed
 
 

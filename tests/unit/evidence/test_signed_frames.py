@@ -18,10 +18,10 @@ from typing import Any
 import pytest
 
 from actum.errors import EvidenceUnavailable
-from actum.evidence.clerk import TOO_MANY
-from actum.evidence.encoding import encoded
+from actum.evidence.background_writer import TOO_MANY
 from actum.evidence.log import Log
 from actum.evidence.proof import check_proof, find_record, prove
+from actum.evidence.records.encoding import encoded
 from actum.store import dsse, frames, note
 from actum.store.merkle import Edge, leaf_hash
 from common.journals import lying
@@ -175,10 +175,10 @@ def _unsigned(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """Write as the version before did."""
     log = house.ledger.log
 
-    def lay_down(first: int, last: int, parts: list[frames.Part], outcomes: Any) -> int:
-        return Log.lay_down(log, first, last, _without_signatures(first, parts), outcomes)
+    def append_frame(first: int, last: int, parts: list[frames.Part], outcomes: Any) -> int:
+        return Log.append_frame(log, first, last, _without_signatures(first, parts), outcomes)
 
-    monkeypatch.setattr(log, "lay_down", lay_down)
+    monkeypatch.setattr(log, "append_frame", append_frame)
 
 
 def test_frames_of_the_version_before_are_signed_when_they_are_filed(
@@ -212,10 +212,10 @@ def test_a_thread_that_files_behind_signs_frames_of_the_version_before(
         old = [house.execute() for _ in range(6)]
     new = house.execute()
     log = house.ledger.log
-    portion = log.portion()
-    while portion.step():
+    batch = log.batch()
+    while batch.step():
         pass
-    log.finish(portion)
+    log.finish(batch)
     assert lying(house.home, house.keyring.signer) == []
     for facts in (*old, new):
         assert dsse.verify(house.receipts.find(facts.receipt_id).envelope, house.keyring.trusted)
@@ -229,7 +229,7 @@ def _as_long_before(house: House, monkeypatch: pytest.MonkeyPatch, forged: bool 
 
     edge = Edge()
 
-    def lay_down(first: int, last: int, parts: list[frames.Part], outcomes: Any) -> int:
+    def append_frame(first: int, last: int, parts: list[frames.Part], outcomes: Any) -> int:
         nonlocal edge
         for kind, (content, *_) in parts:
             if kind == frames.RECORD:
@@ -239,9 +239,9 @@ def _as_long_before(house: House, monkeypatch: pytest.MonkeyPatch, forged: bool 
             root = bytes(32) if forged else edge.root
             over = note.Checkpoint(origin=origin, size=last, root=root)
             parts = [*parts, (frames.NOTE, (note.sign(over, (signer,)).encode(),))]
-        return Log.lay_down(log, first, last, parts, outcomes)
+        return Log.append_frame(log, first, last, parts, outcomes)
 
-    monkeypatch.setattr(log, "lay_down", lay_down)
+    monkeypatch.setattr(log, "append_frame", append_frame)
 
 
 def test_checkpoints_in_frames_of_an_older_version_are_kept(

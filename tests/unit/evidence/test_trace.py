@@ -10,7 +10,7 @@ import pytest
 
 from actum.contract.outcome import TraceOutcome
 from actum.errors import EvidenceUnavailable
-from actum.evidence.trace import LIFECYCLE, EventType, Trace, TraceEvent, missing_events
+from actum.evidence.records.trace import LIFECYCLE, EventType, Trace, TraceEvent, missing_events
 from actum.evidence.traces import Traces
 
 from .factories import House, make_events

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from actum.contract.canonical import sha256_bytes
-from actum.evidence.findings import Finding
-from actum.evidence.laid import closed_part, opened_part
+from actum.evidence.journal_entry import closed_part, opened_part
 from actum.evidence.owner import current_owner
-from actum.evidence.unwritten import reading
-from actum.evidence.verify_home import verify_home
+from actum.evidence.verify.findings import Finding
+from actum.evidence.verify.home import verify_home
+from actum.evidence.verify.unwritten import reading
 from actum.store.keys import Keyring
 
 from .factories import (
@@ -55,7 +55,7 @@ def fill(house: House) -> None:
             digest = sha256_bytes(owner.encode())
             seq = entry.append({**record, "pending_seq": None, "owner_sha256": digest})
             entry.add(opened_part(seq, owner))
-    house.database.file()
+    house.database.write_out()
     house.ledger.seal(make_facts(running, opened=opened), {"outcome": "SUCCEEDED"})
     house.ledger.write_ahead(make_intent())
     house.execute(capture=make_capture(collected=(make_file("report.json", b"{}"),)))
@@ -85,7 +85,7 @@ def test_what_is_in_the_journal_is_verified_and_stays_there(house: House) -> Non
             )
         }
     # The control: written out for good, it is the same.
-    house.database.file()
+    house.database.write_out()
     for table, rows in seen.items():
         assert rows == sorted(house.database.rows(f"SELECT * FROM {table}")), table
     assert bad(verified(house.home)) == []
@@ -121,7 +121,7 @@ def test_changes_of_the_tables_are_found_beside_a_journal(
 
 def test_a_home_without_its_journal_is_a_finding(house: House) -> None:
     house.execute()
-    house.database.file()
+    house.database.write_out()
     assert bad(verified(house.home)) == []
     (house.home / "actum.journal").rename(house.home / "elsewhere")
     assert bad(verified(house.home)) == [("journal", "frames")]

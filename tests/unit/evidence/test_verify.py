@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from actum.errors import VerificationFailed
-from actum.evidence.encoding import encoded
 from actum.evidence.ledger import Ledger
-from actum.evidence.receipt import PAYLOAD_TYPE, Receipt
-from actum.evidence.verify import verify_file, verify_receipt
+from actum.evidence.records.encoding import encoded
+from actum.evidence.records.receipt import PAYLOAD_TYPE, Receipt
+from actum.evidence.verify.receipt_verifier import verify_file, verify_receipt
 from actum.store import dsse
 from actum.store.blobs import SMALL_BYTES
 from actum.store.keys import Keyring

@@ -15,7 +15,7 @@ from pure_house import LIMITS, PureHouse, wrapped
 from actum.contract.canonical import canonical
 from actum.contract.outcome import ActionStatus
 from actum.errors import ContractInvalid, Refused
-from actum.evidence.verify_home import verify_home
+from actum.evidence.verify.home import verify_home
 from actum.executors.model import ActionRequest, ActionResult, Limits, Version
 from actum.value import FrozenError, replace
 
@@ -39,12 +39,6 @@ def filled(house: PureHouse) -> PureHouse:
     house.put("none", wrapped("none", "def execute(req):\n    pass\n"))
     house.reopen()
     return house
-
-
-def _records(house: PureHouse, result: ActionResult) -> list[dict[str, Any]]:
-    rows = house.database.rows("SELECT record FROM audit ORDER BY seq")
-    found = [json.loads(row[0]) for row in rows]
-    return [each for each in found if each.get("trace_id") == result.trace_id]
 
 
 # --- the request
@@ -197,7 +191,6 @@ def test_a_payload_too_deep_to_be_encoded_is_blocked_and_not_a_crash(filled: Pur
 NOT_JSON = [float("nan"), float("inf"), {1, 2}, b"x", object(), 2**53, {1: 2}, "\ud800", 1j]
 
 
-@pytest.mark.req("001-60")
 @pytest.mark.parametrize("value", NOT_JSON, ids=lambda value: type(value).__name__)
 def test_a_payload_that_is_not_json_is_blocked_without_a_digest(
     filled: PureHouse, value: Any
@@ -214,6 +207,28 @@ def test_a_payload_that_contains_itself_is_blocked(filled: PureHouse) -> None:
     loop: dict[str, Any] = {}
     loop["again"] = loop
     assert filled.act("echo", loop).reason_codes == ("NON_JSON_PAYLOAD",)
+
+
+# --- time
+
+
+@pytest.mark.req("001-10", "001-45", "001-47", "001-57")
+def test_each_executor_has_the_time_that_it_declares(own_house: PureHouse) -> None:
+    """The same endless code, with two limits: the deadline is the executor's own."""
+    endless = (
+        "def execute(req):\n    while req.payload.get('endless'):\n        pass\n    return 1\n"
+    )
+    times = {"hurried": 2_000, "patient": 5_000}
+    for name, timeout_ms in times.items():
+        limits = replace(LIMITS, timeout_ms=timeout_ms)
+        own_house.put(name, wrapped(name, endless, limits), limits)
+    own_house.reopen()
+    for name, timeout_ms in times.items():
+        assert own_house.act(name).status is ActionStatus.SUCCESS
+        result = own_house.act(name, {"endless": True})
+        assert (result.status, result.reason_codes) == (ActionStatus.BLOCKED, ("EXECUTOR_TIMEOUT",))
+        # Twice the time would be too late.
+        assert timeout_ms <= own_house.records(result)[-1]["duration_ms"] < 2 * timeout_ms
 
 
 # --- results
@@ -238,7 +253,7 @@ def test_none_is_success_without_a_digest(filled: PureHouse) -> None:
         (),
         None,
     )
-    assert _records(filled, result)[-1]["output_digest"] is None
+    assert filled.records(result)[-1]["output_digest"] is None
     assert filled.plane.value(result) is None
 
 
@@ -295,7 +310,7 @@ def test_every_outcome_has_an_action_audit_with_all_eight_fields(
 ) -> None:
     result = filled.act(*OUTCOMES[status])
     assert result.status.value == status
-    records = [each for each in _records(filled, result) if each["event_type"] == "action_audit"]
+    records = [each for each in filled.records(result) if each["event_type"] == "action_audit"]
     final = records[-1]
     assert {name: final[name] for name in FIELDS.values()} == {
         "event_type": "action_audit",
@@ -315,15 +330,13 @@ def test_every_outcome_has_an_action_audit_with_all_eight_fields(
 
 @pytest.mark.req("001-51")
 def test_a_decision_and_a_pending_record_stand_before_the_final_one(filled: PureHouse) -> None:
-    ran = [
-        (each["event_type"], each.get("status")) for each in _records(filled, filled.act("echo"))
-    ]
+    ran = [(each["event_type"], each.get("status")) for each in filled.records(filled.act("echo"))]
     assert ran == [
         ("decision_audit", None),
         ("action_audit", "PENDING"),
         ("action_audit", "SUCCESS"),
     ]
-    refused = _records(filled, filled.act("unknown"))
+    refused = filled.records(filled.act("unknown"))
     assert [(each["event_type"], each.get("decision")) for each in refused] == [
         ("decision_audit", "DENY"),
         ("action_audit", None),
@@ -338,8 +351,8 @@ def test_a_text_that_is_no_identifier_gets_into_a_record_only_as_its_digest(
     filled: PureHouse,
 ) -> None:
     result = filled.act("drop table; -- my password is hunter2")
-    assert all("hunter2" not in json.dumps(each) for each in _records(filled, result))
-    assert _records(filled, result)[0]["action"].startswith("sha256:")
+    assert all("hunter2" not in json.dumps(each) for each in filled.records(result))
+    assert filled.records(result)[0]["action"].startswith("sha256:")
 
 
 def test_the_log_verifies_after_all_of_this(filled: PureHouse) -> None:
@@ -351,7 +364,6 @@ def test_the_log_verifies_after_all_of_this(filled: PureHouse) -> None:
 # --- versions and capabilities
 
 
-@pytest.mark.req("001-31")
 def test_versions_are_compared_as_numbers() -> None:
     def parsed(text: str) -> Version:
         version = Version.parse(text)
@@ -375,6 +387,16 @@ min_executor_version = "1.0.1"
 executor = "echo"
 action_version = "1.0.0"
 min_executor_version = "0.9.0"
+
+[actions.ten_is_enough]
+executor = "of_version_ten"
+action_version = "1.0.0"
+min_executor_version = "1.9.0"
+
+[actions.nine_is_too_old]
+executor = "of_version_nine"
+action_version = "1.0.0"
+min_executor_version = "1.10.0"
 
 [actions.needs_more]
 executor = "echo"
@@ -409,6 +431,9 @@ allow = ["echo"]
 
 @pytest.fixture(scope="module")
 def routed(filled: PureHouse) -> PureHouse:
+    for name, version in (("of_version_nine", "1.9.0"), ("of_version_ten", "1.10.0")):
+        source = wrapped(name, "def execute(req):\n    return 1\n", version=version)
+        filled.put(name, source, version=version)
     (filled.root / "executors" / "actions.toml").write_text(ACTIONS)
     filled.reopen()
     return filled
@@ -419,6 +444,10 @@ def routed(filled: PureHouse) -> PureHouse:
     [
         pytest.param("needs_new", "EXECUTOR_VERSION_INCOMPATIBLE", marks=pytest.mark.req("001-31")),
         pytest.param("needs_old", "", marks=pytest.mark.req("001-31")),
+        pytest.param("ten_is_enough", "", marks=pytest.mark.req("001-31")),
+        pytest.param(
+            "nine_is_too_old", "EXECUTOR_VERSION_INCOMPATIBLE", marks=pytest.mark.req("001-31")
+        ),
         pytest.param(
             "bad_minimum", "EXECUTOR_VERSION_INCOMPATIBLE", marks=pytest.mark.req("001-31")
         ),
@@ -492,7 +521,6 @@ def test_additional_attributes_change_nothing(own_house: PureHouse) -> None:
     assert (first.status, first.output_digest) == (second.status, second.output_digest)
 
 
-@pytest.mark.req("001-26")
 def test_payload_and_own_declaration_are_all_the_configuration_there_is(
     own_house: PureHouse,
 ) -> None:

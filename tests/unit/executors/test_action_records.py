@@ -64,7 +64,7 @@ def test_nothing_runs_when_its_pending_record_cannot_be_written(
     watched: tuple[PureHouse, WatchedPool], broken: Any
 ) -> None:
     house, pool = watched
-    house.database.file()
+    house.database.write_out()
     with broken(house.database):
         _nothing_runs(house, pool)
     assert house.act("noop").status is ActionStatus.SUCCESS
@@ -209,7 +209,7 @@ def _children(parent: int) -> list[int]:
 def test_a_runtime_closes_what_another_left_open(tmp_path: Path) -> None:
     from actum import Runtime
     from actum.contract.model import RunnerKind
-    from actum.engine.project import create
+    from actum.project import create
 
     root = tmp_path / "project"
     root.mkdir()
@@ -234,7 +234,7 @@ def test_a_runtime_closes_what_another_left_open(tmp_path: Path) -> None:
 
 def test_the_plane_is_not_loaded_until_it_is_asked_for(tmp_path: Path) -> None:
     program = (
-        "import sys, actum.wiring\n"
+        "import sys, actum.runtime\n"
         "print([name for name in sys.modules if name.startswith('actum.executors')])"
     )
     said = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)

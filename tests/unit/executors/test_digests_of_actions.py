@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from pure_house import PureHouse
+from pure_house import PureHouse, wrapped
 
 from actum.contract.canonical import NotCanonical, sha256_bytes
 from actum.contract.outcome import ActionStatus
-from actum.executors import frames
+from actum.executors import child_frames
 from actum.executors.model import Declaration, Limits
 from actum.executors.pool import End, Reply
 from actum.executors.reasons import Reason
@@ -94,7 +94,6 @@ def test_numbers_and_texts_at_the_edges(value: Any, encoded: str) -> None:
     assert Snapshot.of(value).encoded.decode() == encoded
 
 
-@pytest.mark.req("001-60", "001-62")
 @pytest.mark.parametrize(
     "value", [math.nan, math.inf, {1}, b"", 2**53, "\udc00", {None: 1}, object()]
 )
@@ -164,6 +163,18 @@ def test_the_same_input_gives_the_same_output_or_none(house: PureHouse, value: A
     assert (first.output_digest is None) == (not value)
 
 
+@pytest.mark.req("001-18")
+def test_an_executor_sees_the_keys_in_one_order_only(own_house: PureHouse) -> None:
+    """It returns the order itself, which no digest hides."""
+    body = "def execute(req):\n    return [list(req.payload), list(req.payload['in'])]\n"
+    own_house.put("ordered", wrapped("ordered", body))
+    own_house.reopen()
+    payloads = ({"z": 1, "in": {"b": 1, "a": 2}, "a": 2}, {"a": 2, "in": {"a": 2, "b": 1}, "z": 1})
+    results = [own_house.act("ordered", payload) for payload in payloads]
+    assert [own_house.plane.value(each) for each in results] == [[["a", "in", "z"], ["a", "b"]]] * 2
+    assert results[0].output_digest == results[1].output_digest
+
+
 @pytest.mark.req("001-63")
 def test_a_number_too_large_for_an_exact_integer_stays_the_float_it_was(house: PureHouse) -> None:
     result = house.act("json_transform", {"value": {"n": 1e16, "m": 2**53 - 1}, "steps": []})
@@ -193,4 +204,4 @@ def test_whatever_a_child_says_has_exactly_one_legal_meaning(
     if ran.output is not None:
         assert ran.status is ActionStatus.SUCCESS
         assert not ran.output.exceeds(DECLARED.limits)
-        assert end is End.REPLIED and kind == frames.VALUE
+        assert end is End.REPLIED and kind == child_frames.VALUE

@@ -10,7 +10,7 @@ from pure_house import PureHouse, wrapped
 
 from actum.contract.outcome import ActionStatus
 from actum.errors import ContractInvalid
-from actum.evidence.audit import Decision
+from actum.evidence.records.audit import Decision
 from actum.executors import actions
 from actum.executors.actions import Action, Actions, Profile
 from actum.executors.gate import Question, decide
@@ -136,7 +136,6 @@ def test_every_executor_is_an_action_of_its_own_name(house: PureHouse) -> None:
     assert {action.name for action in actions.SHIPPED} <= set(known)
 
 
-@pytest.mark.req("001-33")
 def test_only_the_newest_values_of_a_session_are_kept(house: PureHouse) -> None:
     values = SessionValues()
     for number in range(KEPT_VALUES + 10):

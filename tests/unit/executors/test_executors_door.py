@@ -12,7 +12,7 @@ import pytest
 
 from actum import Runtime
 from actum.contract.model import RunnerKind
-from actum.engine.project import create
+from actum.project import create
 
 ACTUM = str(Path(sys.executable).with_name("actum"))
 

@@ -72,6 +72,21 @@ BLANKET = [
     "try:\n    f()\nexcept BaseException:\n    x = 1",
     "try:\n    f()\nexcept (ValueError, Exception) as e:\n    x = e",
     "try:\n    f()\nexcept Exception:\n    def g():\n        raise\n",
+    "try:\n    f()\nexcept Exception:\n    if f: raise\n",
+    "try:\n    f()\nexcept Exception:\n    while f:\n        break\n    else:\n        raise\n",
+    "from dataclasses import Exception as E\ntry: f()\nexcept E: pass",
+    "import dataclasses\ntry: f()\nexcept dataclasses.builtins.Exception: pass",
+    "E = Exception\ntry: f()\nexcept E: pass",
+    "E = F = Exception\ntry: f()\nexcept F: pass",
+    "(E,) = (Exception,)\ntry: f()\nexcept E: pass",
+    "E = (KeyError, Exception)\ntry: f()\nexcept E: pass",
+    "KeyError = Exception\ntry: f()\nexcept KeyError: pass",
+    "class A: E = Exception\ntry: f()\nexcept A.E: pass",
+    "E = E\ntry: f()\nexcept E: pass",
+    "\ntry: f()\nexcept [Exception][0]: pass",
+    "\ntry: f()\nexcept type(f()): pass",
+    "\ntry: f()\nexcept* Exception: pass",
+    "def g(E=Exception):\n  try: f()\n  except E: pass",
 ]
 
 
@@ -83,7 +98,35 @@ def test_a_blanket_except_is_flagged(source: str) -> None:
     assert "line 3: blanket except" in str(found)
 
 
+SWALLOWING = {
+    "def g():\n  try: f()\n  finally: return ''": "leaving finally",
+    "for x in f():\n  try: f()\n  finally: break": "leaving finally",
+    "for x in f():\n  try: f()\n  finally: continue": "leaving finally",
+    "\nclass M:\n  def __exit__(self, *a): return True": "swallowing exit",
+    "\nclass M:\n  def __exit__(self, *a): return a": "swallowing exit",
+    "\nclass M:\n  def __exit__(self, *a): yield": "swallowing exit",
+    "def g(*a): return 1\nclass M:\n  __exit__ = g": "swallowing exit",
+    "class M: pass\n\nM.__exit__ = lambda *a: 1": "swallowing exit",
+    "class M: pass\n\nsetattr(M, '__exit__', len)": "swallowing exit",
+    "\n\nM = type('M', (), {'__exit__': len})": "swallowing exit",
+}
+
+
+@pytest.mark.req("001-29")
+@pytest.mark.parametrize("source", SWALLOWING)
+def test_code_that_ends_an_exception_in_another_way_is_flagged(source: str) -> None:
+    (found,) = lint(source.encode())
+    assert (found.line, found.rule) == (3, SWALLOWING[source])
+
+
 SPARED = [
+    "try:\n    f()\nexcept Exception:\n    if f:\n        raise\n    else:\n        raise KeyError",
+    "E = (KeyError, ValueError)\nF = E\ntry: f()\nexcept F: pass",
+    "import json\nfrom re import error\ntry: f()\nexcept (json.JSONDecodeError, error): pass",
+    "class Mine(Exception): pass\ntry: f()\nexcept Mine: pass",
+    "try: f()\nfinally:\n    for x in f():\n        break\n    g = lambda: 1",
+    "class M:\n  def __enter__(self): return self\n  def __exit__(self, *a): return False\n",
+    "class M:\n  def __exit__(self, *a):\n    def g(): return True\n    g()\n",
     "try:\n    f()\nexcept ValueError:\n    pass",
     "try:\n    f()\nexcept Exception:\n    raise",
     "try:\n    f()\nexcept Exception as e:\n    raise ValueError('x') from e",

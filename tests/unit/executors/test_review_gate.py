@@ -20,7 +20,7 @@ class Double:
     version = "1.0.0"
     capabilities = ["MATH"]
     limits = {
-        "timeout_ms": 500,
+        "timeout_ms": 20000,
         "max_payload_bytes": 1000,
         "max_depth": 3,
         "max_list_items": 5,
@@ -55,6 +55,9 @@ def test_an_executor_that_keeps_the_contract_is_approved_and_can_be_called(
 BROKEN = {
     "no id": ('    executor_id = "double"\n', "", "executor_id is missing", "001-69"),
     "id not text": ('"double"', "7", "executor_id is int, not text", "001-3"),
+    "id bytes": ('"double"', 'b"double"', "executor_id is bytes, not text", "001-3"),
+    "id list": ('"double"', '["double"]', "executor_id is list, not text", "001-3"),
+    "id none": ('"double"', "None", "executor_id is NoneType, not text", "001-3"),
     "id upper case": ('"double"', '"Double"', "lower case", "001-5"),
     "id with dash": ('"double"', '"dou-ble"', "lower case", "001-5"),
     "id two underscores": ('"double"', '"dou__ble"', "lower case", "001-5"),
@@ -72,10 +75,10 @@ BROKEN = {
     "capability lower case": ('["MATH"]', '["Math"]', "must be upper case", "001-8"),
     "no limits": ("    limits = {", "    bounds = {", "limits are missing", "001-72"),
     "limit missing": ('        "max_depth": 3,\n', "", "limits.max_depth is missing", "001-9"),
-    "limit text": ("500", '"500"', "limits.timeout_ms is str", "001-9"),
-    "limit truth": ("500", "True", "limits.timeout_ms is bool", "001-10"),
-    "limit fraction": ("500", "0.5", "limits.timeout_ms is float", "001-10"),
-    "limit zero": ("500", "0", "limits.timeout_ms is 0", "001-10"),
+    "limit text": ("20000", '"20000"', "limits.timeout_ms is str", "001-9"),
+    "limit truth": ("20000", "True", "limits.timeout_ms is bool", "001-10"),
+    "limit fraction": ("20000", "0.5", "limits.timeout_ms is float", "001-10"),
+    "limit zero": ("20000", "0", "limits.timeout_ms is 0", "001-10"),
     "no execute": ("def execute", "def run", "execute(req) is missing", "001-14"),
     "execute wants more": ("(self, req)", "(self, req, more)", "execute(req)", "001-14"),
     "execute wants nothing": ("(self, req)", "(self)", "execute(req)", "001-14"),
@@ -281,7 +284,9 @@ def test_what_is_not_pure_shows_when_it_is_tried(
 ) -> None:
     text = GOOD.replace("class Double", "import time\n\n\nclass Double")
     text = text.replace("return None if", f"return {expression}  # None if")
-    review = _review(house, text.replace("500", "200"), "probed.py")
+    if "timeout_ms" in said:  # the others have time enough on a busy machine
+        text = text.replace("20000", "200")
+    review = _review(house, text, "probed.py")
     assert not review.approved
     assert said in _objections(review)
 
@@ -293,12 +298,66 @@ def test_a_pure_executor_is_compared_in_several_worlds(own_house: PureHouse) -> 
     assert check.remark == "18 runs compared, 0 samples of its own"
 
 
+_SWALLOWING = {
+    "leaving finally": """
+        try:
+            return req.payload["n"] * 2
+        finally:
+            return ""
+""",
+    "blanket except": """
+        E = Exception
+        try:
+            return req.payload["n"] * 2
+        except E:
+            return ""
+""",
+    "swallowing exit": """
+        class Quiet:
+            def __enter__(self):
+                return self
+
+            def __exit__(self, *error):
+                return True
+
+        with Quiet():
+            return req.payload["n"] * 2
+""",
+}
+
+
+@pytest.mark.req("001-29")
+@pytest.mark.parametrize("rule", _SWALLOWING)
+def test_an_executor_that_swallows_any_exception_is_rejected(
+    own_house: PureHouse, rule: str
+) -> None:
+    head, _, _ = GOOD.partition("        return")
+    review = _review(own_house, head + _SWALLOWING[rule].lstrip("\n"))
+    assert not review.approved
+    assert f": {rule}: " in _objections(review)
+    assert own_house.act("double", {"n": 1}).reason_codes == ("ACTION_UNKNOWN",)
+    # The control: the same code with a named exception, without the return, or with False.
+    sound = _SWALLOWING[rule].replace("E = Exception", "E = KeyError").replace("True", "False")
+    sound = sound.replace('finally:\n            return ""', "finally:\n            done = True")
+    again = _review(own_house, head + sound.lstrip("\n"))
+    assert again.approved, _objections(again)
+
+
+def _remark(review: Review) -> str:
+    (check,) = (each for each in review.checks if "returns None" in each.name)
+    return check.remark
+
+
 @pytest.mark.req("001-74")
 def test_none_is_returned_where_it_was_promised(own_house: PureHouse) -> None:
+    # Without a sample the gate has not asked, and says so.
+    assert _remark(_review(own_house, GOOD)) == "not asked: no sample promises None"
     promise = '    samples = [{"payload": {}, "output": None}]\n\n    def execute'
-    assert _review(own_house, GOOD.replace("    def execute", promise)).approved
+    asked = _review(own_house, GOOD.replace("    def execute", promise).replace("1.0.0", "1.0.2"))
+    assert asked.approved, _objections(asked)
+    assert _remark(asked) == "asked by 1 of its samples"
     broken = GOOD.replace("    def execute", promise).replace("None if", "'' if")
-    review = _review(own_house, broken.replace("1.0.0", "1.0.1"))
+    review = _review(own_house, broken.replace("1.0.0", "1.0.3"))
     assert "samples[0]: it did not return None" in _objections(review)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from actum.contract.canonical import canonical
-from actum.executors.secrets import has_none, leaks, secrets_of
+from actum.executors.payload_secrets import has_none, leaks, secrets_of
 
 SECRET = "tr0ub4dor-and-3"
 PEM = "-----BEGIN PRIVATE KEY-----"

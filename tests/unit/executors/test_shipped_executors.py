@@ -13,10 +13,10 @@ from pure_house import PureHouse
 
 from actum.contract.outcome import ActionStatus
 from actum.contract.parse import parse_contract
+from actum.executors.executor_registry import Source, shipped_sources
 from actum.executors.modules import ALLOWED
 from actum.executors.plane import shipped_reviews
 from actum.executors.reasons import Reason
-from actum.executors.registry import Source, shipped_sources
 from actum.executors.review import examine
 from actum.executors.verdicts import contract_sha256
 

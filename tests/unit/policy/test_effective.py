@@ -527,7 +527,6 @@ def test_an_enabled_network_with_an_empty_list_reaches_nothing() -> None:
     assert decided.violations == ()
 
 
-@pytest.mark.req("000-137")
 def test_the_seeds_ripgrep_adapter_gets_sixty_seconds_256_mib_and_no_network() -> None:
     override = SandboxOverride(timeout_ms=60_000, memory_mb=256, network_enabled=False)
     policy = decide(online(override=override)).policy

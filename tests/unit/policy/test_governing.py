@@ -34,6 +34,8 @@ HELD = {
     "a worktree's common directory": b"/p/.git/worktrees/w/commondir",
     "a .git in a .git": b"/p/.git/x/.git/hooks/y",
     "written otherwise, for a file system that ignores case": b"/p/.GIT/Hooks/x",
+    "with a character that shows nothing": "/p/.g\u200cit/config".encode(),
+    "with a variation selector": "/p/.git\ufe0f/config".encode(),
     "a name that is no text": b"/p/\xff/.git/hooks/x",
 }
 NOT_HELD = {
@@ -46,6 +48,7 @@ NOT_HELD = {
     "an object": b"/p/.git/objects/00/11",
     "the index": b"/p/.git/index",
     "a name like it": b"/p/.gitignore",
+    "a name with an accent": "/p/.gít/config".encode(),
 }
 
 
@@ -117,6 +120,27 @@ def test_a_project_in_a_bare_repository_does_not_change_its_hooks() -> None:
     there = {f"/srv/bare/{part}".encode() for part in PARTS}
     path = b"/srv/bare/hooks/p/x"
     assert held(path, root="/srv/bare/hooks/p", there=there) == [path]
+
+
+class _WithoutCase(set[bytes]):
+    """The names of a file system that ignores case."""
+
+    def __contains__(self, path: object) -> bool:
+        return isinstance(path, bytes) and path.lower() in {each.lower() for each in self}
+
+
+@pytest.mark.parametrize("name", [b"/p/Agents/a.yaml", b"/p/TOOLS.lock", b"/p/Actum.Toml"])
+def test_where_case_makes_no_name_a_project_is_governed_by_any_spelling(name: bytes) -> None:
+    there = {b"/p/actum.toml", b"/p/.actum"}
+    assert held(name, there=_WithoutCase(there)) == [name]
+    assert held(name, there=there) == []
+
+
+def test_where_case_makes_no_name_a_repository_is_completed_by_any_spelling() -> None:
+    parts = [b"/p/b/head", b"/p/b/Objects", b"/p/b/REFS", b"/p/b/config"]
+    there = {b"/p/actum.toml", b"/p/.actum"}
+    assert held(*parts, there=_WithoutCase(there)) == parts
+    assert held(*parts, there=there) == []
 
 
 def test_each_folder_is_looked_at_once() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from actum.contract.model import RunnerKind
 from actum.errors import Problem
-from actum.registry.change import approve, propose
+from actum.registry.approval_workflow import approve, propose
 from actum.registry.registry import Registry
 from actum.registry.ship import ship
 from actum.store.keys import Keyring

@@ -13,7 +13,7 @@ import pytest
 from actum.errors import Refused
 from actum.registry import executable
 from actum.registry.executable import Executables
-from actum.registry.looks import Looks
+from actum.registry.path_snapshot import PathSnapshot
 from actum.registry.registry import Registry
 
 Edit = Callable[[str, str, str], None]
@@ -104,5 +104,5 @@ def test_a_file_of_the_current_clock_tick_is_not_kept(
     ctime = os.stat(programs / "rg").st_ctime_ns
     monkeypatch.setattr(executable, "file_clock_ns", lambda: ctime)
     kept: dict[str, str] = {}
-    Executables(kept).find("rg", (str(programs),), hint="", looks=Looks())
+    Executables(kept).find("rg", (str(programs),), hint="", snapshot=PathSnapshot())
     assert kept == {}

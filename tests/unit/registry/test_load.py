@@ -347,6 +347,7 @@ REGISTRY_FIELDS = [
     "scope.data_access",
     "scope.network",
     "scope.filesystem",
+    "status",
     "last_review",
     "next_review",
     "args_schema",
@@ -459,7 +460,7 @@ def test_a_folder_without_a_tool_yaml_is_refused(repository: Any) -> None:
         load_tool(repository.folder("ripgrep"))
 
 
-@pytest.mark.req("000-104", "000-105", "000-106")
+@pytest.mark.req("000-105", "000-106")
 @pytest.mark.parametrize(
     ("language", "place", "wrong"),
     [

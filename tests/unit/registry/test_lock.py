@@ -16,7 +16,7 @@ import pytest
 
 from actum.contract.canonical import canonical
 from actum.errors import Refused
-from actum.registry.change import approve
+from actum.registry.approval_workflow import approve
 from actum.registry.lock import PAYLOAD_TYPE, Lock, read_lock, write_lock
 from actum.store import dsse
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from actum.registry import looks as module
-from actum.registry.looks import Looks
+from actum.registry import path_snapshot as module
+from actum.registry.path_snapshot import PathSnapshot
 
 NAMES = ("a", "b", "c")
 TARGETS = ("a", "b", "../a", "../b/c", "./b/../c", "..", "nowhere", "a/nowhere/../b", "/")
@@ -35,17 +35,17 @@ def test_a_path_leads_where_the_system_says(tmp_path: Path, seed: int) -> None:
     for _ in range(60):
         steps = (choose.choice([*NAMES, "..", ".", "", "nowhere"]) for _ in range(4))
         path = f"{choose.choice(folders)}/{'/'.join(steps)}"
-        looks = Looks()
-        assert looks.real(path) == os.path.realpath(path), path
-        assert looks.hold()
+        snapshot = PathSnapshot()
+        assert snapshot.real(path) == os.path.realpath(path), path
+        assert snapshot.hold()
 
 
 def test_a_path_that_begins_nowhere_in_particular_is_not_kept(tmp_path: Path) -> None:
-    looks = Looks()
-    assert looks.real("some/where") == os.path.realpath("some/where")
-    assert not looks.lasting
+    snapshot = PathSnapshot()
+    assert snapshot.real("some/where") == os.path.realpath("some/where")
+    assert not snapshot.lasting
     (tmp_path / "round").symlink_to("round")
-    circle = Looks()
+    circle = PathSnapshot()
     assert circle.real(str(tmp_path / "round")) == os.path.realpath(tmp_path / "round")
     assert not circle.lasting
 
@@ -122,18 +122,18 @@ def test_whatever_an_answer_rested_on_is_seen_to_change(
     # As if all of it were old.
     clock = module.file_clock_ns
     monkeypatch.setattr(module, "file_clock_ns", lambda: clock() + 10**12)
-    looks = Looks()
-    assert looks.real(f"{tmp_path}/link/below") == f"{tmp_path}/folder/below"
-    assert looks.real(f"{tmp_path}/absent/below") == f"{tmp_path}/absent/below"
-    assert looks.status(str(tmp_path / "file")).st_size == 5
-    assert looks.may(str(tmp_path / "program"), os.X_OK)
-    assert looks.lasting and looks.hold()
+    snapshot = PathSnapshot()
+    assert snapshot.real(f"{tmp_path}/link/below") == f"{tmp_path}/folder/below"
+    assert snapshot.real(f"{tmp_path}/absent/below") == f"{tmp_path}/absent/below"
+    assert snapshot.status(str(tmp_path / "file")).st_size == 5
+    assert snapshot.may(str(tmp_path / "program"), os.X_OK)
+    assert snapshot.lasting and snapshot.hold()
     # What is written into a folder changes nothing of what paths through it mean.
     (tmp_path / "unrelated").write_text("")
     (tmp_path / "folder" / "unrelated").write_text("")
-    assert looks.hold()
+    assert snapshot.hold()
     change(tmp_path)
-    assert not looks.hold()
+    assert not snapshot.hold()
 
 
 def test_a_link_or_file_of_this_very_tick_is_not_kept(
@@ -142,22 +142,22 @@ def test_a_link_or_file_of_this_very_tick_is_not_kept(
     (tmp_path / "file").write_text("")
     _link(tmp_path / "link")
     for ask in (
-        lambda looks: looks.status(str(tmp_path / "file")),
-        lambda looks: looks.real(str(tmp_path / "link")),
+        lambda snapshot: snapshot.status(str(tmp_path / "file")),
+        lambda snapshot: snapshot.real(str(tmp_path / "link")),
     ):
         newest = max(os.lstat(tmp_path / name).st_ctime_ns for name in ("file", "link"))
         for tick, lasting in ((0, False), (newest + 1, True)):
             monkeypatch.setattr(module, "file_clock_ns", lambda tick=tick: tick)
-            looks = Looks()
-            ask(looks)
-            assert looks.lasting is lasting
+            snapshot = PathSnapshot()
+            ask(snapshot)
+            assert snapshot.lasting is lasting
 
 
 def test_what_cannot_be_looked_at_is_not_kept(tmp_path: Path) -> None:
-    looks = Looks()
+    snapshot = PathSnapshot()
     with pytest.raises(FileNotFoundError):
-        looks.status(str(tmp_path / "absent"))
-    assert not looks.lasting
+        snapshot.status(str(tmp_path / "absent"))
+    assert not snapshot.lasting
 
 
 def test_a_link_that_leads_elsewhere_and_stays_the_same_link_is_seen(
@@ -169,10 +169,10 @@ def test_a_link_that_leads_elsewhere_and_stays_the_same_link_is_seen(
     for name in ("one", "other"):
         (tmp_path / name).mkdir()
     monkeypatch.chdir(tmp_path / "one")
-    looks = Looks()
-    assert looks.real("/proc/self/cwd") == str(tmp_path / "one")
-    assert looks.lasting and looks.hold()
+    snapshot = PathSnapshot()
+    assert snapshot.real("/proc/self/cwd") == str(tmp_path / "one")
+    assert snapshot.lasting and snapshot.hold()
     monkeypatch.chdir(tmp_path / "other")
-    assert not looks.hold()
+    assert not snapshot.hold()
     monkeypatch.chdir(tmp_path / "one")
-    assert looks.hold()
+    assert snapshot.hold()

@@ -12,7 +12,7 @@ import pytest
 from actum.contract.model import RunnerKind
 from actum.errors import Refused
 from actum.registry import digest
-from actum.registry.change import approve, block, deprecate, unblock
+from actum.registry.approval_workflow import approve, block, deprecate, unblock
 from actum.registry.lock import read_lock, write_lock
 from actum.registry.model import AdapterStatus, ToolStatus
 from actum.registry.registry import Registry
@@ -52,7 +52,6 @@ def test_a_misspelt_tool_is_answered_with_what_was_meant(pinned: Any) -> None:
     assert "ripgrep" in refusal(pinned.registry(), "ripgerp").remedy
 
 
-@pytest.mark.req("000-190")
 def test_a_tool_on_disk_has_no_right_to_run_until_it_is_approved(repository: Any) -> None:
     refused = refusal(repository.registry(), "ripgrep")
     assert refused.code == "TOOL_NOT_APPROVED"
@@ -185,13 +184,13 @@ def test_the_stricter_status_of_file_and_pin_wins(repository: Any, edit: Edit, s
     assert (refused.code, status in refused.message) == ("TOOL_NOT_ACTIVE", True)
 
 
-@pytest.mark.req("000-4", "000-174")
+@pytest.mark.req("000-174")
 def test_an_unknown_adapter_is_refused_with_those_that_exist(pinned: Any) -> None:
     refused = refusal(pinned.registry(), "ripgrep", "ADP-999")
     assert (refused.code, "ADP-001" in refused.remedy) == ("ADAPTER_UNKNOWN", True)
 
 
-@pytest.mark.req("000-4", "000-174")
+@pytest.mark.req("000-174")
 def test_an_adapter_of_another_tool_is_refused_by_the_name_of_its_tool(pinned: Any) -> None:
     refused = refusal(pinned.registry(), "ripgrep", "ADP-011")
     assert (refused.code, "shell (TL-010)" in refused.message) == ("ADAPTER_MISMATCH", True)
@@ -228,7 +227,6 @@ def second_adapter(repository: Any, **changes: str) -> None:
     (folder / "second.yaml").write_text(text)
 
 
-@pytest.mark.req("000-127")
 @pytest.mark.parametrize("status", ["experimental", "deprecated"])
 def test_only_an_active_adapter_is_chosen_automatically_others_by_explicit_id(
     repository: Any, status: str
@@ -241,7 +239,6 @@ def test_only_an_active_adapter_is_chosen_automatically_others_by_explicit_id(
     assert chosen.adapter_ref.status == status
 
 
-@pytest.mark.req("000-127")
 def test_without_an_active_adapter_none_is_guessed(repository: Any, edit: Edit) -> None:
     edit("ripgrep/adapters/ripgrep-search.yaml", "status: active", "status: experimental")
     repository.approve("TL-003")
@@ -257,7 +254,6 @@ def test_of_several_active_adapters_none_is_guessed(repository: Any) -> None:
     assert "ADP-001" in refused.message and "ADP-101" in refused.message
 
 
-@pytest.mark.req("000-159")
 def test_of_several_active_adapters_the_one_that_serves_the_operation_is_chosen(
     repository: Any,
 ) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from actum.contract.document import load_document
 from actum.contract.model import RunnerKind
+from actum.documents.document import load_document
 from actum.registry.digest import folder_digest
 from actum.registry.load import load_adapters, load_tool
 from actum.registry.ship import ship, shipped_names

@@ -36,14 +36,14 @@ BAD: list[tuple[str, str, Any, str]] = [
     ("output", "parse", "xml", "one of json"),
     ("output", "parse", ["json"], "one of json"),
     ("output", "extract", "data", "starts with"),
-    ("output", "extract", "$.[", "no JSONPath"),
-    ("output", "extract", "$[?length(@.a, 1)]", "no JSONPath"),
+    ("output", "extract", "$.[", "not a JSONPath"),
+    ("output", "extract", "$[?length(@.a, 1)]", "not a JSONPath"),
     ("output", "format", "", "template"),
     ("output", "format", "{a", "lone {"),
     ("output", "format", "a}", "lone }"),
-    ("output", "format", "{a.b}", "no placeholder"),
-    ("output", "format", "{$.a[*]}", "no placeholder"),
-    ("output", "format", "{0}", "no placeholder"),
+    ("output", "format", "{a.b}", "not a placeholder"),
+    ("output", "format", "{$.a[*]}", "not a placeholder"),
+    ("output", "format", "{0}", "not a placeholder"),
 ]
 
 

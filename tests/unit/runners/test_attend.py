@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from actum.runners.attend import Attendant, Attended
+from actum.runners.supervise import Supervised, Supervisor
 from actum.sandbox.handle import Sandbox
 
 _ENDED = {
@@ -75,14 +75,14 @@ def test_a_group_that_is_gone_is_no_proof_and_no_fault(hears: bool) -> None:
     init = threading.Thread(target=tell)
     init.start()
     try:
-        attendant = Attendant(
+        supervisor = Supervisor(
             sandbox,
             group,  # type: ignore[arg-type]
             on_output=None,
             on_ready=lambda: None,
             on_doors=lambda _report, _sockets: None,
         )
-        found = attendant.attend(lambda: time.monotonic() + 30, lambda: None)
+        found = supervisor.supervise(lambda: time.monotonic() + 30, lambda: None)
     finally:
         init.join()
         sandbox.close()
@@ -91,7 +91,7 @@ def test_a_group_that_is_gone_is_no_proof_and_no_fault(hears: bool) -> None:
         for descriptor in (says, says_nothing, group.oom_event):
             os.close(descriptor)
         theirs.close()
-    assert isinstance(found, Attended)
+    assert isinstance(found, Supervised)
     assert (found.stop, found.usage, found.stdout.kept) == (
         None,
         ["oom_kill 0"],

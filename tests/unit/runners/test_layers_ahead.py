@@ -10,7 +10,7 @@ import pytest
 
 from actum import removal
 from actum.runners.layers import LayersAhead
-from actum.workspace import transaction
+from actum.workspace.retention import recover
 from actum.workspace.transaction import Transaction
 
 
@@ -33,7 +33,7 @@ def test_they_become_those_of_the_request(begun: Transaction) -> None:
     ahead = LayersAhead.beside(layers)
     assert ahead.folder.parent == begun.folder.parent
     assert ahead.serves(layers)
-    held = {grant: os.stat(f"{room}/upper").st_ino for grant, room in ahead.rooms.items()}
+    held = {grant: os.stat(f"{room}/upper").st_ino for grant, room in ahead.folders.items()}
     ahead.move_to(layers)
     for grant, room in layers.items():
         found = os.stat(f"{room}/upper")
@@ -52,12 +52,12 @@ def test_they_serve_no_request_that_they_differ_from(begun: Transaction) -> None
     one, two = layers
     ahead = LayersAhead.beside(layers)
     assert not ahead.serves({one: layers[one]})
-    upper = Path(ahead.rooms[one]) / "upper"
+    upper = Path(ahead.folders[one]) / "upper"
     (upper / "written").write_text("x")
     assert not ahead.serves(layers)
     (upper / "written").unlink()
     assert ahead.serves(layers)
-    os.chmod(f"{ahead.rooms[two]}/upper", 0o755)
+    os.chmod(f"{ahead.folders[two]}/upper", 0o755)
     assert not ahead.serves(layers)
 
 
@@ -70,11 +70,11 @@ def test_recovery_leaves_them_to_a_process_that_lives_and_removes_those_of_a_dea
     begun: Transaction,
 ) -> None:
     home, ahead = begun.folder.parent.parent, LayersAhead.beside(layers_of(begun))
-    transaction.recover(home)
+    recover(home)
     assert ahead.folder.exists()
     owner = (ahead.folder / "owner").read_text().split(" ")
     (ahead.folder / "owner").write_text(" ".join([*owner[:3], "1"]))
-    transaction.recover(home)
+    recover(home)
     assert not ahead.folder.exists()
 
 

@@ -35,7 +35,7 @@ def by(path: str) -> dict[str, Any]:
         ({"argv": ("python3", "-B")}, False),
         (by("/usr/bin/python3"), True),
         ({"policy": replace(POLICY, read=("/srv/repo",), write=("/srv/repo",))}, True),
-        # Anything that it is told besides may be something to do at once.
+        # Any further order may be one to carry out at once.
         ({"argv": ("python3",)}, False),
         ({"argv": ("python3", "-c", "-")}, False),
         ({"argv": ("python3", "-i", "-")}, False),

@@ -1,5 +1,5 @@
 /* Reads one request from stdin as the jail does and prints it, one field to a line; or why not. With an
- * argument it is what the opener is asked for; with two, what lies in a file. */
+ * argument it is what the opener is asked for; with two, the content of a file. */
 #include "jail.h"
 
 #include <errno.h>
@@ -54,7 +54,7 @@ static void grants(const struct grant *grants, uint32_t count)
     }
 }
 
-/* Twice: whoever serves many must have let go of the first. */
+/* Twice: a server of many must have released the first. */
 static void openings(const unsigned char *packet, size_t size, int in_file)
 {
     for (int round = 0; round < 2; round++) {

@@ -101,7 +101,7 @@ def test_a_sweep_takes_what_the_dead_left_and_nothing_else(tmp_path: Path):
     os.waitpid(dead_pid, 0)
     left = {
         f"{own}-{dead_pid}-12345-1",  # a process that is gone
-        f"{own}-{pid}-{int(start) - 1}-1",  # our number, but somebody else had it before us
+        f"{own}-{pid}-{int(start) - 1}-1",  # our number, but another process had it before
     }
     kept = {
         f"{own}-{pid}-{start}-1",  # ours

@@ -1,4 +1,4 @@
-"""Whoever uses tools of several kinds in turn finds a sandbox waiting for each of them."""
+"""A program that uses tools of several kinds in turn finds a prepared sandbox for each."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from actum.sandbox.host import _GUESS, _KINDS, Kind, Spawner, _kind
-from actum.sandbox.probe import examine
+from actum.sandbox.host_probe import examine
+from actum.sandbox.spawner_client import _GUESS, _KINDS, Kind, Spawner, _kind
 from hostile.jail import until
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Where no user namespace can be had, the caller is told so, once."""
+"""Where no user namespace can be made, the caller gets one error."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ os.write(1, f"{answer}\\n".encode())
 def test_a_user_namespace_is_made_or_refused_in_one_process(
     tmp_path: Path, case: str, answer: str
 ) -> None:
-    """The helper that was to hold it never goes on as a second copy of whoever asked."""
+    """The helper that was to hold it never goes on as a second copy of its parent."""
     asked = [sys.executable, "-c", _ASK, str(tmp_path), case]
     done = subprocess.run(asked, capture_output=True, text=True, timeout=30, check=True)
     assert done.stdout.splitlines() == [answer]

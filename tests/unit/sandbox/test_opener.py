@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from actum.sandbox import wire
-from actum.sandbox.host import Spawner
+from actum.sandbox.spawner_client import Spawner
 from hostile.member import asked, carried_out, granted, spawner
 
 pytestmark = pytest.mark.sandbox

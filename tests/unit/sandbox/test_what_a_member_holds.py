@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from actum import native
-from actum.sandbox.host import _GUESS
+from actum.sandbox.spawner_client import _GUESS
 from hostile.jail import own_cgroups, until
 from hostile.member import asked, carried_out, pid_of, spawner
 

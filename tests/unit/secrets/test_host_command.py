@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from actum.secrets.host_command import UnsafeCommand, judged
+from actum.secrets.host_program import UnsafeCommand, judged
 from actum.secrets.sources import Unavailable
 from common.own_folder import own_folder
 
@@ -67,7 +67,7 @@ def test_links_are_followed_step_by_step(own_folder: Path) -> None:
     assert run(own_folder / "one/up") == "judged"
     assert run(own_folder / "bin/../one//get") == "judged"
     (own_folder / "bin").chmod(0o775)
-    with pytest.raises(UnsafeCommand, match=rf"{own_folder}/bin can be written"):
+    with pytest.raises(UnsafeCommand, match=rf"{own_folder}/bin is writable"):
         run(own_folder / "one/up")
 
 
@@ -140,7 +140,7 @@ def test_a_script_that_is_an_interpreter_is_one_more_step(own_folder: Path) -> N
     assert run(outer, "x") == "inner x"
     loop = own_folder / "loop"
     script(loop, first=f"#!{loop}")
-    with pytest.raises(UnsafeCommand, match="script of scripts"):
+    with pytest.raises(UnsafeCommand, match="nested script"):
         run(loop)
 
 

@@ -54,12 +54,12 @@ def test_a_file_that_others_may_touch_is_refused(file: Path, mode: int) -> None:
 
 
 def test_a_file_that_tools_can_read_is_refused(file: Path, tmp_path: Path) -> None:
-    with pytest.raises(Unavailable, match="lies in the project"):
+    with pytest.raises(Unavailable, match="is in the project"):
         providers.fetch(FromFile(str(file)), {}, str(tmp_path))
     # Nor through a link from elsewhere.
     link = tmp_path.parent / f"{tmp_path.name}-link"
     link.symlink_to(file)
-    with pytest.raises(Unavailable, match="lies in the project"):
+    with pytest.raises(Unavailable, match="is in the project"):
         providers.fetch(FromFile(str(link)), {}, str(tmp_path))
     hidden = tmp_path / ".actum" / "token"
     hidden.parent.mkdir()
@@ -108,10 +108,10 @@ def test_a_command_that_does_not_answer_is_ended_with_its_children(
 
 def test_to_look_starts_no_command(tmp_path: Path) -> None:
     mark = tmp_path / "mark"
-    providers.look(FromCommand(("/bin/sh", "-c", f"touch {mark}")), {}, "/p")
+    providers.require_usable(FromCommand(("/bin/sh", "-c", f"touch {mark}")), {}, "/p")
     assert not mark.exists()
     with pytest.raises(Unavailable, match="not a program"):
-        providers.look(FromCommand(("/nowhere/pass",)), {}, "/p")
+        providers.require_usable(FromCommand(("/nowhere/pass",)), {}, "/p")
 
 
 def test_a_key_of_the_kernel() -> None:

@@ -94,13 +94,13 @@ def test_what_was_written_is_read_in_order_by_whoever_comes(home: Path, journal:
 
 def test_emptying_it_leaves_nothing_that_was_there(home: Path, journal: Journal) -> None:
     lay(journal, *PAYLOADS)
-    before = journal.turn
+    before = journal.revision
     journal.acquire(5.0)
     journal.empty()
     journal.release()
-    assert journal.turn.generation == before.generation + 1
+    assert journal.revision.generation == before.generation + 1
     assert (home / "actum.journal").read_bytes()[START:] == bytes(FIRST_ROOM - START)
-    assert not journal.lies()
+    assert not journal.has_frames()
     lay(journal, b"next")
     assert found(home) == [b"next"]
 
@@ -186,7 +186,7 @@ def test_a_frame_at_another_place_is_not_taken(home: Path, journal: Journal) -> 
     (first, middle), (_, end) = places(home)
     swapped = whole[:first] + whole[middle:end] + whole[first:middle] + whole[end:]
     (home / "actum.journal").write_bytes(swapped)
-    with pytest.raises(JournalChanged, match="frame 0 is not at its place"):
+    with pytest.raises(JournalChanged, match="frame 0 is at another position"):
         found(home)
 
 
@@ -201,7 +201,7 @@ def test_a_frame_that_claims_to_be_huge_is_no_frame(home: Path, journal: Journal
 @pytest.mark.parametrize(
     ("offset", "content", "said"),
     [
-        (0, b"SQLite f", "does not begin as a journal does"),
+        (0, b"SQLite f", "has no journal header"),
         (8, struct.pack("<I", 2), "version 2; this Actum knows version 1.*Upgrade"),
         (12, b"\x09", "header is not what was written"),
         (28, b"????", "header is not what was written"),
@@ -268,7 +268,7 @@ def test_one_that_is_taken_away_under_us_is_missed(home: Path, journal: Journal,
     with pytest.raises(JournalChanged, match="Restore the home"):
         journal.acquire(5.0)
     with pytest.raises(JournalChanged):
-        journal.lies()
+        journal.has_frames()
 
 
 def test_a_process_that_was_forked_off_may_not_use_it(journal: Journal) -> None:
@@ -373,7 +373,7 @@ def test_threads_that_wait_at_once_share_a_sync_and_none_returns_early(
     def slow(descriptor: int) -> None:
         frames = journal._appended[0]
         begun.set()
-        running.wait(10)
+        running.wait(60)
         fdatasync(descriptor)
         covered.append(frames)
 
@@ -388,7 +388,7 @@ def test_threads_that_wait_at_once_share_a_sync_and_none_returns_early(
 
     first = threading.Thread(target=write, args=(0,))
     first.start()
-    assert begun.wait(10)
+    assert begun.wait(60)
     others = [threading.Thread(target=write, args=(number,)) for number in range(1, 9)]
     for each in others:
         each.start()
@@ -503,7 +503,7 @@ def test_one_that_is_closed_says_so(journal: Journal) -> None:
     lay(journal, b"one")
     journal.close()
     journal.close()
-    for use in (journal.lies, lambda: journal.acquire(5.0)):
+    for use in (journal.has_frames, lambda: journal.acquire(5.0)):
         with pytest.raises(EvidenceUnavailable, match=r"is closed.*Open the project again"):
             use()
 

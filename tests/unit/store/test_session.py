@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from actum.errors import EvidenceUnavailable, Refused
-from actum.store.session import SessionStore
+from actum.store.session_streams import SessionStore
 
 
 @pytest.fixture

@@ -32,7 +32,7 @@ class Scene:
         (self.base / "edit").write_text("old")
         (self.base / "gone").write_text("gone")
         self.space = Space(folder / "home", self.base)
-        self.room = self.space.room("one")
+        self.room = self.space.run_folder("one")
         for name in ("new", "old"):
             (self.room / name).mkdir()
         (self.room / "new/0").write_text("new")

@@ -172,7 +172,7 @@ def test_the_delta_is_the_difference_and_is_committed_and_undone_exactly(
                 _do(os.fsencode(base), operation, path, value)
             space = Space(home, base)
             before = space.scan().state
-            room = space.room("one")
+            room = space.run_folder("one")
             ground = Ground(base=base, place=base, mounts=space.mounts, home=home, skip=space.skip)
             with space.index() as index:
                 engine = kind(ground)
@@ -205,7 +205,7 @@ def test_the_right_to_be_somebody_else_is_not_brought_in(tmp_path: Path, kind: t
         (base / "old").write_text("old")
         space = Space(home, base)
         space.scan()
-        room = space.room("one")
+        room = space.run_folder("one")
         ground = Ground(base=base, place=base, mounts=space.mounts, home=home, skip=space.skip)
         engine = kind(ground)
         try:

@@ -11,7 +11,10 @@ import pytest
 
 from actum import removal
 from actum.sandbox.identity import TOOL_ID
-from actum.workspace.transaction import Keep, Kept, Transaction, recover
+from actum.workspace.kept_changes import decide, undo
+from actum.workspace.retention import Keep, recover
+from actum.workspace.transaction import Transaction
+from actum.workspace.transaction_record import Kept
 
 MUCH = Keep(count=1_000, size_bytes=1 << 30)
 
@@ -74,7 +77,7 @@ def test_what_waits_is_never_removed(home: Path) -> None:
     assert [(kept.execution_id, kept.state) for kept in Kept.all(home)] == [("e1", "held")]
     kept = Kept.find(home, "e1-1")
     assert kept is not None
-    assert kept.decide(commit_it=True) == "committed"
+    assert decide(kept, commit_it=True) == "committed"
     assert (home.parent / "base" / "file-1").read_text() == "x"
 
 
@@ -82,7 +85,7 @@ def test_what_was_undone_is_over_too(home: Path) -> None:
     _change(home, 1, "x")
     kept = Kept.find(home, "e1-1")
     assert kept is not None
-    kept.undo()
+    undo(kept)
     assert not (home.parent / "base" / "file-1").exists()
     recover(home, Keep(count=0, size_bytes=0))
     assert os.listdir(home / "transactions") == ["lock"]

@@ -103,7 +103,7 @@ def events_of(group: Group) -> list[tuple[int, int]]:
 
 
 def promises(role: str, subtree: Subtree) -> None:
-    """The same for whoever may have groups at all."""
+    """The same for every user that may have groups."""
 
     def tell(check: str, ok: bool, seen: object = "") -> None:
         report.tell(role, check, ok, seen)
@@ -287,7 +287,7 @@ def landlock_is_missed() -> None:
     runner.close()
     files = rows["filesystem"]
     ok = not files.enforceable and "landlock" in files.remedy and rows["memory_mb"].enforceable
-    report.tell("root", "a kernel without Landlock is told", ok, files)
+    report.tell("root", "a kernel without Landlock is reported", ok, files)
 
 
 def main() -> None:

@@ -33,7 +33,7 @@ def as_user(
         user=USER,
         group=USER,
         extra_groups=[],
-        env={**os.environ, "LOGNAME": "somebody"},
+        env={**os.environ, "LOGNAME": "another"},
     )
     if before is not None:
         before(child.pid)

@@ -14,7 +14,7 @@ from collections.abc import Callable
 import report
 
 from actum import Runtime, kernel
-from actum.engine.result import Result
+from actum.execution.result import Result
 from actum.sandbox import cgroup_v2
 
 MOUNT = "/sys/fs/cgroup"
@@ -132,7 +132,7 @@ def promises(role: str, groups: str) -> None:
 def stranger() -> None:
     with Runtime.temporary() as runtime:
         result = runtime.exec("shell", stdin="echo ran")
-        local = next(iter(runtime.rooms.runners.values()))
+        local = next(iter(runtime.services.runners.values()))
         rows = {row.limit: row for row in local.capabilities()}
     text = " ".join(violation.message for violation in result.violations)
     command = f"sudo actum host delegate --user {report.USER} --pid $$"

@@ -32,7 +32,7 @@ from strikes.listing import Listing
 from strikes.strike import Ended, Signal, Target
 from strikes.sweep import sweep
 
-_UNSUPPORTED = "No overlay can be laid over"
+_UNSUPPORTED = "No overlay can be mounted over"
 _KIND = Kind(ITEM_RUN, exclusive=False)
 #: In the order of their moments, from the start of the command to its end. Each takes an emulated
 #: machine half a minute, so all of them are struck in the soak only.

@@ -1,12 +1,12 @@
-"""Makes one HTTP call inside a sandbox. This file is the program; its order comes on stdin.
+"""Makes one HTTP call inside a sandbox. This file is the program; its request comes on stdin.
 
-Run by a bare `python3 -I`, so it needs nothing but the standard library and imports nothing of
-ours. The order is JSON (see `adapters/api.py`), the answer is one JSON document on stdout. What it
-may reach is decided by the sandbox around it; its own look at redirects keeps credentials where
-they belong and says early what would be refused anyway. Certificates are always verified.
+Run by a bare `python3 -I`, so it imports only the standard library. The request is JSON (see
+`adapters/api.py`), the answer is one JSON document on stdout. The sandbox decides what it may
+reach; its own check of redirects keeps credentials from other hosts and reports early what would
+be refused anyway. Certificates are always verified.
 
-Exit codes: 0 a status of 2xx; 1 any other status; 2 the other side was not reached or broke off;
-3 an answer that is not to be had (too large, or a redirect to somewhere else).
+Exit codes: 0 a status of 2xx; 1 any other status; 2 the server was not reached or disconnected;
+3 an unusable answer (too large, or a redirect to a host that is not allowed).
 """
 
 from __future__ import annotations
@@ -26,20 +26,28 @@ if TYPE_CHECKING:
     from typing import Any
 
 _REDIRECTS = 5
-_TOLD = ("content-type", "etag", "last-modified", "link", "location", "retry-after", "x-request-id")
+_HEADERS = (
+    "content-type",
+    "etag",
+    "last-modified",
+    "link",
+    "location",
+    "retry-after",
+    "x-request-id",
+)
 _AUTHORITIES = "/etc/ssl/certs"
 _HIDDEN = "[redacted]"
 _CREDENTIAL_LENGTH = 4
-#: The answer as a whole must fit into what is kept of stdout.
+#: The whole answer must fit into the stored part of stdout.
 _ANSWER_BYTES = 1 << 20
 
 
-class _NotToBeHad(Exception):
+class _UnusableAnswer(Exception):
     pass
 
 
 class _Unsent(Exception):
-    """The other side was never reached, so nothing can have happened there."""
+    """The server was never reached, so nothing can have happened there."""
 
 
 def main() -> None:
@@ -50,21 +58,21 @@ def main() -> None:
     call = _Call(order, secret, held)
     try:
         answer = call.make()
-    except _NotToBeHad as error:
+    except _UnusableAnswer as error:
         answer = {"status": None, "error": {"kind": "refused", "message": str(error)}}
     except _Unsent as error:
         answer = _broken(error, sent=False)
     except (OSError, http.client.HTTPException) as error:
         answer = _broken(error, sent=True)
     except ValueError as error:
-        # A port that is none, a name that no label can carry: nobody could be asked.
-        message = f"an address that cannot be used: {error}"
+        # An invalid port, or an invalid host name: no request is possible.
+        message = f"invalid URL: {error}"
         answer = {"status": None, "error": {"kind": "refused", "message": message}}
     if call.got is not None:
         call.keep(answer["status"])
     encoded = json.dumps(call.hidden(answer), ensure_ascii=False).encode()
     if len(encoded) > _ANSWER_BYTES:
-        message = f"the answer is over {_ANSWER_BYTES} bytes"
+        message = f"the answer exceeds {_ANSWER_BYTES} bytes"
         answer = {"status": answer["status"], "error": {"kind": "refused", "message": message}}
         encoded = json.dumps(answer).encode()
     sys.stdout.buffer.write(encoded + b"\n")
@@ -73,7 +81,7 @@ def main() -> None:
 
 
 def _spellings(credential: str) -> set[str]:
-    """As it is, as an address or a form carries it, and as some write it in JSON."""
+    """As is, as encoded in a URL or a form, and as some encode it in JSON."""
     carried = {urllib.parse.quote_plus(credential), urllib.parse.quote(credential, safe="")}
     return {credential, *carried, credential.replace("/", "\\/")}
 
@@ -91,7 +99,7 @@ def _exit_code(answer: dict[str, Any]) -> int:
 
 
 def _secret(variable: str) -> str:
-    """The value, read from the descriptor that the named variable holds, and closed at once."""
+    """The value, read from the descriptor that the variable names and closed at once."""
     descriptor = int(os.environ[variable])
     parts = []
     while part := os.read(descriptor, 1 << 16):
@@ -99,7 +107,7 @@ def _secret(variable: str) -> str:
     os.close(descriptor)
     value = b"".join(parts).decode("latin-1").strip()
     if any(ord(character) < 32 for character in value):
-        raise SystemExit("The secret holds a control character, which no header can carry.")
+        raise SystemExit("The secret holds a control character, which a header cannot contain.")
     return value
 
 
@@ -107,18 +115,18 @@ class _Call:
     def __init__(self, order: dict[str, Any], secret: str, held: str) -> None:
         self.order = order
         self.secret = secret
-        self.held = held  #: a token that an earlier call got, or ""
-        self.got: dict[str, Any] | None = None  #: what token_url said, if it was asked
+        self.held = held  #: the token of an earlier call, or ""
+        self.got: dict[str, Any] | None = None  #: the answer of token_url, if requested
         self.credentials = _spellings(secret) | _spellings(held)
         self.context: ssl.SSLContext | None = None
 
     def hidden(self, value: Any) -> Any:
-        """`value` without what proves who we are, should the other side have echoed it."""
+        """`value` without our credentials, in case the server echoed them."""
         if isinstance(value, dict):
             return {name: self.hidden(each) for name, each in value.items()}
         if isinstance(value, str | bytes):
             for credential in sorted(self.credentials, key=len, reverse=True):
-                # What is shorter is found in any text, and hides nothing from anybody.
+                # Shorter credentials occur in any text; replacing them would hide nothing.
                 if len(credential) < _CREDENTIAL_LENGTH:
                     continue
                 if isinstance(value, bytes):
@@ -130,19 +138,19 @@ class _Call:
     def make(self) -> dict[str, Any]:
         answer = self._made()
         if self.held and answer["status"] == 401 and not answer["redirects"]:
-            # Taken back before its time. Nothing was done for it, so asking again is no repetition.
+            # The token was revoked early. The server did nothing, so this repeats no effect.
             self.held, self.got = "", {}
             answer = self._made()
         return answer
 
     def keep(self, status: int | None) -> None:
-        """Leave the token for the next call, or word that the last one is no good."""
+        """Leave the token for the next call, or report that the last one is invalid."""
         path = os.path.join(os.environ["ACTUM_ARTIFACTS"], self.order["auth"]["keep_in"])
         try:
             with open(path, "w") as file:
                 json.dump({} if status == 401 else self.got, file)
         except OSError:
-            return  # the next call asks for one of its own
+            return  # the next call requests its own
 
     def _made(self) -> dict[str, Any]:
         order, auth = self.order, self.order["auth"]
@@ -169,7 +177,7 @@ class _Call:
             try:
                 status, found, content = self._exchange(method, sent_url, headers, body)
             except _Unsent as error:
-                if redirects:  # the first host had the call, and may have done it
+                if redirects:  # the first host got the call and may have executed it
                     raise http.client.HTTPException(f"after a redirect: {error}") from error
                 raise
             target = found.get("location")
@@ -178,21 +186,21 @@ class _Call:
             if status == 303 and method != "HEAD":
                 method, body = "GET", None
             elif method not in ("GET", "HEAD") and status in (301, 302):
-                # What a client should send there is not agreed upon: it is told, not guessed.
+                # Clients differ in what they send to such a target: report it, do not guess.
                 return self._answer(status, found, content, redirects)
             url = self._followed(url, target)
-        raise _NotToBeHad(f"more than {_REDIRECTS} redirects")
+        raise _UnusableAnswer(f"more than {_REDIRECTS} redirects")
 
     def _followed(self, url: str, target: str) -> str:
         new = urllib.parse.urldefrag(urllib.parse.urljoin(url, target)).url
         parts = urllib.parse.urlsplit(new)
         host = (parts.hostname or "").lower()
         if parts.scheme not in ("http", "https") or parts.username is not None or not host:
-            raise _NotToBeHad("a redirect to what is no plain http or https address")
+            raise _UnusableAnswer("a redirect to something other than an http or https URL")
         if parts.scheme == "http" and url.startswith("https:"):
-            raise _NotToBeHad(f"a redirect from https to http at {host}")
+            raise _UnusableAnswer(f"a redirect from https to http at {host}")
         if not any(_covers(allowed, parts) for allowed in self.order["hosts"]):
-            raise _NotToBeHad(f"a redirect to {host}, which is not among the allowed hosts")
+            raise _UnusableAnswer(f"a redirect to {host}, which is not among the allowed hosts")
         return new
 
     def _token(self, auth: dict[str, Any]) -> tuple[str, dict[str, Any] | None]:
@@ -200,7 +208,7 @@ class _Call:
         form = {"grant_type": "client_credentials"}
         if auth["scope"]:
             form["scope"] = auth["scope"]
-        # As RFC 6749 2.3.1 has it: both parts form-encoded before they are joined.
+        # RFC 6749 2.3.1: both parts are form-encoded before they are joined.
         pair = (
             f"{urllib.parse.quote_plus(auth['client_id'])}:{urllib.parse.quote_plus(self.secret)}"
         )
@@ -215,17 +223,17 @@ class _Call:
         try:
             status, found, content = self._exchange("POST", auth["token_url"], headers, body)
         except (OSError, http.client.HTTPException) as error:
-            # The call itself was not made, so it may be made again.
+            # The call itself was not made, so it may be repeated.
             raise _Unsent(f"token_url: {error}") from error
         if not 200 <= status < 300:
             return "", self._answer(status, found, content, 0) | {"at": "token_url"}
         try:
-            told = json.loads(content)
-            token, lasts_s = told["access_token"], told.get("expires_in")
+            answer = json.loads(content)
+            token, lasts_s = answer["access_token"], answer.get("expires_in")
         except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
             token, lasts_s = None, None
         if not isinstance(token, str) or not token.isascii() or not token.isprintable():
-            raise _NotToBeHad("token_url gave no usable access_token")
+            raise _UnusableAnswer("token_url gave no usable access_token")
         self.credentials |= _spellings(token)
         self.got = {"access_token": token, "expires_in": lasts_s}
         return token, None
@@ -253,10 +261,10 @@ class _Call:
             try:
                 response = connection.getresponse()
                 content = response.read(self.order["max_bytes"] + 1)
-            except ValueError as error:  # of a chunk that is shorter than nothing
+            except ValueError as error:  # a negative chunk size
                 raise http.client.HTTPException(f"not HTTP: {error}") from error
             if len(content) > self.order["max_bytes"]:
-                raise _NotToBeHad(f"the answer is over {self.order['max_bytes']} bytes")
+                raise _UnusableAnswer(f"the answer exceeds {self.order['max_bytes']} bytes")
             if response.length:
                 raise http.client.IncompleteRead(content, response.length)
             found = {name.lower(): value for name, value in response.getheaders()}
@@ -270,14 +278,14 @@ class _Call:
         try:
             body, encoding = content.decode(), "utf-8"
         except UnicodeDecodeError:
-            # Before it is encoded: nobody would find it afterwards.
+            # Before encoding: afterwards it could not be found.
             body, encoding = base64.b64encode(self.hidden(content)).decode(), "base64"
         return {
             "status": status,
             "headers": {
                 name: value
                 for name, value in sorted(found.items())
-                if name in _TOLD or name.startswith(("x-ratelimit-", "ratelimit"))
+                if name in _HEADERS or name.startswith(("x-ratelimit-", "ratelimit"))
             },
             "retry_after_s": _retry_after(found),
             "redirects": redirects,
@@ -287,9 +295,9 @@ class _Call:
 
 
 def _verifying() -> ssl.SSLContext:
-    """Names and certificates are checked. The system's authorities are looked up one by one, where
-    they are filed for that: to read them all takes longer than the call."""
-    if "SSL_CERT_FILE" in os.environ:  # the project has authorities of its own
+    """Checks names and certificates. The system's authorities are looked up one by one by their
+    hashed file names: reading them all takes longer than the call."""
+    if "SSL_CERT_FILE" in os.environ:  # the project has its own authorities
         return ssl.create_default_context()
     try:
         filed = any(name.endswith(".0") for name in os.listdir(_AUTHORITIES))
@@ -307,14 +315,14 @@ def _retry_after(found: dict[str, str]) -> float | None:
     text = found.get("retry-after", "").strip()
     if text.isascii() and text.isdigit():
         return float(text[:9])
-    until = _moment(text)
+    until = _timestamp(text)
     if until is None:
         return None
-    now = _moment(found.get("date", ""))
+    now = _timestamp(found.get("date", ""))
     return max(0.0, until - (time.time() if now is None else now))
 
 
-def _moment(text: str) -> float | None:
+def _timestamp(text: str) -> float | None:
     try:
         return email.utils.parsedate_to_datetime(text).timestamp()
     except (TypeError, ValueError, IndexError, OverflowError):

@@ -1,11 +1,11 @@
-"""Inside the sandbox: carries MCP messages between stdin/stdout and a server on the network.
+"""Runs inside the sandbox: relays MCP messages between stdin/stdout and a network server.
 
 One line in is ``{"headers": {...}, "message": {...}}``; one line out is one message of the server.
-It knows the wire (Streamable HTTP, or WebSocket text frames) and nothing of what it carries. What
-it may reach is not its to decide: the sandbox has one door per permitted name. It keeps no secret
-that was not given to it, follows no redirect, and ends when stdin does.
+It knows the transport (Streamable HTTP, or WebSocket text frames) and not the messages. The
+sandbox decides what it may reach: one socket per permitted name. It holds no secret that was not
+given to it, follows no redirect, and ends at the end of stdin.
 
-Standard library only: it runs in an interpreter that has nothing else.
+Standard library only: its interpreter has nothing else.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 WAIT_S = 600
-#: The longest line that is passed on; the host stops listening before.
+#: The longest line that is relayed; the host stops reading before.
 LONGEST = 8 * 1024 * 1024
 GUID = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 TEXT, CLOSE, PING, PONG, CONTINUED = 1, 8, 9, 10, 0
@@ -36,14 +36,14 @@ def say(line: bytes) -> None:
 
 
 def fail(message: dict[str, Any], reason: str) -> None:
-    """What the host is told when no answer can come: an error in the protocol's own words."""
+    """Report to the host that no answer can come, as an error of the protocol."""
     if "id" in message and "method" in message:
         error = {"code": -32000, "message": reason}
         say(json.dumps({"jsonrpc": "2.0", "id": message["id"], "error": error}).encode())
 
 
 def given_headers() -> dict[str, str]:
-    """A bearer token, if the tool was given one as a secret."""
+    """A bearer token, if the tool received one as a secret."""
     token = os.environ.get("MCP_TOKEN")
     return {"Authorization": f"Bearer {token}"} if token else {}
 
@@ -102,7 +102,7 @@ class Http:
             self.events(response, message)
             return
         body = response.read(LONGEST)
-        if response.status == 202:  # taken note of; whatever else it says is no answer
+        if response.status == 202:  # accepted; the body is no answer
             return
         if kind == "application/json" and body.strip():
             say(body)
@@ -110,7 +110,7 @@ class Http:
             fail(message, f"HTTP status {response.status}")
 
     def events(self, response: http.client.HTTPResponse, message: dict[str, Any]) -> None:
-        """Server-sent events until the answer to `message` has come."""
+        """Server-sent events until the answer to `message` arrives."""
         data: list[bytes] = []
         size = 0
         while True:
@@ -123,7 +123,7 @@ class Http:
                 data.append(line[5:].removeprefix(b" "))
                 size += len(line)
                 if size > LONGEST:
-                    sys.exit("one event was too long")
+                    sys.exit("an event is too long")
             elif not line and data:
                 whole, data, size = b"\n".join(data), [], 0
                 if not whole.strip():
@@ -134,7 +134,7 @@ class Http:
                     return
 
     def drop(self) -> None:
-        """The rest of a stream is of no use, and its connection of no other."""
+        """Close: the rest of a stream is of no use, and its connection cannot be reused."""
         if self.connection is not None:
             self.connection.close()
             self.connection = None
@@ -181,7 +181,7 @@ class WebSocket:
                 accept = value.strip().decode()
         wanted = b64encode(sha1((key + GUID).encode()).digest()).decode()  # noqa: S324 -- the protocol's
         if status[1:2] != [b"101"] or accept != wanted:
-            sys.exit("the other side speaks no WebSocket")
+            sys.exit("the server does not speak WebSocket")
 
     def carry(self, _headers: dict[str, str], message: dict[str, Any]) -> None:
         self.send(TEXT, json.dumps(message).encode())
@@ -216,12 +216,12 @@ class WebSocket:
             elif size == 127:
                 (size,) = struct.unpack("!Q", self.exactly(8))
             if second & 0x80 or first & 0x70 or len(whole) + size > LONGEST:
-                sys.exit("a frame that no server may send")
+                sys.exit("the server sent an invalid frame")
             payload, opcode = self.exactly(size), first & 0x0F
             if opcode == PING:
                 self.send(PONG, payload)
             elif opcode == CLOSE:
-                sys.exit("the other side hung up")
+                sys.exit("the server closed the connection")
             elif opcode in (TEXT, CONTINUED):
                 whole += payload
                 if first & 0x80:
@@ -230,7 +230,7 @@ class WebSocket:
     def exactly(self, count: int) -> bytes:
         data = self.reader.read(count)
         if len(data) < count:
-            sys.exit("the other side hung up")
+            sys.exit("the server closed the connection")
         return data
 
 

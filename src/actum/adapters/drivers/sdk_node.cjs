@@ -1,9 +1,9 @@
 // Calls one function of a Node package inside a sandbox. This file is the program.
 //
 // Started as `node --conditions=import sdk_node.cjs PACKAGE IMPORT_PATH DIRECTORY`. It loads the
-// module (CommonJS or ES), reads one order from stdin and calls the function with the parameters as
+// module (CommonJS or ES), reads one request from stdin and calls the function with the parameters as
 // one object. The answer is one JSON document on stdout: `value`, or `error` with `type` and
-// `message`. What the package itself prints goes to stderr; what it says is data, whatever it is.
+// `message`. Output of the package itself goes to stderr. The answer is untrusted data.
 "use strict";
 
 const fs = require("node:fs");
@@ -12,6 +12,7 @@ const { createRequire } = require("node:module");
 const { pathToFileURL } = require("node:url");
 
 class PackageNotFound extends Error {}
+class ModuleOutsidePackage extends Error {}
 class FunctionNotFound extends Error {}
 class NotJson extends Error {}
 
@@ -29,7 +30,11 @@ function location(name, directory) {
 async function load(name, importPath, directory) {
   const { folder, resolve } = location(name, directory);
   const wanted = importPath.startsWith(".") ? path.join(folder, importPath) : importPath;
-  return import(pathToFileURL(resolve(wanted)).href);
+  const found = resolve(wanted);
+  if (!found.startsWith(fs.realpathSync(folder) + path.sep)) {
+    throw new ModuleOutsidePackage(`${importPath} is no module of the package ${name}`);
+  }
+  return import(pathToFileURL(found).href);
 }
 
 function find(space, name) {
@@ -69,7 +74,7 @@ function leave(text, code) {
   process.exit(code);
 }
 
-function told(error) {
+function described(error) {
   process.stderr.write(`${error instanceof Error ? error.stack : String(error)}\n`);
   const type = error instanceof Error ? error.constructor.name : typeof error;
   return JSON.stringify({ error: { type, message: String(error?.message ?? error) } });
@@ -82,9 +87,9 @@ async function main() {
   return checked(await call(module, order.function, order.parameters));
 }
 
-process.on("uncaughtException", (error) => leave(told(error), 1));
-process.on("unhandledRejection", (error) => leave(told(error), 1));
+process.on("uncaughtException", (error) => leave(described(error), 1));
+process.on("unhandledRejection", (error) => leave(described(error), 1));
 main().then(
   (text) => leave(text, 0),
-  (error) => leave(told(error), 1),
+  (error) => leave(described(error), 1),
 );

@@ -1,12 +1,12 @@
 """Calls one function of a Python package inside a sandbox. This file is the program.
 
 Started as `python3 -S -B sdk_python.py PACKAGE IMPORT_PATH DIRECTORY`: it imports the module, reads
-one order from stdin until its end, and only then knows what to call. So it can be started, confined
-and have its import done before anybody asks. An order is JSON: `function` and `parameters` (its
-keyword arguments). The answer is one JSON document on stdout: `value`, or `error` with `type` and
-`message`. What the package itself prints goes to stderr.
+one request from stdin until its end, and only then knows what to call. So it can be started,
+confined and have its import done ahead of a request. A request is JSON: `function` and
+`parameters` (its keyword arguments). The answer is one JSON document on stdout: `value`, or
+`error` with `type` and `message`. Output of the package itself goes to stderr.
 
-Everything after the import is hostile, and so is everything this program says afterwards.
+Everything after the import is hostile, and so is everything that this program writes afterwards.
 """
 
 from __future__ import annotations
@@ -23,7 +23,11 @@ if TYPE_CHECKING:
 
 
 class PackageNotFound(Exception):
-    """The adapter's package is not where its packages are."""
+    """The adapter's package is not installed there."""
+
+
+class ModuleOutsidePackage(Exception):
+    """The adapter's module is not one of its package."""
 
 
 class FunctionNotFound(Exception):
@@ -39,7 +43,7 @@ def main() -> None:
     failed: BaseException | None = None
     module: Any = None
     try:
-        _require(package)
+        _require(package, import_path)
         module = importlib.import_module(import_path)
     except BaseException as error:  # noqa: BLE001 -- whatever an import raises is its result
         failed = error
@@ -51,28 +55,35 @@ def main() -> None:
         except BaseException as error:  # noqa: BLE001 -- whatever a function raises is its result
             failed = error
     if failed is not None:
-        text = json.dumps({"error": _told(failed)})
+        text = json.dumps({"error": _described(failed)})
     _leave(answers, text.encode("utf-8", "backslashreplace"), 0 if failed is None else 1)
 
 
 def _packages(directory: str) -> str:
-    """A virtual environment keeps its packages two folders further down."""
+    """A virtual environment has its packages two folders further down."""
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     inner = os.path.join(directory, "lib", version, "site-packages")
     return inner if os.path.isdir(inner) else directory
 
 
-def _require(package: str) -> None:
+def _require(package: str, import_path: str) -> None:
+    """Raise unless the package is there and the module is one of it."""
     name = package.replace("-", "_")
-    if importlib.util.find_spec(name.partition(".")[0]) is not None:
+    present = importlib.util.find_spec(name.partition(".")[0]) is not None
+    if present and f"{import_path}.".startswith(f"{name}."):
         return
     from importlib import metadata  # of a package whose module has another name
 
     try:
-        metadata.distribution(package)
+        files = metadata.distribution(package).files or []
     except metadata.PackageNotFoundError:
-        message = f"{package} is not in {sys.path[0]} and not in the standard library"
-        raise PackageNotFound(message) from None
+        if not present:
+            message = f"{package} is not in {sys.path[0]} and not in the standard library"
+            raise PackageNotFound(message) from None
+        files = []
+    place = import_path.replace(".", "/")
+    if not any(str(file).startswith((f"{place}.", f"{place}/")) for file in files):
+        raise ModuleOutsidePackage(f"{import_path} is no module of the package {package}")
 
 
 def _read_all() -> bytes:
@@ -103,7 +114,7 @@ async def _awaited(value: Any) -> Any:
     return await value
 
 
-def _told(error: BaseException) -> dict[str, str]:
+def _described(error: BaseException) -> dict[str, str]:
     """The exception as data and, as Python does, on stderr."""
     import traceback
 
@@ -112,7 +123,7 @@ def _told(error: BaseException) -> dict[str, str]:
 
 
 def _leave(answers: int, text: bytes, code: int) -> None:
-    """What the interpreter does at its end, without taking itself apart."""
+    """Flush and exit as the interpreter does, without tearing down its objects."""
     if "threading" in sys.modules:
         sys.modules["threading"]._shutdown()
     if "atexit" in sys.modules:

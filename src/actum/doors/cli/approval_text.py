@@ -1,7 +1,7 @@
-"""A call that waits for a decision, as a person at a terminal reads it.
+"""Formats a call that waits for a decision, for a person at a terminal.
 
-Everything in it was written by the asker. Control characters and line ends are spelt out, and each
-line of an input stands behind a number and a bar, so that none of it passes for a line of ours.
+The requester wrote everything in it. Control characters and line ends are escaped, and each line of
+an input follows a number and a bar, so that none of it can imitate a line of Actum.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from actum.contract.model import Json
-from actum.doors.cli.say import one_line
+from actum.doors.cli.terminal import one_line
 
 if TYPE_CHECKING:
-    from actum.engine.approvals import Request
+    from actum.approvals.requests import Request
 
 _ADDED = {
     "read": "reads",
@@ -36,16 +36,16 @@ _GRANTED = (
 
 
 def call_lines(request: Request, bound: Mapping[str, Json] | None) -> Iterator[str]:
-    """What is decided about; `bound` is ``None`` when the call is not kept any more."""
+    """The call to decide about; `bound` is ``None`` when the call is no longer stored."""
     if request.kind != "request":
         return
     if bound is None:
         if request.state == "pending":
-            yield "call: lost or changed. Asked for again, the same request will hold it."
+            yield "call: lost or changed. Repeating the request stores it again."
         elif request.used_by:
-            yield f"call: carried out; `actum receipts show {request.used_by}` has its record."
+            yield f"call: executed; `actum receipts show {request.used_by}` has its record."
         else:
-            yield "call: not kept any more."
+            yield "call: no longer stored."
         return
     call, grants = bound["call"], bound["grants"]
     tool, adapter = call["tool"], call["adapter"]
@@ -91,7 +91,7 @@ def _input(stdin: Mapping[str, Json]) -> Iterator[str]:
 
 
 def _beyond(bound: Mapping[str, Json]) -> Iterator[str]:
-    """What the approval adds to what the tool may do by its own approval."""
+    """The rights that the approval adds to those of the tool's own approval."""
     added = bound["adds"]
     if not added:
         yield "beyond the tool's approval: nothing that this policy would show"
@@ -103,7 +103,7 @@ def _beyond(bound: Mapping[str, Json]) -> Iterator[str]:
 
 
 def _words(argv: list[str]) -> str:
-    # Quoted one by one: a blank in an argument is no blank between two.
+    # Each argument is quoted: a space inside one differs from a space between two.
     return " ".join(one_line(json.dumps(word, ensure_ascii=False)) for word in argv)
 
 

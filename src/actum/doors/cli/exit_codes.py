@@ -1,4 +1,4 @@
-"""The one table from what happened to the number that a shell sees.
+"""The table of exit codes.
 
 0  success
 1  the tool failed, an output is invalid, a verification failed
@@ -6,7 +6,7 @@
 3  refused after parsing: nothing ran, or what ran was stopped for breaking its policy
 4  timed out
 5  killed by a limit
-70 our own fault
+70 a fault of Actum
 130 cancelled
 """
 

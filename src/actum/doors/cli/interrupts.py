@@ -1,4 +1,4 @@
-"""A polite kill and a closed terminal end a command as Ctrl-C does: with its clean-up."""
+"""SIGTERM and SIGHUP end a command as Ctrl-C does: with its clean-up."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from types import FrameType
 
 @contextlib.contextmanager
 def interrupted_by_signals() -> Iterator[None]:
-    """SIGTERM and SIGHUP raise `KeyboardInterrupt`. A command under nohup stays so."""
+    """SIGTERM and SIGHUP raise `KeyboardInterrupt`. Under nohup, SIGHUP stays ignored."""
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
     for number, handler in before.items():
         if handler is not signal.SIG_IGN:

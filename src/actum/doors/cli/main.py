@@ -1,6 +1,6 @@
-"""The door from a shell: `actum`. Words in, one call into the house, words out.
+"""`actum`: the command line. Arguments in, one call into the library, output and exit code out.
 
-The only place where an error of ours becomes text, JSON and an exit code. It decides nothing.
+The only module that turns an `ActumError` into text, JSON and an exit code. It decides nothing.
 """
 
 from __future__ import annotations
@@ -12,41 +12,44 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NoReturn
 
-from actum.doors.cli.plain import understood
+from actum.doors.cli.light_exec import understood
 
 if TYPE_CHECKING:
     import click
 
 _HERE = "actum.doors.cli"
-COMMANDS = {
-    "init": (f"{_HERE}.init", "Make a project here: settings, ready tools, keys."),
-    "try": (f"{_HERE}.attempt", "Run a program from stdin in a throwaway project."),
-    "exec": (f"{_HERE}.execute", "Carry out one execution."),
-    "check": (f"{_HERE}.check", "Everything up to the start: would it run, and held by what?"),
-    "doctor": (f"{_HERE}.doctor", "What this host can enforce, and the remedy where it cannot."),
-    "host": (f"{_HERE}.host", "Give an ordinary user a cgroup subtree, or take it back."),
-    "tools": (f"{_HERE}.tools", "The registry and its change control."),
-    "adapters": (f"{_HERE}.adapters", "How tools are spoken to, told level by level."),
-    "approvals": (f"{_HERE}.approvals", "What waits for a person's decision."),
-    "executors": (f"{_HERE}.executors", "Pure functions: list, review, call, new."),
-    "work": (f"{_HERE}.work", "A graph of work items, level by level."),
-    "diff": (f"{_HERE}.diff", "What an execution changed; decide about changes that wait."),
-    "undo": (f"{_HERE}.undo", "Undo the changes of an execution or a work item."),
-    "item": (f"{_HERE}.item", "One work item: an agent's work, all of it or nothing."),
-    "golden": (f"{_HERE}.golden", "Outputs that are expected: record, list, show, remove."),
-    "receipts": (f"{_HERE}.receipts", "Signed records of what was done."),
-    "verify": (f"{_HERE}.verify", "Check receipts and all that hangs on them."),
-    "replay": (f"{_HERE}.replay", "Carry out an execution again, and compare with its record."),
-    "trace": (f"{_HERE}.trace", "The events of one execution."),
-    "audit": (f"{_HERE}.audit", "The log's signed checkpoint, and proofs from it."),
-    "keys": (f"{_HERE}.keys", "The public key to hand out, and another one to sign with."),
-    "session": (f"{_HERE}.session", "Sessions, in which raw output is kept."),
-    "gc": (f"{_HERE}.gc", "Remove what nothing refers to."),
-    "new": (f"{_HERE}.new", "Start a contract, a tool or an adapter from a commented file."),
-    "schema": (f"{_HERE}.schema", "The JSON Schema of a document."),
-    "config": (f"{_HERE}.config", "The settings in force, and their approval."),
-    "completion": (f"{_HERE}.completion", "Completion for a shell."),
+#: Command -> what it does. Its module is `<command>_command`.
+_HELP = {
+    "init": "Make a project here: settings, ready tools, keys.",
+    "try": "Run a program from stdin in a throwaway project.",
+    "exec": "Run one execution.",
+    "check": "Check a request without running it: would it run, under which limits?",
+    "doctor": "What this host can enforce, and the remedy where it cannot.",
+    "host": "Give an ordinary user a cgroup subtree, or take it back.",
+    "tools": "The registry and its change control.",
+    "adapters": "List and describe adapters.",
+    "approvals": "List and decide requests for approval.",
+    "executors": "Pure functions: list, review, call, new.",
+    "work": "A graph of work items, level by level.",
+    "diff": "What an execution changed; decide about changes that wait.",
+    "undo": "Undo the changes of an execution or a work item.",
+    "item": "One work item: an agent's work, all of it or nothing.",
+    "golden": "Expected outputs: record, list, show, remove.",
+    "receipts": "Signed records of what was done.",
+    "evidence": "Evidence records, collected files and raw output: show, get.",
+    "verify": "Verify receipts and the records they bind.",
+    "replay": "Run an execution again and compare it with its record.",
+    "trace": "The events of one execution.",
+    "audit": "The log's signed checkpoint, and proofs from it.",
+    "keys": "Show the public key; rotate the signing key.",
+    "session": "List and end sessions, which store raw output.",
+    "gc": "Remove unreferenced files.",
+    "new": "Start a contract, a tool or an adapter from a commented file.",
+    "schema": "The JSON Schema of a document.",
+    "config": "The settings in force, and their approval.",
+    "completion": "Completion for a shell.",
 }
+COMMANDS = {name: (f"{_HERE}.{name}_command", text) for name, text in _HELP.items()}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -59,8 +62,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _leave(code: int) -> NoReturn:
-    """At once: what was to be closed is closed, and taking the interpreter apart takes longer than
-    starting the tool did."""
+    """Exit at once: everything is closed, and finalizing the interpreter takes longer than starting
+    the tool did."""
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.flush()
         sys.stderr.flush()
@@ -82,7 +85,7 @@ def _run(arguments: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except Exception as error:
-        # The last door: whatever was not foreseen is our fault, and is said so.
+        # The outermost handler: an unexpected error is a fault of Actum, and is reported as one.
         if os.environ.get("ACTUM_DEBUG") == "1":
             raise
         text = f"Actum failed: {type(error).__name__}: {error}. ACTUM_DEBUG=1 shows where."
@@ -93,14 +96,14 @@ def _run(arguments: list[str]) -> int:
 def _carried_out(arguments: list[str]) -> int:
     asked = understood(arguments)
     if asked is not None:
-        gc.disable()  # hardly anything of what is imported now is ever garbage; see carry_out
-        from actum.doors.cli.asked import Usage
-        from actum.doors.cli.carry_out import carry_out
+        gc.disable()  # imports create hardly any garbage; see carry_out
+        from actum.doors.cli.exec_output import carry_out
+        from actum.doors.cli.request_from_options import Usage
 
         try:
             return carry_out(**asked)
         except Usage:
-            pass  # the same words again: the library says it with the usage of the command
+            pass  # click parses the same arguments and reports the error with the command's usage
     return _by_click(arguments)
 
 
@@ -125,38 +128,42 @@ def _usage(error: click.ClickException, arguments: list[str]) -> int:
 
     if _json(arguments):
         return _failed(arguments, "USAGE", error.format_message(), 2)
-    from actum.doors.cli import say
+    from actum.doors.cli import terminal
 
-    # As click shows it, but for the words of the command line that the message repeats.
+    if isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())):  # since click 8.2
+        for line in error.format_message().split("\n"):  # our own help text
+            terminal.aside(line)
+        return 2
+    # As click shows it, but with the user's arguments in the message escaped.
     if isinstance(error, click.UsageError) and error.ctx is not None:
         for line in error.ctx.get_usage().split("\n"):
-            say.aside(line)
+            terminal.aside(line)
         if error.ctx.command.get_help_option(error.ctx) is not None:
             option = error.ctx.help_option_names[0]
-            say.aside(f"Try '{error.ctx.command_path} {option}' for help.")
-        say.aside("")
-    say.aside(f"Error: {error.format_message()}")
+            terminal.aside(f"Try '{error.ctx.command_path} {option}' for help.")
+        terminal.aside("")
+    terminal.aside(f"Error: {error.format_message()}")
     return 2
 
 
 def _ours(error: Exception, arguments: list[str]) -> int:
-    from actum.doors.cli import exit_codes, reply, say
+    from actum.doors.cli import exit_codes, reply, terminal
     from actum.errors import ActumError
 
     assert isinstance(error, ActumError)  # noqa: S101 -- the only caller caught one
     if _json(arguments):
-        say.document(reply.error_document(error))
+        terminal.document(reply.error_document(error))
     else:
         for text in reply.error_lines(error):
-            say.aside(text)
+            terminal.aside(text)
     return exit_codes.of_error(error)
 
 
 def _failed(arguments: list[str], code: str, message: str, status: int) -> int:
-    from actum.doors.cli import say
+    from actum.doors.cli import terminal
 
     if _json(arguments):
-        say.document(
+        terminal.document(
             {
                 "error": {
                     "code": code,
@@ -168,12 +175,12 @@ def _failed(arguments: list[str], code: str, message: str, status: int) -> int:
             }
         )
     else:
-        say.aside(message)
+        terminal.aside(message)
     return status
 
 
 def _json(arguments: list[str]) -> bool:
-    """Whether `--json` was among our own words, also if the rest could not be understood."""
+    """Whether `--json` was among the options, also if the rest could not be parsed."""
     own = arguments[: arguments.index("--")] if "--" in arguments else arguments
     return "--json" in own
 

@@ -1,4 +1,4 @@
-"""What came out of the house, in this door's words: result, refusal, error."""
+"""Formats results, refusals and errors for the command line."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from actum.value import as_dict
 
 if TYPE_CHECKING:
     from actum.capture.model import Workspace
-    from actum.engine.result import Result
+    from actum.contract.call import Narrowed
+    from actum.execution.result import Result
 
 
-#: Limits that a tool runs into and then fails by itself, in words that do not name them.
+#: Limits that make a tool fail by itself, with an error that does not name them.
 _FAILED_BY = ("max_children", "allow_fork", "scratch_bytes", "artifacts_bytes", "network")
 
 
@@ -35,7 +36,7 @@ def error_document(error: ActumError) -> dict[str, Json]:
 
 def error_lines(error: ActumError) -> Iterator[str]:
     if isinstance(error, ContractInvalid):
-        # One problem a line, in the form that editors jump to.
+        # One problem per line, in the form that editors can jump to.
         for problem in error.problems:
             whole_file = problem.file and not problem.line
             yield f"{problem.file}: {problem}" if whole_file else str(problem)
@@ -46,7 +47,7 @@ def error_lines(error: ActumError) -> Iterator[str]:
 
 
 def summary_lines(result: Result) -> Iterator[str]:
-    """One line, and one more for each objection."""
+    """One line, and one more for each violation."""
     facts = [result.outcome.value]
     if result.result is None:
         facts.append("nothing ran")
@@ -66,11 +67,21 @@ def summary_lines(result: Result) -> Iterator[str]:
     ]
     if result.replayed:
         facts.append("recorded before, not run again")
+    if result.adapter_status in ("deprecated", "experimental"):
+        facts.append(f"{result.adapter_status} adapter {result.adapter_id}")
+    if result.cached:
+        facts.append(f"cached from {result.cached}, not run again")
     facts.append(f"receipt {result.receipt_id}")
     yield "actum: " + " · ".join(facts)
     if result.workspace is not None and result.workspace.state != "unchanged":
         yield from _workspace_lines(result.execution_id, result.workspace)
+    yield from map(narrowed_line, result.narrowed)
     yield from (violation_line(violation) for violation in result.violations)
+
+
+def narrowed_line(found: Narrowed) -> str:
+    to = found.given or "nothing"
+    return f"  {found.field} is narrowed from {found.asked} to {to} by {found.by}."
 
 
 def _direct_lines(found: Workspace) -> Iterator[str]:
@@ -85,10 +96,10 @@ def _workspace_lines(execution_id: str, found: Workspace) -> Iterator[str]:
         yield from _direct_lines(found)
         return
     counts = [(found.created, "created"), (found.modified, "modified"), (found.deleted, "deleted")]
-    told = ", ".join(f"{count} {word}" for count, word in counts if count)
+    counted = ", ".join(f"{count} {word}" for count, word in counts if count)
     shows = "" if found.state == "discarded" else f" `actum diff {execution_id}` shows them."
     why = " ".join(found.why) if found.state == "discarded" else ""
-    yield f"  changes {found.state}: {why or f'{told}.'}{shows}"
+    yield f"  changes {found.state}: {why or f'{counted}.'}{shows}"
     if found.state == "conflict":
         yield f"  another program has changed {', '.join(found.why[:3])} meanwhile."
         yield f"  `actum diff {execution_id} --commit --over` or `--discard` decides."

@@ -1,7 +1,7 @@
-"""`actum exec --save`: the contract as a file that `actum exec -f` carries out.
+"""`actum exec --save`: writes the contract to a file for `actum exec -f`.
 
-Only what was asked for is written. What is filled in at creation (an id, the time) stays out:
-with them in it, running the file a second time would answer with the first result.
+It holds only the request. Fields that are filled in at creation (an id, the time) are left out:
+with them, running the file a second time would return the first result.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from actum.contract.parse import parse_contract
 
 
 class _Writer(yaml.SafeDumper):
-    """Text is always quoted or a block, so that nothing is read back as a number or a truth."""
+    """Text is always quoted or a block, so that it is never read back as a number or a boolean."""
 
     def ignore_aliases(self, _data: object) -> bool:
         return True
@@ -46,13 +46,13 @@ _Writer.add_representer(dict, _section)
 
 def contract_yaml(document: Mapping[str, Json]) -> str:
     text = _dumped(document, letters=True)
-    # YAML escapes control characters, and takes those that change the direction for letters.
+    # YAML escapes control characters, but treats bidirectional controls as letters.
     plain = all(letter.isprintable() or letter == "\n" for letter in text)
     return text if plain else _dumped(document, letters=False)
 
 
 def _dumped(document: Mapping[str, Json], *, letters: bool) -> str:
-    """`letters`: those of every language as they are, and not escaped."""
+    """`letters`: do not escape letters of other alphabets."""
     text: str = yaml.dump(
         dict(document), Dumper=_Writer, sort_keys=False, allow_unicode=letters, width=2**20
     )
@@ -60,7 +60,7 @@ def _dumped(document: Mapping[str, Json], *, letters: bool) -> str:
 
 
 def save_contract(source: Mapping[str, Any] | bytes | Path, target: Path) -> None:
-    """Refuses a malformed contract: a file that cannot run is no help."""
+    """Write the contract; a malformed one is refused."""
     text = contract_yaml(parse_contract(source).document)
     if str(target) == "-":
         sys.stdout.write(text)

@@ -1,19 +1,22 @@
-"""Just enough DNS to answer one question: where is this name? Everything else gets nothing.
+"""A minimal DNS codec for one kind of query: the addresses of a name.
 
-Queries come from the tool and are hostile: one question, no compression, bounded, or no answer at
-all. Nothing of a query is ever sent on.
+Queries come from the tool and are hostile: one question, no compression, bounded; all others get no
+answer. No part of a query is ever forwarded.
 """
 
 from __future__ import annotations
 
-import ipaddress
 import struct
+from collections.abc import Iterable
 
+from actum.contract.egress import Address
 from actum.value import value
 
 _HEADER = struct.Struct("!6H")
-_A, _INTERNET = 1, 1
+_A, _AAAA, _INTERNET = 1, 28, 1
 _RESPONSE, _AUTHORITATIVE, _RECURSION_ASKED, _RECURSION = 0x8000, 0x0400, 0x0100, 0x0080
+_VERSIONS = {_A: 4, _AAAA: 6}
+_ADDRESSES = 8  #: in one reply: it fits into a datagram of 512 bytes
 _NAME_ERROR = 3
 _TTL_S = 5
 _NAME_BYTES = 253
@@ -24,13 +27,17 @@ _NAME_CHARACTERS = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789-_")
 class Question:
     identity: int
     flags: int
-    name: str  #: lower case, without the final dot; "" when it is no name we could ever answer
+    name: str  #: lower case, without the final dot; "" for a name that is never answered
     kind: int
-    section: bytes  #: the question as it came, to be repeated in the answer
+    section: bytes  #: the question as received, repeated in the answer
 
     @property
     def wants_ipv4(self) -> bool:
         return self.kind == _A
+
+    @property
+    def wants_address(self) -> bool:
+        return self.kind in _VERSIONS
 
 
 def parse(packet: bytes) -> Question | None:
@@ -45,7 +52,7 @@ def parse(packet: bytes) -> Question | None:
     while at < len(packet) and packet[at]:
         length = packet[at]
         if length > 63 or at + 1 + length > len(packet):
-            return None  # compression has no place in a question
+            return None  # a question has no compression
         labels.append(packet[at + 1 : at + 1 + length].lower())
         at += 1 + length
     if at + 5 > len(packet):
@@ -60,13 +67,17 @@ def parse(packet: bytes) -> Question | None:
     )
 
 
-def answer(question: Question, address: ipaddress.IPv4Address | None, *, exists: bool) -> bytes:
-    """A reply; with no address, an empty one that says whether the name exists at all."""
+def answer(question: Question, addresses: Iterable[Address] = (), *, exists: bool) -> bytes:
+    """A reply with the addresses of the kind that was requested. Without one, an empty reply that
+    says whether the name exists."""
     flags = _RESPONSE | _AUTHORITATIVE | _RECURSION | (question.flags & _RECURSION_ASKED)
     if not exists:
         flags |= _NAME_ERROR
-    header = _HEADER.pack(question.identity, flags, 1, int(address is not None), 0, 0)
-    if address is None:
-        return header + question.section
-    record = struct.pack("!HHHIH", 0xC00C, _A, _INTERNET, _TTL_S, 4) + address.packed
-    return header + question.section + record
+    version = _VERSIONS.get(question.kind)
+    packed = [address.packed for address in addresses if address.version == version][:_ADDRESSES]
+    header = _HEADER.pack(question.identity, flags, 1, len(packed), 0, 0)
+    records = b"".join(
+        struct.pack("!HHHIH", 0xC00C, question.kind, _INTERNET, _TTL_S, len(each)) + each
+        for each in packed
+    )
+    return header + question.section + records

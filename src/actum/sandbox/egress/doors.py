@@ -1,4 +1,4 @@
-"""Which address inside a sandbox stands for which name."""
+"""Doors: the address inside a sandbox for each permitted name."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ipaddress
 
 from actum.contract.egress import EgressPlan, Endpoint, literal
 
-#: Reserved for benchmarks between networks: routed nowhere, so it collides with nothing.
+#: Reserved for network benchmarks (RFC 2544): not routed, so it collides with no real address.
 NETWORK = ipaddress.ip_network("198.18.0.0/15")
 OWN_ADDRESS = "198.18.0.1/15"
 RESOLVER = "127.0.0.53"
@@ -15,11 +15,11 @@ _MAX_NAMES = 4_096
 
 
 class Doors:
-    """Hands out addresses, one per name, for one sandbox."""
+    """Assigns addresses, one per name, for one sandbox."""
 
     def __init__(self, plan: EgressPlan, *, names: int = _MAX_NAMES) -> None:
         self.plan = plan
-        #: A tool that invents names under an allowed wildcard gets no more of them than this.
+        #: Limit on names under an allowed wildcard, which a tool can invent.
         self._names_left = names
         self._opening: set[str] = set()
         self._by_name: dict[str, str] = {}
@@ -28,7 +28,7 @@ class Doors:
             self._assign(host)
 
     def address_of(self, name: str) -> str | None:
-        """The address for a permitted name; ``None`` once too many were asked for."""
+        """The address for a permitted name; ``None`` over the limit."""
         known = self._by_name.get(name)
         if known is not None:
             return known
@@ -40,7 +40,7 @@ class Doors:
         return address
 
     def is_opening(self, address: str) -> bool:
-        """Whether the name was asked for but its listeners are not there yet."""
+        """Whether the name has an address but no listeners yet."""
         return address in self._opening
 
     def opened(self, address: str) -> None:
@@ -61,7 +61,7 @@ class Doors:
 
     @property
     def literals(self) -> tuple[str, ...]:
-        """Listed addresses, which become the sandbox's own."""
+        """Allowed IP addresses, which are assigned to the sandbox's loopback."""
         return tuple(
             f"{address}/{address.max_prefixlen}"
             for name in self._by_name

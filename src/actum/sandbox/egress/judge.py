@@ -1,7 +1,7 @@
-"""Which addresses a tool reaches only if somebody approved it: all that are not public.
+"""The addresses that a tool reaches only with an approval: all that are not public.
 
-The ranges are in `contract.egress`. What no list can know, the kernel is asked: whether an address
-that looks public is this host's own.
+The ranges are in `contract.egress`. Whether a public address is this host's own is a query to the
+kernel, because no list contains it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ __all__ = ["Address", "refusal"]
 
 
 def refusal(address: Address) -> str:
-    """Why `address` is not reached; empty when it is a public address somewhere else."""
+    """The reason to refuse `address`; empty for a public address of another machine."""
     address = plain_address(address)
     internal = internal_network(address)
     if internal:
@@ -21,5 +21,5 @@ def refusal(address: Address) -> str:
     route = netlink.route_type(address)
     if route is None:
         return f"no route to {address}"
-    # The host's own public address looks global, and a service on it is internal all the same.
+    # The host's own public address looks global, but its services are internal.
     return "" if route == netlink.UNICAST else f"address {address} of this host"

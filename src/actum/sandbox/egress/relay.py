@@ -1,10 +1,9 @@
-"""The relay: one event loop in a thread of its own, for every sandbox that may go outside."""
+"""The relay: one event loop in a thread of its own, for every sandbox with egress."""
 
 from __future__ import annotations
 
 import asyncio
 import ipaddress
-import resource
 import socket
 import threading
 from collections.abc import Mapping
@@ -12,17 +11,17 @@ from concurrent.futures import ThreadPoolExecutor
 
 from actum.contract.egress import Address
 from actum.sandbox.egress.bounds import Bounds
+from actum.sandbox.egress.connections import AskListeners, Lookup, Session
 from actum.sandbox.egress.doors import Doors
-from actum.sandbox.egress.session import AskListeners, Lookup, Session
+from actum.sandbox.packets import raise_descriptor_limit
 from actum.value import field, value
 
-_OPEN_FILES = 65_536
-#: Resolving blocks a thread. One execution takes a few of them at most (`Bounds.lookups`).
+#: Resolving blocks a thread. One execution uses a few of them at most (`Bounds.lookups`).
 _RESOLVING_THREADS = 32
 
 
 async def look_up(host: str, port: int) -> list[Address]:
-    """Ask this host's own resolver."""
+    """Resolve with this host's own resolver."""
     found = await asyncio.get_running_loop().getaddrinfo(
         host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP
     )
@@ -53,11 +52,8 @@ class Relay:
     def _running(self) -> asyncio.AbstractEventLoop:
         with self._guard:
             if self._loop is None:
-                # Two sockets per connection: the usual soft limit of 1,024 would be ours alone.
-                soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-                wanted = min(hard, _OPEN_FILES) if hard != resource.RLIM_INFINITY else _OPEN_FILES
-                if soft != resource.RLIM_INFINITY and soft < wanted:
-                    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+                # Two sockets per connection: the usual soft limit of 1,024 is too low.
+                raise_descriptor_limit()
                 self._loop = asyncio.new_event_loop()
                 self._loop.set_default_executor(
                     ThreadPoolExecutor(_RESOLVING_THREADS, thread_name_prefix="actum-names")

@@ -112,11 +112,12 @@ static const struct call CALLS[] = {
     {468, "file_getattr"},
     {469, "file_setattr"},
 };
-static const int VIOLATIONS[] = {155, 165, 166, 167, 168, 169, 172, 173, 174, 175, 176, 246, 304, 308, 313, 320, 321, 428, 429, 430, 431, 432, 433, 442, 467};
+static const int VIOLATIONS[] = {155, 165, 166, 167, 168, 169, 172, 173, 174, 175, 176, 246, 248, 249, 250, 304, 308, 313, 320, 321, 323, 428, 429, 430, 431, 432, 433, 442, 467};
 /* Answered with EPERM; all others with ENOSYS. */
 static const int FORBIDDEN[] = {41, 53, 56, 57, 58, 101, 272};
 static const int FORK_CALLS[] = {56, 57, 58};
-enum { CALL_CLONE = 56, CALL_CLONE_THREAD = 0x10000, CALL_CLONE_NEW = 0x7e020080 };
+enum { CALL_CLONE = 56, CALL_UNSHARE = 272 };
+enum { CALL_CLONE_THREAD = 0x10000, CALL_CLONE_NEW = 0x7e020080 };
 #define COUNT_OF(array) ((int)(sizeof(array) / sizeof((array)[0])))
 
 /* For init.c alone. */

@@ -1,15 +1,15 @@
 /* Covers on names of the host's own file system, and a watch on them.
  *
- * Where a tool writes to the host's files, a cover is a mount on a name that the host has, too. Another
- * program on the host that replaces or removes that name succeeds, and the kernel detaches the cover in
- * the same system call, in every mount namespace; one that renames it takes the cover along. Either way
- * the name inside is free. The kernel reports the first as POLLPRI on mountinfo; the second is found by
- * looking at the names, once in a while and at the end.
+ * Where a tool writes to the host's files, a cover is a mount on a name that the host also has. If another
+ * program on the host replaces or removes that name, the kernel detaches the cover in the same system call,
+ * in every mount namespace. If it renames the name, the cover moves along. Either way the name inside is
+ * uncovered. The kernel reports the first as POLLPRI on mountinfo; a check of the names, periodically and
+ * at the end, finds the second.
  *
- * This is an alarm and no wall: a call of the tool's that waits for the lock of the directory completes
- * before its process dies. What was written by then is for the host to find.
+ * This is an alarm, not a barrier: a system call of the tool that waits for the lock of the directory
+ * completes before its process dies. The host has to find what was written by then.
  *
- * In an overlay a cover lies on names of the overlay's own, which the host does not reach: no watch.
+ * In an overlay a cover is on a name of the overlay itself, which the host cannot change: no watch.
  */
 #include "jail.h"
 
@@ -41,7 +41,7 @@ static struct cover {
 static size_t cover_count;
 static int64_t looked_ns;
 
-/* What is mounted right on a path: 0 if nothing is, -1 with errno if there is no such path. */
+/* The mount directly on a path: 0 if there is none, -1 with errno if the path does not exist. */
 static int64_t mounted_on(const char *path)
 {
     struct look found;
@@ -67,14 +67,14 @@ static void note(const char *path, int may_be_absent)
 {
     int64_t mount = mounted_on(path);
     if (mount < 0 && may_be_absent && errno == ENOENT)
-        mount = 0; /* not visible inside, so nothing hides it */
+        mount = 0; /* not visible inside, so it has no cover */
     else if (mount <= 0)
         fail("PATH_CHANGED", "%s was replaced while the sandbox was built", path);
     covers[cover_count++] = (struct cover){path, (uint64_t)mount, 0};
 }
 
-/* After the last mount of ours, each of which the kernel would report. From the opening on it reports
- * every change: one before it is found by `note`. */
+/* After our last mount, because the kernel reports each one. It reports every change from the open on;
+ * `note` finds an earlier one. */
 void covers_watch(const struct request *request)
 {
     if (!writes_directly(request) || request->protect_count + request->deny_count == 0)

@@ -1,5 +1,5 @@
-/* Control groups, from inside: the files of this sandbox's groups are open since it was made. Which
- * they are, and what is written into them, is the recipe's affair (groups.py). */
+/* Control groups, from inside: the files of this sandbox's groups are open since it was made. The recipe
+ * defines the files and their content (cgroup_v1.py, cgroup_v2.py). */
 #include "jail.h"
 
 #include <errno.h>
@@ -24,7 +24,7 @@ void limit_group(const char *const *texts, uint32_t count)
         fail("SANDBOX_UNAVAILABLE", "%u limits were given for %d files", count, member.limit_count);
     if (are_set && stand_there(texts))
         return;
-    /* All, in their order: one may only be above another that was written before it. */
+    /* All of them, in order: a limit may depend on another that was written before it. */
     for (int at = 0; at < member.limit_count; at++) {
         if (pwrite(member.limits[at], texts[at], strlen(texts[at]), 0) < 0)
             fail_errno(NULL);
@@ -40,15 +40,15 @@ void put_usage(struct text *text)
     for (int at = 0; at < member.usage_count; at++) {
         ssize_t size = pread(member.usage[at], content, sizeof content, 0);
         if (size < 0)
-            _exit(1); /* no figures, no report: the host takes it for the sandbox's death */
+            _exit(1); /* no counters, no report: the host treats it as the sandbox's death */
         put(text, at ? ", " : "");
         put_string(text, content, (size_t)size);
     }
     put(text, "]");
 }
 
-/* Nobody is left in them, so they go: those from `at` down to `last`. Whether all of them went. What did
- * not, the host finds, and removes or reports: so no error is of interest. */
+/* Removes the groups from `at` down to `last`, which are empty. Returns whether all were removed. The host
+ * finds those that were not, and removes or reports them: so errors are ignored. */
 int remove_groups(int at, int last)
 {
     char path[NAME_ROOM];

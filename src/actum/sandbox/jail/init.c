@@ -1,11 +1,11 @@
-/* Pid 1 of a sandbox: builds the walls, waits, starts one tool, reaps, answers, reports.
+/* Pid 1 of a sandbox: builds it, waits, starts one tool, reaps, answers system calls, reports.
  *
- * The tool is never pid 1 and never reaches this process: it has another uid (or finds it not
- * dumpable), sees it hidden in /proc, and holds none of its descriptors. So a tool cannot forge how
- * it ended. Killing this process kills everything in the namespace; that is the host's last word.
+ * The tool is never pid 1 and cannot reach this process: it has another uid (or the init is not dumpable),
+ * /proc hides the init from it, and it holds none of the init's descriptors. So a tool cannot forge its own
+ * ending. Killing this process kills everything in the namespace; that is the host's last resort.
  *
- * It is cloned by the spawner (serve.c), which has filled in `member`; or, beside an interpreter, cloned
- * and executed by the zygote (become.py), which tells it the same in words (words.c).
+ * The spawner (serve.c) clones it and fills in `member`; or, next to an interpreter, the zygote (zygote.py)
+ * clones and executes it with the same content as arguments (words.c).
  */
 #include "jail.h"
 #include "kernel.h"
@@ -23,7 +23,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* As requests want it today; one that wants another size has it changed. */
+/* The usual size; a request with another size changes it. */
 #define ARTIFACTS_BYTES (UINT64_C(20) << 20)
 
 struct member member;
@@ -49,7 +49,7 @@ static _Noreturn void tell_failure(const char *reason, const char *message)
 {
     static struct text text;
     if (member.control < 0)
-        _exit(126); /* in the tool's process: the init reads the same and tells */
+        _exit(126); /* in the tool's process: the init reads the same request and reports */
     if (!asked)
         await_whoever_asks();
     text.length = 0;
@@ -85,9 +85,9 @@ _Noreturn void fail_errno(const char *what, ...)
     fail("SANDBOX_UNAVAILABLE", "%s: %s", message, text);
 }
 
-/* -- on its own ---------------------------------------------------------------------------------------- */
+/* -- separation from the spawner ----------------------------------------------------------------------- */
 
-/* Every descriptor that an init is to have. */
+/* All descriptors of an init. */
 static int named[16 + MAX_LIMITS + MAX_USAGE + MAX_DOORS + MAX_FOLDERS], named_count;
 
 static void name(const int *descriptors, int count)
@@ -115,8 +115,8 @@ static int by_number(const void *left, const void *right)
     return *(const int *)left - *(const int *)right;
 }
 
-/* Above all the host's ends: held here, nobody would see the host hang up; and the way to it that is
- * the spawner's. */
+/* Above all the host's ends: if an init held one, a close by the host would not show. And the spawner's
+ * socket to the host. */
 static void close_all_others(void)
 {
     int lowest = 3;
@@ -130,21 +130,21 @@ static void close_all_others(void)
     }
     if (syscall(SYS_close_range, lowest, ~0U, 0) < 0)
         _exit(1);
-    /* And nothing of it gets through the next exec, which is the tool's. */
+    /* And none of them survives the next exec, which is the tool's. */
     if (syscall(SYS_close_range, 3U, ~0U, CLOSE_RANGE_MARK_CLOEXEC) < 0)
         _exit(1);
 }
 
 static void detach(void)
 {
-    /* First: an exec, if there was one, has made us dumpable again. Nobody inside sees us yet. */
+    /* First: an exec, if there was one, has made us dumpable again. No process inside sees us yet. */
     if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
         _exit(1);
-    prctl(PR_SET_NAME, "jail", 0, 0, 0); /* for who looks; cannot fail */
+    prctl(PR_SET_NAME, "jail", 0, 0, 0); /* for process lists; cannot fail */
     /* The spawner's death must not leave a sandbox behind. */
     if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0)
         _exit(1);
-    /* A spawner that died before the line above sends no signal any more. */
+    /* A spawner that died before the line above sends no signal. */
     struct pollfd spawner = {.fd = member.spawner, .events = POLLIN};
     if (poll(&spawner, 1, 0) != 0)
         _exit(1);
@@ -156,7 +156,7 @@ static void detach(void)
     close(member.spawner);
 }
 
-/* -- the member, ready but for the request ------------------------------------------------------------ */
+/* -- the member, ready except for the request ---------------------------------------------------------- */
 
 static void close_the_tools(void)
 {
@@ -170,7 +170,7 @@ static void close_the_tools(void)
 static void permit_the_common(void)
 {
     static const char *const readable[] = {"/usr", "/etc", "/proc", "/var", "/run"};
-    /* On a merged /usr these are links into it; elsewhere they are folders of their own. */
+    /* On a merged /usr these are links into it; otherwise they are folders. */
     static const char *const system[] = {"/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"};
     for (int at = 0; at < COUNT_OF(readable); at++)
         permit(member.rules, readable[at], RIGHTS_READ, member.abi);
@@ -209,7 +209,7 @@ static void prepare(void)
 
 /* -- the request --------------------------------------------------------------------------------------- */
 
-/* As many as there are grants. They come in one packet or more, or the opener says why not. */
+/* One for each grant. They come in one packet or more, or the opener sends a refusal. */
 static const int *receive_trees(uint32_t count)
 {
     static char packet[2 * PATH_ROOM];
@@ -223,7 +223,7 @@ static const int *receive_trees(uint32_t count)
         if (size <= 0)
             _exit(0); /* the opener is gone */
         packet[size] = 0;
-        if (packet[0] == 'C') { /* it cannot: "REASON message" */
+        if (packet[0] == 'C') { /* a refusal: "REASON message" */
             char *message = strchr(packet + 1, ' ');
             if (message)
                 *message++ = 0;
@@ -237,7 +237,7 @@ static const int *receive_trees(uint32_t count)
     return trees;
 }
 
-/* All of the request but the start. */
+/* All of the request except the start. */
 static void carry_out(const struct request *request)
 {
     limit_group(request->limits, request->limits_count);
@@ -248,7 +248,7 @@ static void carry_out(const struct request *request)
     struct stat found;
     if (stat(request->executable, &found) < 0)
         fail_errno(NULL);
-    /* 0: it lies in an overlay, which has a device of its own and may have other numbers. */
+    /* 0: it is in an overlay, which has a device of its own and may have other inode numbers. */
     if ((request->executable_device && found.st_dev != request->executable_device) ||
         (request->executable_inode && found.st_ino != request->executable_inode))
         fail("PATH_CHANGED", "%s is no longer the file that was checked", request->executable);
@@ -256,16 +256,16 @@ static void carry_out(const struct request *request)
         const struct grant *grant = &request->grants[at];
         permit(member.rules, grant->path, grant->write ? RIGHTS_WRITE : RIGHTS_READ, member.abi);
     }
-    /* Before the tool's process takes its last step: the host may have said go already, and a tool
-     * that is faster than we are would find a door closed, or take its place. */
+    /* Before the last step of the tool's process: the host may have sent the start already, and a tool that
+     * is faster than we are would find a door closed, or bind its port. */
     open_doors(request);
     confine_tool();
     close(member.rules);
 }
 
-/* Whoever writes to a socket or a pipe is taken to be about to sleep, and who wakes up from it gets his
- * CPU, though another one is idle. The host has more to do: so it sends the request, which wakes nobody,
- * and rings. That it hung up is told to us all the same. */
+/* The kernel assumes that a process that writes to a socket or a pipe is about to sleep, and wakes the
+ * reader on its CPU, although another one is idle. The host has more to do: so it sends the request, which
+ * wakes no process, and rings the eventfd. A closed socket is still reported here. */
 static void await_bell(void)
 {
     struct pollfd ends[] = {{.fd = member.go, .events = POLLIN}, {.fd = member.control}};
@@ -288,7 +288,7 @@ static const struct request *await_request(void)
     if (size < 0)
         _exit(1);
     asked = 1;
-    /* Before we look at it ourselves: two can read at once. */
+    /* Before we read it ourselves: two processes can read at once. */
     tell_tool(packet, (size_t)size, descriptors, count);
     const struct request *request = open_request(packet, (size_t)size, descriptors, count, &others);
     for (int at = others; at < count; at++)
@@ -298,7 +298,7 @@ static const struct request *await_request(void)
 
 _Noreturn void be_init(void)
 {
-    /* Everywhere else the walls would be built around somebody who did not ask for them. */
+    /* Outside of pid 1 this would change the mounts of the wrong namespace. */
     if (getpid() != 1)
         _exit(1);
     detach();
@@ -308,7 +308,7 @@ _Noreturn void be_init(void)
     supervise(request);
 }
 
-/* The spawner and the opener execute this as themselves; the zygote's clone as an init. */
+/* The spawner and the opener execute this under their own names; the zygote's clone as an init. */
 int main(int argc, char **argv)
 {
     if (argc > 0 && strcmp(argv[0], "actum.sandbox.spawner") == 0)

@@ -1,4 +1,4 @@
-/* Numbers of the kernel's interface (x86-64) that musl's headers do not name. */
+/* Constants of the kernel's interface (x86-64) that musl's headers lack. */
 #ifndef KERNEL_H
 #define KERNEL_H
 

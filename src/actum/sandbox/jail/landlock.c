@@ -1,8 +1,8 @@
-/* Landlock: a second wall behind the mounts, by path.
+/* Landlock: a second barrier behind the mounts, by path.
  *
- * Rules are taken from descriptors of the paths as the tool will see them, one ruleset per sandbox
- * (a ruleset's descriptor is a shared object: rules added by one holder bind every holder). Never a
- * rule on `/`: it would cover everything below. As landlock.py, which other processes use.
+ * Rules are made from descriptors of the paths in the tool's root, one ruleset per sandbox (a ruleset's
+ * descriptor is a shared object: rules added by one holder bind every holder). Never a rule on `/`: it
+ * would cover everything below. landlock.py does the same for the Python processes.
  */
 #include "jail.h"
 #include "kernel.h"
@@ -26,7 +26,7 @@ const uint64_t RIGHTS_DEVICES = READ_FILE | READ_DIR | WRITE_FILE | TRUNCATE | I
 /* The artifacts: files and folders can be made and written, never listed or read back. */
 const uint64_t RIGHTS_DROP = WRITE_FILE | MAKE_DIR | MAKE_REG | TRUNCATE;
 
-/* All file system rights that this kernel's Landlock knows. */
+/* All file system rights of this Landlock ABI. */
 static uint64_t handled(int abi)
 {
     int bits = abi <= 1 ? 13 : abi == 2 ? 14 : abi <= 4 ? 15 : 16;

@@ -1,12 +1,13 @@
-/* The network of one sandbox, from inside: a loopback of its own, and the few ways out.
+/* The network of one sandbox, from inside: a loopback of its own, and the doors.
  *
- * The ways out are listening sockets, bound here and passed to the host, which accepts on them.
- * Nothing else routes.
+ * Doors are listening sockets, bound here and passed to the host, which accepts on them. There is no other
+ * route.
  */
 #include "jail.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <net/if.h>
 #include <netinet/in.h>
 #include <stdlib.h>
@@ -30,7 +31,7 @@ static int new_socket(int family, int kind)
     return made;
 }
 
-/* A private loopback, so that a tool's own servers work; nothing else routes. */
+/* A private loopback, so that a tool's own servers work; there is no other route. */
 void network_up(void)
 {
     struct ifreq loopback = {.ifr_name = "lo"};
@@ -43,7 +44,7 @@ void network_up(void)
     close(probe);
 }
 
-/* An address of either family as it goes into a packet; its size, or 0 if it is none. */
+/* An address of either family in network form; its size, or 0 if it is invalid. */
 static size_t packed(const char *text, int *family, unsigned char *bytes)
 {
     *family = strchr(text, ':') ? AF_INET6 : AF_INET;
@@ -78,10 +79,10 @@ struct address_order {
     unsigned char attributes[2 * sizeof(struct attribute)];
 };
 
-/* Put an address such as 198.18.0.1/15 on lo; everything in its network becomes local.
+/* Puts an address such as 198.18.0.1/15 on lo; everything in its network becomes local.
  *
- * An address and not a bare route: with the route alone, libc believes that there is no network and
- * refuses to look names up. */
+ * An address and not a bare route: with only a route, libc concludes that there is no network and refuses
+ * to look names up. */
 static void add_loopback_address(const char *text)
 {
     char address[INET6_ADDRSTRLEN];
@@ -118,7 +119,7 @@ static void add_loopback_address(const char *text)
         fail_errno("address %s", text);
     close(link);
     errno = -reply.error;
-    if (errno && errno != EEXIST) /* ::1 is there from the start */
+    if (errno && errno != EEXIST) /* ::1 exists from the start */
         fail_errno("address %s", text);
 }
 
@@ -152,7 +153,7 @@ static int prepare_listener(int bound, const struct sockaddr_storage *at, sockle
     const int yes = 1;
     if (setsockopt(bound, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) < 0)
         return -1;
-    /* Its address is still being checked for duplicates. */
+    /* The kernel still checks its address for duplicates. */
     if (at->ss_family == AF_INET6 &&
         setsockopt(bound, IPPROTO_IPV6, IPV6_FREELY_BOUND, &yes, sizeof yes) < 0)
         return -1;
@@ -209,7 +210,40 @@ static int name_service_at(const char *address)
     return bound;
 }
 
-/* The sandbox's few ways out: sockets bound here, accepted on by the host. */
+/* Reads a file of counters of this network namespace; an empty text if there is none. */
+static const char *counters(const char *path)
+{
+    static char text[8192];
+    int file = openat(processes, path, O_RDONLY | O_CLOEXEC);
+    ssize_t size = file < 0 ? 0 : read(file, text, sizeof text - 1);
+    if (file >= 0)
+        close(file);
+    text[size > 0 ? size : 0] = '\0';
+    return text;
+}
+
+/* How often an address was tried to which there is no route: one that stands for no permitted name. The
+ * kernel counts them, for TCP and UDP; it does not keep the addresses. */
+int64_t attempts_without_route(void)
+{
+    static const char FOUR[] = " OutNoRoutes ", SIX[] = "Ip6OutNoRoutes";
+    const char *names = strstr(counters("self/net/snmp"), "Ip:");
+    const char *values = names ? strstr(names, "\nIp:") : NULL;
+    int64_t found = 0;
+    /* A line of names, and below it one of values in the same order. */
+    names = names ? strchr(names, ' ') : NULL;
+    values = values ? strchr(values, ' ') : NULL;
+    while (names && values && strncmp(names, FOUR, sizeof FOUR - 1) != 0) {
+        names = strchr(names + 1, ' ');
+        values = strchr(values + 1, ' ');
+    }
+    if (names && values)
+        found = strtoll(values, NULL, 10);
+    const char *six = strstr(counters("self/net/snmp6"), SIX);
+    return six ? found + strtoll(six + sizeof SIX - 1, NULL, 10) : found;
+}
+
+/* The sandbox's doors: sockets bound here, accepted on by the host. */
 void open_doors(const struct request *request)
 {
     int bound[MAX_PASSED], count = 0;

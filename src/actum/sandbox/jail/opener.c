@@ -1,22 +1,21 @@
 /* The opener: granted paths as detached mounts. Members no longer see the host's files.
  *
- * It is a process beside the spawner, for three reasons: what one request grants is in no memory that
- * another sandbox is cloned from; a file system that hangs keeps nobody from a sandbox who does not want
- * it; and opening does not wait for members that are being made.
+ * It is a process of its own beside the spawner, for three reasons: no sandbox is cloned from memory that
+ * holds another request's grants; a file system that hangs blocks only requests that need it; and opening
+ * does not wait for members that are being made.
  *
- * A path is opened once without following any symlink, compared with the file that the policy judged, and
- * that very object is what becomes a mount. Its owner's files are shown as the tool's where the two
- * differ, by an idmapped mount.
+ * A path is opened once without following any symlink and compared with the file that the policy judged,
+ * and that same object becomes the mount. Where the owner of the files is another user than the tool, an
+ * idmapped mount shows them as the tool's.
  *
  * A grant with layers becomes an overlay: the judged folder is its lower layer, read-only, and every
- * change goes to `upper` in the folder that the host has made for this execution. The host decides
- * afterwards what becomes of it (workspace/transaction.py). Where the host has put a `copy` of the judged
- * folder there, the tool gets the copy instead, in which files have their owners already. Layers that are
- * only tried are mounted read-only, so that the end of the overlay does not sync the file system of the
- * upper layer.
+ * change goes to `upper` in the folder that the host has made for this execution. The host decides about
+ * the changes later (workspace/transaction.py). Where the host has put a `copy` of the judged folder there,
+ * the tool gets the copy instead, in which files have their final owners. Layers that are only tried are
+ * mounted read-only, so that the unmount does not sync the file system of the upper layer.
  *
  * A read-only grant with layers is an overlay too, mounted read-only: sealed inputs are mounted over names
- * in it, and the names of an overlay are its own, so that a rename on the host does not detach them.
+ * in it. The names of an overlay are its own, so a rename on the host does not detach them.
  */
 #include "jail.h"
 #include "kernel.h"
@@ -64,7 +63,7 @@ static int refuse_errno(const char *what)
     return refuse("SANDBOX_UNAVAILABLE", "%s: %s", what, error_text(errno));
 }
 
-/* -- whose files they are ------------------------------------------------------------------------------ */
+/* -- owners ------------------------------------------------------------------------------------------- */
 
 static int write_map(pid_t holder, const char *name, uint64_t theirs, uint64_t ours)
 {
@@ -80,8 +79,8 @@ static int write_map(pid_t holder, const char *name, uint64_t theirs, uint64_t o
     return result;
 }
 
-/* A user namespace in which the owner's files are the tool's. It lives as long as its descriptor; until
- * there is one somebody has to be in it. */
+/* A user namespace that maps the owner's files to the tool. Its descriptor keeps it alive; until there is
+ * one, a process has to be in it. */
 static int make_idmap(const struct openings *order)
 {
     int hold[2], found = -1;
@@ -110,7 +109,7 @@ static int make_idmap(const struct openings *order)
     return found;
 }
 
-/* -1 where none is needed, -2 where none can be had. */
+/* -1 where none is needed, -2 where none can be made. */
 static int idmap_for(const struct openings *order)
 {
     static struct { uint64_t uid, gid; int space; } known[MAX_IDMAPS];
@@ -136,9 +135,11 @@ static int idmap_for(const struct openings *order)
 
 /* -- opening ------------------------------------------------------------------------------------------- */
 
+/* Private: a tree cloned from the host's mounts receives their changes. A file system that the host mounts
+ * below it while the tool runs would appear in the sandbox without these attributes. */
 static int set_attributes(int tree, uint64_t set, int user_namespace)
 {
-    uint64_t attributes[4] = {set, 0, 0, user_namespace < 0 ? 0 : (uint64_t)user_namespace};
+    uint64_t attributes[4] = {set, 0, MS_PRIVATE, user_namespace < 0 ? 0 : (uint64_t)user_namespace};
     return (int)syscall(SYS_mount_setattr, tree, "", AT_EMPTY_PATH | RECURSIVELY, attributes, sizeof attributes);
 }
 
@@ -148,7 +149,7 @@ static int open_judged(const struct grant *grant)
     struct stat found;
     const char *path = grant->source[0] ? grant->source : grant->path;
     int descriptor = (int)syscall(SYS_openat2, AT_FDCWD, path, how, sizeof how);
-    /* What the policy judged was there, and no link led to it. */
+    /* The policy judged a path that existed, without links. */
     int is_gone = descriptor < 0 && (errno == ENOENT || errno == ENOTDIR || errno == ELOOP);
     if (descriptor < 0 && !is_gone)
         return refuse_errno("openat2");
@@ -165,8 +166,8 @@ static int furnish(int tree, const struct grant *grant, int idmap)
     uint64_t always = NO_SUID | NO_DEVICES;
     if (set_attributes(tree, grant->write ? always : always | READ_ONLY, -1) < 0)
         return refuse_errno("mount_setattr");
-    /* Read-only, the mapping is a convenience (the caller's 0600 files become readable); for writing,
-     * files would come out owned by a stranger. */
+    /* For reading, the mapping is a convenience (the caller's 0600 files become readable); for writing, new
+     * files would otherwise get the wrong owner. */
     if (idmap >= 0 && set_attributes(tree, IDMAPPED, idmap) < 0 && grant->write)
         return refuse("IDMAP_UNSUPPORTED", "%s: mount_setattr: %s", grant->path, error_text(errno));
     return 0;
@@ -179,7 +180,7 @@ static int option(int context, const char *name, const char *text)
     return (int)syscall(SYS_fsconfig, context, text ? SET_STRING : SET_FLAG, name, text, 0);
 }
 
-/* A layer is named by its descriptor: a path could hold a colon or a comma, which mean something else. */
+/* A layer is named by its descriptor: a path could hold a colon or a comma, which are separators. */
 static int layer(int context, const char *name, int folder)
 {
     char path[32];
@@ -187,8 +188,8 @@ static int layer(int context, const char *name, int folder)
     return option(context, name, path);
 }
 
-/* No redirects: a folder of the lower layer cannot be renamed (EXDEV), and programs copy it, as they do
- * between two file systems. So every change has its own name in the upper layer. */
+/* No redirects: renaming a folder of the lower layer fails with EXDEV, and programs copy it, as between two
+ * file systems. So every change has its own name in the upper layer. */
 static int configure(int context, int lower, int upper, int work, int write)
 {
     int rootless = geteuid() != 0;
@@ -225,9 +226,9 @@ static int open_layer(int layers, const char *name)
     return (int)syscall(SYS_openat2, layers, name, how, sizeof how);
 }
 
-/* The kernel takes no layer from a detached mount before Linux 6.15, so the lower one is attached for a
- * moment: in our own mount namespace, and read-only before it has a name. `tree` stays its descriptor, by
- * which it is used and detached: to open it by its name could fail, and leave it there. */
+/* The kernel accepts no layer from a detached mount before Linux 6.15, so the lower one is attached
+ * temporarily: in our own mount namespace, and read-only before it has a name. `tree` stays its descriptor,
+ * by which it is used and detached: an open by name could fail, and leave the mount there. */
 static int overlay_at(int layers, int tree, int write)
 {
     char path[32];
@@ -238,10 +239,10 @@ static int overlay_at(int layers, int tree, int write)
         result = overlay_of(tree, upper, work, write);
         int error = errno;
         snprintf(path, sizeof path, "/proc/self/fd/%d", tree);
-        /* EINVAL: it is detached already. The host has given this execution up and removed the folder, and
-         * the kernel detaches what is mounted on a removed folder. */
+        /* EINVAL: it is detached already. The host has abandoned this execution and removed the folder, and
+         * the kernel detaches the mounts on a removed folder. */
         if (umount2(path, MNT_DETACH) < 0 && errno != EINVAL)
-            _exit(1); /* nothing is served with a mount too many */
+            _exit(1); /* never go on with a leaked mount */
         errno = error;
     }
     int error = errno;
@@ -269,7 +270,7 @@ static int open_layered(const struct grant *grant, int idmap)
     int result = -1, layers = -1, tree = -1, copy = -1, descriptor = open_judged(grant);
     if (descriptor < 0)
         return -1;
-    /* Without what is mounted below it: a layer is one file system. */
+    /* Without the mounts below it: a layer is one file system. */
     tree = (int)syscall(SYS_open_tree, descriptor, "", TREE_CLONE | O_CLOEXEC | AT_EMPTY_PATH);
     layers = open_layer(AT_FDCWD, grant->layers);
     if (tree < 0 || layers < 0 || set_attributes(tree, READ_ONLY | NO_SUID | NO_DEVICES, -1) < 0)
@@ -296,8 +297,8 @@ static int open_tree_of(const struct grant *grant, int idmap)
 {
     if (grant->layers[0]) {
         int layered = open_layered(grant, idmap);
-        /* Where the file system takes no overlay, a read-only grant is mounted as it is. A sealed input
-         * that is lost in it is found at the end (root_lost_seal). */
+        /* Where the file system supports no overlay, a read-only grant is mounted directly. The loss of a
+         * sealed input in it is found at the end (root_lost_seal). */
         if (layered >= 0 || grant->write || grant->tried)
             return layered;
     }
@@ -315,7 +316,7 @@ static int open_tree_of(const struct grant *grant, int idmap)
     return tree;
 }
 
-/* How many were opened; if it is not all of them, `refusal` says why. */
+/* How many were opened; if not all, `refusal` has the reason. */
 static uint32_t open_all(const struct openings *order, int *trees)
 {
     uint32_t opened = 0;
@@ -326,26 +327,33 @@ static uint32_t open_all(const struct openings *order, int *trees)
     return opened;
 }
 
-/* If the member died this instant, the host learns it from the control socket. */
+/* The kernel bounds how many descriptors of one user are on their way (ETOOMANYREFS), and a tool that has
+ * our uid can have used that up. Without an error the init would wait for the rest. */
+static int pass_all(int member_end, const int *trees, uint32_t count)
+{
+    for (uint32_t first = 0; first < count; first += MAX_PASSED) {
+        uint32_t left = count - first;
+        if (pass(member_end, "O", 1, trees + first, left < MAX_PASSED ? (int)left : MAX_PASSED) < 0)
+            return refuse_errno("sendmsg");
+    }
+    return 0;
+}
+
+/* If the member has just died, the host learns it from the control socket. */
 static void answer(int member_end, const struct openings *order)
 {
     int *trees = calloc((size_t)order->grants_count + 1, sizeof *trees);
     if (!trees)
         _exit(1);
     uint32_t opened = open_all(order, trees);
-    if (opened < order->grants_count)
+    if (opened < order->grants_count || pass_all(member_end, trees, opened) < 0)
         pass(member_end, refusal, strlen(refusal), NULL, 0);
-    for (uint32_t first = 0; opened == order->grants_count && first < opened; first += MAX_PASSED) {
-        uint32_t left = opened - first;
-        if (pass(member_end, "O", 1, trees + first, left < MAX_PASSED ? (int)left : MAX_PASSED) < 0)
-            break;
-    }
     while (opened > 0)
         close(trees[--opened]);
     free(trees);
 }
 
-/* Until the host hangs up. With these words, in the order of spawner.py. */
+/* Until the host closes the socket. With these arguments, in the order of spawner.py. */
 _Noreturn void serve_openings(char **words)
 {
     static unsigned char packet[MAX_PACKET];
@@ -356,14 +364,14 @@ _Noreturn void serve_openings(char **words)
     tool_uid = (uid_t)next_number();
     tool_gid = (gid_t)next_number();
     end_words();
-    member.control = -1; /* so that `fail` knows: what cannot be read is nobody's request */
-    prctl(PR_SET_NAME, "opener", 0, 0, 0); /* for who looks; cannot fail */
-    /* With the spawner. One that died before the first of these sends no signal any more. */
+    member.control = -1; /* so that `fail` does not report: a malformed request has no member */
+    prctl(PR_SET_NAME, "opener", 0, 0, 0); /* for process lists; cannot fail */
+    /* End with the spawner. One that died before the first of these sends no signal. */
     if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 ||
         poll(&spawner, 1, 0) != 0)
         _exit(1);
-    /* A mount namespace of our own, which still follows the host's: layers are mounted here, and no
-     * other process must find one of them for the moment it takes. */
+    /* A mount namespace of our own, which still follows the host's: layers are mounted here temporarily, and
+     * no other process may see one of them. */
     if (unshare(CLONE_NEWNS) < 0)
         _exit(1);
     keep_back(1);

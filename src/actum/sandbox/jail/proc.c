@@ -1,8 +1,8 @@
-/* The /proc of a sandbox: its own processes, and nothing else of the kernel.
+/* The /proc of a sandbox: its own processes, and no other file of the kernel.
  *
- * Every entry that is no process and no link is covered: by the file of that name that the template has
- * (proc_files.py), or else by an empty file or folder that cannot be opened. The kernel's own list is read
- * each time, so that a file of a newer kernel is covered too. What a kernel module adds later is not.
+ * Every entry that is neither a process nor a link is covered: by the file of that name in the template
+ * (proc_files.py), or else by an empty file or folder that cannot be opened. The list of entries is read
+ * each time, so that a file of a newer kernel is covered too. A file that a kernel module adds later is not.
  */
 #include "jail.h"
 
@@ -14,11 +14,11 @@
 #include <sys/mount.h>
 #include <unistd.h>
 
-/* In the template, whose mount there is read-only; so is each of the covers, for that reason. */
+/* In the template, whose mount there is read-only; therefore each cover is, too. */
 #define COVERS "/covers"
 enum { PROC_FLAGS = MS_NOSUID | MS_NODEV | MS_NOEXEC | MS_RDONLY };
 
-/* Processes, and links, which all lead to one. */
+/* Processes, and links, which all point into one. */
 static int stays(const struct dirent *entry)
 {
     return entry->d_name[0] == '.' || (entry->d_name[0] >= '0' && entry->d_name[0] <= '9') ||
@@ -34,7 +34,7 @@ static int cover(const char *proc, const struct dirent *entry)
     const char *source = access(made, F_OK) == 0 ? made : blank;
     if (mount(source, target, NULL, MS_BIND, NULL) == 0)
         return 0;
-    /* An entry can be gone with the module that it belonged to; a cover cannot. */
+    /* An entry can disappear with its kernel module; a cover cannot. */
     return errno == ENOENT && access(target, F_OK) < 0 ? 0 : -1;
 }
 
@@ -58,8 +58,8 @@ void proc_mount(const char *proc)
     mount_at("proc", proc, PROC_FLAGS, "hidepid=invisible");
     if (cover_all(proc) == 0)
         return;
-    /* Where something cannot be covered, nothing but processes is shown. Programs that ask for the number
-     * of processors or for the memory may then fail. */
+    /* If an entry cannot be covered, only processes are shown. Programs that read the number of processors
+     * or the memory size may then fail. */
     if (umount2(proc, MNT_DETACH) < 0)
         fail_errno("umount %s", proc);
     mount_at("proc", proc, PROC_FLAGS, "hidepid=invisible,subset=pid");

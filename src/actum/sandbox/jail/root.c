@@ -1,11 +1,11 @@
 /* The tool's own root file system: built by the init, from nothing, out of mounts.
  *
- * Only three kinds of thing become visible: the system's programs and libraries (read-only), the
- * host paths the policy grants (at their own paths), and private scratch that dies with the
- * sandbox. Host paths arrive as detached mounts of what was judged (opener.c); all else is common
- * to every sandbox, comes with the template (root.py), and is there before anybody asks. It is
- * shared by none: each has a root of its own in which mount points are made, because a folder made
- * in a file system that two can see would be a message.
+ * It contains only the system's programs and libraries (read-only), the host paths that the policy grants
+ * (at their own paths), and private scratch that ends with the sandbox. Host paths arrive as detached
+ * mounts of the judged files (opener.c). Everything else is common to all sandboxes, comes with the
+ * template (root.py), and is mounted before there is a request. No writable part is shared: each sandbox
+ * has a root of its own in which mount points are made, because a folder made in a file system that two
+ * sandboxes see would be a covert channel.
  */
 
 #include "jail.h"
@@ -31,15 +31,15 @@ enum { RESOLVE_NO_SYMLINKS = 0x04, RESOLVE_IN_ROOT = 0x10 };
 enum { MOUNT_FLAGS = MS_NOSUID | MS_NODEV };
 enum { SCRATCH_INODES = 16384, ARTIFACT_INODES = 1024 };
 enum { PAGE_BYTES = 4096, ROOT_BYTES = 4 << 20 };
-/* Bytes of provided files that the root's own size has room for. */
+/* Bytes of provided files that fit into the root's own size. */
 enum { PROVIDED_AT_EASE = 1 << 20 };
 
-/* On a merged /usr these are links into it; elsewhere they are folders of their own. */
+/* On a merged /usr these are links into it; otherwise they are folders. */
 static const char *const SYSTEM[] = {"bin", "sbin", "lib", "lib32", "lib64", "libx32"};
 static const char *const COMMON[] = {"usr", "etc", "dev"};
 static const char *const FOLDERS[] = {"usr", "etc", "dev", "proc", "tmp", "var", "run", "artifacts"};
 
-/* The private mounts. Nobody may list the artifacts. */
+/* The private mounts. The artifacts cannot be listed. */
 static const struct scratch {
     const char *path, *mode;
     unsigned long flags;
@@ -52,7 +52,7 @@ static const struct scratch {
 
 int processes = -1;                     /* a /proc */
 static int anchor = -1;                 /* the root, once it is entered */
-static int nothing = -1, no_file = -1;  /* what covers a path that is denied */
+static int nothing = -1, no_file = -1;  /* covers of a denied path */
 static uint64_t scratch_size, artifacts_size;
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
@@ -76,7 +76,7 @@ static int must_open(int folder, const char *path, int flags, mode_t mode)
     return descriptor;
 }
 
-/* ---- System calls that the library does not wrap. ---- */
+/* ---- System calls without a library function. ---- */
 
 void mount_at(const char *kind, const char *target, unsigned long flags, const char *options)
 {
@@ -84,7 +84,7 @@ void mount_at(const char *kind, const char *target, unsigned long flags, const c
         fail_errno("mount %s on %s", kind ? kind : "", target);
 }
 
-/* Open with path resolution restricted by the kernel itself, so that nothing can be swapped. */
+/* Opens with path resolution restricted by the kernel itself, so that no component can be swapped. */
 static int open_restricted(int folder, const char *path, uint64_t flags, uint64_t resolve)
 {
     struct {
@@ -113,8 +113,8 @@ static void set_attributes(int descriptor, uint64_t set, int recursive)
         fail_errno("mount_setattr");
 }
 
-/* Attach a detached tree on an open descriptor: no path is walked, nothing can be swapped. Both are
- * closed. */
+/* Attaches a detached tree on an open descriptor: no path is walked, so no component can be swapped. Both
+ * are closed. */
 static void attach_onto(int tree, int target)
 {
     if (syscall(SYS_move_mount, tree, "", target, "", MOVE_FROM_DESCRIPTOR | MOVE_ONTO_DESCRIPTOR) <
@@ -124,14 +124,14 @@ static void attach_onto(int tree, int target)
     close(tree);
 }
 
-/* Move what is mounted at one path to another. */
+/* Moves a mount from one path to another. */
 static void shift_mount(const char *source, const char *target)
 {
     if (syscall(SYS_move_mount, AT_FDCWD, source, AT_FDCWD, target, 0) < 0)
         fail_errno("move_mount %s", source);
 }
 
-/* ---- What does not depend on the request. ---- */
+/* ---- Independent of the request. ---- */
 
 static void mount_scratch(const struct scratch *scratch, const char *below, unsigned long flags)
 {
@@ -161,9 +161,9 @@ static void take_over_system(const char *name)
     }
 }
 
-/* A /proc that hides nobody, for us alone: mounted nowhere. In the tool's an ordinary user's init does
- * not find a process that is not dumpable if it came by no exec, as a forked interpreter; and children
- * that are not found are not counted. */
+/* A /proc that hides no process, for us alone: mounted nowhere. In the tool's /proc an ordinary user's init
+ * does not see a process that is not dumpable and came without an exec, such as a forked interpreter; and a
+ * child that is not seen is not counted. */
 static int open_all_processes(void)
 {
     int options = syscall(SYS_fsopen, "proc", FSOPEN_CLOEXEC);
@@ -176,7 +176,7 @@ static int open_all_processes(void)
     return mounted;
 }
 
-/* Make a folder the root and let go of the one before. */
+/* Makes a folder the root and detaches the old one. */
 static void turn_to(const char *folder)
 {
     must(chdir(folder));
@@ -192,7 +192,7 @@ void root_build(uint64_t scratch_bytes, uint64_t artifacts_bytes)
     char source[16], target[16];
     scratch_size = scratch_bytes;
     artifacts_size = artifacts_bytes;
-    /* Of the template's copy that came with our mount namespace; from here on nobody's but ours. */
+    /* In the template's copy that came with our mount namespace; from here on it is ours alone. */
     mount_at(NULL, "/", MS_REC | MS_PRIVATE, NULL);
     mount_at("tmpfs", "/new", MOUNT_FLAGS, "mode=755,size=4m,nr_inodes=4096");
     for (size_t each = 0; each < COUNT(FOLDERS); each++) {
@@ -207,14 +207,14 @@ void root_build(uint64_t scratch_bytes, uint64_t artifacts_bytes)
     }
     for (size_t each = 0; each < COUNT(SYSTEM); each++)
         take_over_system(SYSTEM[each]);
-    /* What covers a path that is denied. Itself covered at once, and so in nobody's sight. */
+    /* The covers of denied paths. Covered themselves at once, and so visible to no process. */
     must(mkdir("/new/artifacts/nothing", 0000));
     close(must_open(AT_FDCWD, "/new/artifacts/no-file", O_CREAT | O_WRONLY, 0000));
     nothing = must_open(AT_FDCWD, "/new/artifacts/nothing", O_PATH, 0);
     no_file = must_open(AT_FDCWD, "/new/artifacts/no-file", O_PATH, 0);
     for (size_t each = 0; each < COUNT(SCRATCH); each++)
         mount_scratch(&SCRATCH[each], "/new", 0);
-    /* While the host's /proc is still visible: in a user namespace the kernel insists. */
+    /* While the host's /proc is still visible: in a user namespace the kernel requires that. */
     proc_mount("/new/proc");
     processes = member.rootless ? open_all_processes()
                                 : must_open(AT_FDCWD, "/new/proc", O_PATH | O_DIRECTORY, 0);
@@ -229,7 +229,7 @@ int find_inside(const char *path)
     return open_restricted(anchor, path, O_PATH, RESOLVE_IN_ROOT | RESOLVE_NO_SYMLINKS);
 }
 
-/* For a path that the policy judged: it was there, and no link led to it. */
+/* For a path that the policy judged: it existed, without links. */
 static _Noreturn void fail_judged(const char *path)
 {
     if (errno == ENOENT || errno == ENOTDIR || errno == ELOOP)
@@ -277,9 +277,9 @@ static void write_all(int descriptor, const void *content, size_t size)
     }
 }
 
-/* ---- Files that come with the request. ---- */
+/* ---- Files of the request. ---- */
 
-/* Room for them in the root's own tmpfs, where each takes whole pages. */
+/* Their size in the root's own tmpfs, where each takes whole pages. */
 static void make_room(const struct request *request)
 {
     uint64_t size = 0;
@@ -298,7 +298,7 @@ static void provided_path(char *path, const char *name)
         too_long();
 }
 
-/* No part of it empty, here, or above. */
+/* No component is empty, "." or "..". */
 static int is_file_name(const char *name)
 {
     for (;;) {
@@ -319,7 +319,7 @@ static void provide_one(const struct file *file)
     provided_path(path, file->name);
     for (char *end = path + sizeof PROVIDED; (end = strchr(end, '/')); *end++ = '/') {
         *end = '\0';
-        if (mkdir(path, 0777) < 0 && errno != EEXIST) /* another file's folder too */
+        if (mkdir(path, 0777) < 0 && errno != EEXIST) /* a folder of another file, too */
             fail_errno(NULL);
     }
     int made = must_open(AT_FDCWD, path, O_CREAT | O_EXCL | O_WRONLY, 0666);
@@ -328,7 +328,7 @@ static void provide_one(const struct file *file)
     close(made);
 }
 
-/* The folders on the way to a file are closed when all files are there, whatever the umask says. */
+/* The parents of a file get their mode when all files are written, independent of the umask. */
 static void close_folders(const struct file *file)
 {
     char path[PATH_ROOM];
@@ -339,7 +339,7 @@ static void close_folders(const struct file *file)
     }
 }
 
-/* The files that an adapter brings along: readable by the tool, writable by nobody. */
+/* The adapter's files: readable by the tool, read-only for all. */
 static void provide(const struct request *request)
 {
     if (!request->provided_count)
@@ -360,7 +360,7 @@ static void own_file(const char *name, const char *text)
     struct stat found;
     snprintf(own, sizeof own, "/run/%s", name);
     snprintf(common, sizeof common, "/etc/%s", name);
-    /* Never through a link, should /run be the host's; and what is shown is what was written. */
+    /* Never through a link, in case /run is the host's; and the written file itself is mounted. */
     int made = must_open(AT_FDCWD, own, O_CREAT | O_EXCL | O_WRONLY, 0666);
     write_all(made, text, strlen(text));
     if (lstat(common, &found) == 0 && S_ISREG(found.st_mode)) {
@@ -423,7 +423,7 @@ static void own_etc(void)
     closedir(names);
 }
 
-/* ---- Granted paths, and what covers them. ---- */
+/* ---- Granted paths, and their covers. ---- */
 
 static void make_read_only(const char *path)
 {
@@ -432,7 +432,7 @@ static void make_read_only(const char *path)
     close(place);
 }
 
-/* Create what is missing of a path, inside our own tmpfs mounts and through no link. */
+/* Creates the missing components of a path, inside our own tmpfs mounts and through no link. */
 static void make_mount_point(const char *path, int tree)
 {
     char name[NAME_ROOM];
@@ -471,7 +471,7 @@ static int is_below_attached(const struct request *request, size_t attached, con
     return 0;
 }
 
-/* Mount a sealed input over its path, on which a granted folder is mounted already. */
+/* Mounts a sealed input over its path, on which a granted folder is mounted already. */
 static void attach_seal(int tree, const char *path)
 {
     int target = find_inside(path);
@@ -490,8 +490,8 @@ static void attach_grants(const struct request *request, const int *trees)
             attach_seal(trees[each], path);
             continue;
         }
-        /* Below a granted directory nothing is made: the path exists there, it was resolved on the
-         * host. If it is gone by now, a tool that runs beside us may have put a link in its way. */
+        /* Below a granted directory nothing is made: the path was resolved on the host and exists there. If
+         * it is gone by now, a tool that runs beside us may have put a link in its way. */
         if (!is_below_attached(request, each, path))
             make_mount_point(path, trees[each]);
         attach_onto(trees[each], open_judged(path));
@@ -521,8 +521,8 @@ static int is_below_writable(const struct request *request, const char *path, si
     return 0;
 }
 
-/* The folders above a covered path that a tool could rename. Counts them, and notes them if there
- * is a place for them. */
+/* The folders above a covered path that a tool could rename. Counts them, and stores them if there is an
+ * array for them. */
 static size_t ways_to(const struct request *request, const char *path, struct way *ways)
 {
     size_t count = 0, length = strlen(path), depth;
@@ -556,8 +556,8 @@ static size_t ways_to_covered(const struct request *request, struct way *ways)
     return count;
 }
 
-/* Mount a folder over itself. A mount point keeps its name, so what is covered below it by name is
- * covered the next time as well. */
+/* Mounts a folder over itself. A mount point cannot be renamed, so a path that is covered below it stays
+ * covered. */
 static void pin(const struct way *way)
 {
     char path[PATH_ROOM];
@@ -569,7 +569,7 @@ static void pin(const struct way *way)
     attach_onto(clone_tree(target), target);
 }
 
-/* Folders that a tool could rename and that lead to what is covered; parents first, each once. */
+/* The parents of covered paths that a tool could rename; parents first, each once. */
 static void pin_ways_to_covered(const struct request *request)
 {
     size_t count = ways_to_covered(request, NULL);
@@ -586,7 +586,7 @@ static void pin_ways_to_covered(const struct request *request)
     free(ways);
 }
 
-/* Mount a path read-only over itself. */
+/* Mounts a path read-only over itself. */
 static void protect(const char *path)
 {
     int target = open_judged(path);
@@ -595,7 +595,7 @@ static void protect(const char *path)
     attach_onto(tree, target);
 }
 
-/* Cover a path with an empty thing of the same kind that nobody may open. */
+/* Covers a path with an empty file or folder that no process may open. */
 static void hide(const char *path)
 {
     int target = find_inside(path);
@@ -632,9 +632,9 @@ static uint64_t mount_at_path(const char *path)
     return failed || !((uint32_t)found[0] & WANTS_MOUNT_ID) ? 0 : found[MOUNT_ID_WORD];
 }
 
-/* Note what is mounted where sealed inputs are to be read. A host that renames a file over such a name in
- * a bind-mounted folder detaches the mount, in every namespace and for good; one that renames a folder on
- * the way puts the mount elsewhere. */
+/* Stores the mounts at the paths of sealed inputs. A host that renames a file over such a name in a
+ * bind-mounted folder detaches the mount, in every namespace and for good; one that renames a parent folder
+ * moves the mount elsewhere. */
 static void note_seals(const struct request *request)
 {
     struct stat found;
@@ -672,12 +672,12 @@ static void resize_scratch(const struct request *request)
         mount_scratch(&SCRATCH[each], "", MS_REMOUNT);
 }
 
-/* What this one request adds: sizes, files of its own, granted paths, and what covers them. Trees
- * are the granted paths, in the order of the request. True if /etc is another now. */
+/* The additions of this one request: sizes, files of its own, granted paths, and their covers. Trees are
+ * the granted paths, in the order of the request. True if /etc was replaced. */
 int root_furnish(const struct request *request, const int *trees)
 {
     resize_scratch(request);
-    /* Before the grants, in our own tmpfs; which is read-only as a whole in the end. */
+    /* Before the grants, in our own tmpfs, which becomes read-only as a whole in the end. */
     provide(request);
     int another_etc = wants_own_etc(request);
     if (another_etc)

@@ -1,10 +1,9 @@
 /* The spawner while it makes members: groups by the recipe, sockets and pipes, a clone into new
- * namespaces; which the host is handed, and of which nothing is kept.
+ * namespaces. The host gets all of it, and the spawner keeps nothing.
  *
- * spawner.py prepared everything that members have in common and executed this. It sees nothing of a
- * request. What it clones is an init at once: no exec, no page of an interpreter. Where the tool's
- * process is to be an interpreter, the clone is the zygote's affair (become.py), which is given all
- * that was made here.
+ * spawner.py prepared everything that members have in common and executed this. It never receives a
+ * request. Its clone is an init at once: no exec, no page of an interpreter. Where the tool's process is
+ * to be an interpreter, the zygote (zygote.py) makes the clone, and gets everything that was made here.
  */
 #include "jail.h"
 #include "kernel.h"
@@ -28,12 +27,12 @@ enum { NAMESPACES = CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | C
 enum { PIDFD = 0x1000, ALLOW_SEALING = 2, NEW_CLOEXEC = 1 };
 enum { MAX_ONCE = 8, MAX_HELD = 96 };
 
-/* A file of a group: in which of its folders, and its name there. */
+/* A file of a group: the index of its folder, and its name there. */
 struct place { int folder; const char *file; };
 
-/* How a sandbox's control groups are made, whatever their version (wire.py, `Recipe`). */
+/* How a sandbox's control groups are made, for either version (wire.py, `Recipe`). */
 static struct {
-    const char *mark; /* names of groups begin with it */
+    const char *mark; /* prefix of the names of groups */
     int born_inside;
     int parents[MAX_FOLDERS], parent_count;
     struct place once[MAX_ONCE], limits[MAX_LIMITS], usage[MAX_USAGE], doors[MAX_DOORS];
@@ -45,10 +44,10 @@ static struct {
 
 static int server, zygote, own, filters[2];
 
-/* -- what is held while one member is made ------------------------------------------------------------- */
+/* -- descriptors held while one member is made ----------------------------------------------------------- */
 
 static int held[MAX_HELD], held_count;
-static const char *culprit; /* what could not be had */
+static const char *culprit; /* the step that failed */
 
 static int hold(int descriptor, const char *name)
 {
@@ -65,7 +64,7 @@ static int hold(int descriptor, const char *name)
     return descriptor;
 }
 
-/* At once: a copy of the tool's stdout kept here would keep the host waiting for its end. */
+/* At once: a copy of the tool's stdout held here would delay its end-of-file for the host. */
 static void let_go(void)
 {
     while (held_count > 0)
@@ -91,7 +90,7 @@ static int write_file(struct place place, const char *text)
     return written < 0 ? -1 : 0;
 }
 
-/* A file is opened once, however often the recipe names it. */
+/* A file is opened once, even if the recipe names it several times. */
 static int keep(struct place place, int flags)
 {
     for (int at = 0; at < recipe.limit_count; at++) {
@@ -102,7 +101,7 @@ static int keep(struct place place, int flags)
     return hold(open_file(place, flags), place.file);
 }
 
-/* What becomes readable, or exceptional, when the group runs out of memory. */
+/* A descriptor that is readable, or has POLLPRI, when the group runs out of memory. */
 static int watch_memory(void)
 {
     char text[32], content[FILE_BYTES];
@@ -110,7 +109,7 @@ static int watch_memory(void)
     if (file < 0)
         return -1;
     if (!recipe.registers) {
-        /* What is new is told relative to what was read last. */
+        /* Changes are reported relative to the last read. */
         return pread(file, content, sizeof content, 0) < 0 ? hold(-1, recipe.oom.file) : file;
     }
     int event = hold(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "eventfd");
@@ -152,7 +151,7 @@ static int make_group(uint64_t number)
         int folder = hold(openat(parent, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC), name);
         member.folders[member.folder_count] = folder;
         if (folder < 0) {
-            member.folder_count++; /* it is there, and to be removed with the others */
+            member.folder_count++; /* it exists, and is removed with the others */
             return -1;
         }
     }
@@ -163,7 +162,7 @@ static int make_group(uint64_t number)
     return open_files();
 }
 
-/* What was made of a group that nobody will use. If it cannot be removed the next sweep does. */
+/* Removes a group that was made in vain. If that fails, the next sweep removes it. */
 static void unmake_group(void)
 {
     for (int at = member.folder_count; at-- > 0;)
@@ -172,7 +171,7 @@ static void unmake_group(void)
 
 /* -- one member ------------------------------------------------------------------------------------------ */
 
-/* What the host is handed; its order is wire.py's. */
+/* The descriptors for the host; their order is in wire.py. */
 static struct { int control, trees, in, out, err, pidfd, oom, start; } handed;
 
 static int make_pair(int *ours, int *theirs)
@@ -230,8 +229,8 @@ static int clone_init(void)
     return pid < 0 ? hold(-1, "clone") : hold(pidfd, "clone");
 }
 
-/* The clone is the zygote's: it gets all that an init is told, and answers with a pidfd, or with the
- * number of the error. */
+/* The zygote makes the clone: it gets all arguments of an init, and answers with a pidfd, or with an
+ * errno. */
 static int have_cloned(void)
 {
     static char packet[MAX_PACKET];
@@ -242,7 +241,7 @@ static int have_cloned(void)
         _exit(1);
     ssize_t told = receive(zygote, packet, sizeof packet - 1, descriptors, &count);
     if (told <= 0 || count > 1)
-        _exit(1); /* without it we are of no use: the host starts another spawner */
+        _exit(1); /* the zygote is dead: the host starts another spawner */
     if (count == 1)
         return hold(descriptors[0], "clone");
     packet[told] = 0;
@@ -250,8 +249,9 @@ static int have_cloned(void)
     return hold(-1, "clone");
 }
 
-/* To the host. If it left this instant, the next look at its socket tells. */
-static void tell(const char *name, const char *value, const int *descriptors, int count)
+/* To the host. -1 if it has just exited, which the next read of its socket shows, or if the descriptors
+ * cannot be passed. */
+static int tell(const char *name, const char *value, const int *descriptors, int count)
 {
     static struct text text;
     text.length = 0;
@@ -260,11 +260,12 @@ static void tell(const char *name, const char *value, const int *descriptors, in
     put(&text, "\": ");
     put_words(&text, value);
     put(&text, "}");
-    pass(server, text.room, text.length, descriptors, count);
+    return pass(server, text.room, text.length, descriptors, count);
 }
 
 static int make_all(const struct order *order, uint64_t number)
 {
+    member.folder_count = 0; /* left by the previous member */
     member.steady = order->steady;
     member.scratch_bytes = order->scratch_bytes;
     member.filter = filters[order->allow_fork];
@@ -280,21 +281,40 @@ static int make_all(const struct order *order, uint64_t number)
     return handed.pidfd < 0 ? -1 : 0;
 }
 
+/* A member that the host does not get. Its groups can be removed once all of its processes are gone. */
+static void end_member(void)
+{
+    struct pollfd gone = {.fd = handed.pidfd, .events = POLLIN};
+    syscall(SYS_pidfd_send_signal, handed.pidfd, SIGKILL, NULL, 0); /* if it fails, it is gone */
+    while (poll(&gone, 1, -1) < 0 && errno == EINTR)
+        ;
+}
+
+/* The kernel limits the descriptors of one user that are in flight (ETOOMANYREFS), and a tool with our uid
+ * can have used up that limit. Without an error the host would wait for an answer. */
+static int hand_over(void)
+{
+    if (tell("group", member.group, (const int *)&handed, sizeof handed / sizeof(int)) == 0)
+        return 0;
+    int reason = errno;
+    end_member();
+    errno = reason;
+    return hold(-1, "sendmsg");
+}
+
 static void make_member(const struct order *order, uint64_t number)
 {
     static char message[2 * NAME_ROOM];
-    if (make_all(order, number) < 0) {
+    if (make_all(order, number) < 0 || hand_over() < 0) {
         snprintf(message, sizeof message, "%s: %s", culprit, error_text(errno));
         unmake_group();
         tell("error", message, NULL, 0);
-    } else {
-        tell("group", member.group, (const int *)&handed, sizeof handed / sizeof(int));
     }
     let_go();
     member.control = -1;
 }
 
-/* -- how it was started ------------------------------------------------------------------------------------ */
+/* -- arguments ---------------------------------------------------------------------------------------------- */
 
 static struct place next_place(void)
 {
@@ -352,7 +372,7 @@ _Noreturn void serve(char **first)
     if (own < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 ||
         syscall(SYS_close_range, 3U, ~0U, CLOSE_RANGE_MARK_CLOEXEC) < 0)
         _exit(1);
-    prctl(PR_SET_NAME, "spawner", 0, 0, 0); /* for who looks; cannot fail */
+    prctl(PR_SET_NAME, "spawner", 0, 0, 0); /* for process lists; cannot fail */
     keep_back(1);
     member.spawner = own;
     struct pollfd watched[] = {{.fd = server, .events = POLLIN}, {.fd = zygote}};
@@ -364,9 +384,9 @@ _Noreturn void serve(char **first)
             _exit(1); /* the zygote is dead: the host starts another spawner */
         ssize_t size = receive(server, packet, sizeof packet, descriptors, &count);
         if (size <= 0 || count)
-            _exit(size != 0); /* the host hung up */
+            _exit(size != 0); /* the host closed the socket */
         if (size == 1 && packet[0] == LEARN)
-            pass(zygote, packet, 1, NULL, 0); /* if it is dead, the next look tells */
+            pass(zygote, packet, 1, NULL, 0); /* if it is dead, the next poll shows it */
         else
             make_member(read_order(packet, (size_t)size), number);
     }

@@ -1,4 +1,4 @@
-/* Pid 1 while the tool lives: reaps, answers the system calls that ask, obeys the host, reports. */
+/* Pid 1 while the tool runs: reaps, answers system calls, obeys the host, reports. */
 #include "jail.h"
 #include "calls.h"
 
@@ -37,19 +37,19 @@ struct answer {
 };
 _Static_assert(sizeof(struct question) == 80 && sizeof(struct answer) == 24, "as the kernel has it");
 
-/* Of /proc/PID/stat, counted after the name in parentheses, which is the tool's to choose. */
+/* Fields of /proc/PID/stat, counted after the name in parentheses, which the tool chooses. */
 enum { FLAGS = 9 - 2, EXIT_CODE = 52 - 2 };
 enum { EXITING = 0x4 };
 enum { TERMINATE = 'T' }; /* as in wire.py */
-enum { FREE_DENIALS = 64 }; /* that are answered at once; each later one after a pause */
+enum { FREE_DENIALS = 64 }; /* answered at once; each later one after a pause */
 static const struct timespec FLOOD_PAUSE = {.tv_nsec = 1000000};
 enum { STILL_RUNNING = -1 };
 
 struct space {
-    uint64_t used; /* most that was seen taken */
-    int full;      /* was seen without room */
+    uint64_t used; /* the highest measured use */
+    int full;      /* was full at a check */
 };
-/* A kind of refusal, its first moment, and how often it came: what a tool repeats takes no more room. */
+/* A kind of refusal, its first time, and its count: repetitions take no more space. */
 struct denial {
     const char *kind;
     char target[32];
@@ -57,10 +57,11 @@ struct denial {
 };
 
 static int artifacts = -1, children = -1;
-static int tools_status = -1; /* the kernel's file about the tool: who may read it is asked each time */
-static int wait_status = STILL_RUNNING; /* of the tool; what waitpid tells is never negative */
-static int leaving; /* it runs no more, but the kernel still takes its memory apart */
-static int may_trace; /* whatever anybody has */
+static int tools_status = -1; /* /proc/PID/stat of the tool; the kernel checks permission at each read */
+static int wait_status = STILL_RUNNING; /* of the tool; waitpid's is never negative */
+static int leaving; /* it runs no more, but the kernel still frees its memory */
+static int has_doors; /* names can be reached outside */
+static int may_trace; /* we may read the status of any process */
 static char violation[48];
 static struct denial denials[MAX_DENIALS];
 static int denial_count;
@@ -77,8 +78,8 @@ static const struct {
     {&artifacts_space, ARTIFACTS},
 };
 
-/* Whatever we say to the host, one thing at a time. One place for all: the kernel gives memory when it
- * is touched first, and at the tool's end somebody waits. */
+/* The buffer of all reports, one at a time. A single one: the kernel allocates memory at the first touch,
+ * and at the tool's end the host waits. */
 static struct text said;
 
 static struct text *say(const char *beginning)
@@ -88,9 +89,9 @@ static struct text *say(const char *beginning)
     return &said;
 }
 
-/* We run for microseconds at a time, and when we are woken by a tool's end the processor we are woken
- * on is often still busy with taking that tool apart. Since Linux 6.12 whoever asks for less at a time
- * is let in between; older ones take no notice. */
+/* We run for microseconds at a time, and when a tool's end wakes us the processor is often still busy with
+ * freeing that tool. Since Linux 6.12 a task with a shorter time slice is scheduled earlier; older kernels
+ * ignore it. */
 static void ask_for_short_turns(void)
 {
     struct {
@@ -103,15 +104,15 @@ static void ask_for_short_turns(void)
     if (syscall(SYS_sched_getattr, 0, &turns, sizeof turns, 0) < 0)
         return;
     turns.runtime_ns = 100000;
-    syscall(SYS_sched_setattr, 0, &turns, 0); /* if it fails, we wait as everybody does */
+    syscall(SYS_sched_setattr, 0, &turns, 0); /* if it fails, the usual time slice applies */
 }
 
-/* Whether we may look at everybody's processes: that does not change, whatever they do. In any user
- * namespace but the first one it does: of a process that is not dumpable the kernel asks for the
- * capability where its file belongs, and once its memory is gone, in the first one. */
+/* Whether we may read the status of every process: then that does not change. In any user namespace except
+ * the initial one it may: for a process that is not dumpable the kernel requires the capability in the
+ * namespace of its file, and once its memory is gone, in the initial one. */
 static int has_trace_capability(void)
 {
-    static const char FIRST[] = "user:[4026531837]"; /* the kernel's own number for it */
+    static const char FIRST[] = "user:[4026531837]"; /* the kernel's constant for the initial one */
     enum { VERSION_3 = 0x20080522, TRACE = 19 };
     struct { uint32_t version; int pid; } header = {VERSION_3, 0};
     struct { uint32_t effective, permitted, inheritable; } found[2];
@@ -121,7 +122,7 @@ static int has_trace_capability(void)
            && syscall(SYS_capget, &header, found) == 0 && found[0].effective >> TRACE & 1;
 }
 
-/* Before anything that is granted can lie over the artifacts. */
+/* Before a grant can cover the artifacts. */
 void supervise_prepare(void)
 {
     sigset_t ended;
@@ -138,7 +139,17 @@ void supervise_prepare(void)
     may_trace = !member.rootless && has_trace_capability();
 }
 
-/* How much of the scratch space is taken. The kernel keeps no peak, so we look. */
+static struct denial *denial_of(const char *kind, const char *target);
+
+/* No deny(): the kernel has refused them, and needs no pause of ours. */
+static void count_literals(void)
+{
+    int64_t count = has_doors ? attempts_without_route() : 0;
+    if (count)
+        denial_of("network", "address literal: no route")->count = count;
+}
+
+/* Measures the use of the scratch space. The kernel keeps no peak, so we poll. */
 static void measure(void)
 {
     struct statvfs found;
@@ -152,6 +163,7 @@ static void measure(void)
         if (found.f_bfree == 0 || found.f_ffree == 0)
             space->full = 1;
     }
+    count_literals();
 }
 
 static void measure_if_due(void)
@@ -172,7 +184,7 @@ static void reap(void)
         if (pid == 0)
             return;
         if (pid < 0)
-            _exit(1); /* the tool is our child until it is collected here: this cannot be */
+            _exit(1); /* impossible: the tool is our child until it is reaped here */
         if (pid == member.tool)
             wait_status = status;
     }
@@ -185,12 +197,12 @@ static uint64_t field_of(const char *text, int field)
     return text ? strtoull(text, NULL, 10) : 0;
 }
 
-/* Whether the kernel lets us look at the tool, which costs as much as all the rest of looking, unless it
- * lets us look at everybody. Whom it does not, it shows 0 for a status, as if all had
- * gone well: root without CAP_SYS_PTRACE is such a one, and so is an ordinary user's init if the tool
- * is an interpreter that was never executed and made itself not dumpable. This asks the same question
- * as the status does. The answer changes at most once, when the tool's memory goes: to yes, or, if the
- * kernel then asks for more, to no. So it was yes for whatever was read between two that are yes. */
+/* Whether the kernel lets us read the tool's status, which costs as much as the rest of the check, unless
+ * it lets us read every process. Without permission it shows 0 as the status, like a success: root without
+ * CAP_SYS_PTRACE has none, and neither has an ordinary user's init if the tool is an interpreter that was
+ * never executed and made itself not dumpable. This checks the same permission as the status does. The
+ * answer changes at most once, when the tool's memory goes: to yes, or, if the kernel then requires more,
+ * to no. So everything that was read between two yes answers was read with permission. */
 static int may_look(void)
 {
     char path[32], link[64];
@@ -206,11 +218,11 @@ static void open_tools_status(void)
     snprintf(path, sizeof path, "%d/stat", member.tool);
     tools_status = openat(processes, path, O_RDONLY | O_CLOEXEC);
     if (tools_status < 0)
-        fail_errno(NULL); /* it is there until we have reaped it */
+        fail_errno(NULL); /* it exists until we have reaped it */
 }
 
-/* To another processor with what is left of the tool, if there is one. Its end has woken us here, before
- * its memory was taken apart, and here, where its caches are warm, the host is woken by our report. */
+/* Moves the exiting tool to another processor, if there is one. Its end has woken us here, before its memory
+ * was freed, and our report wakes the host here, where its caches are warm. */
 static void send_away(pid_t leaver)
 {
     unsigned here;
@@ -221,10 +233,10 @@ static void send_away(pid_t leaver)
     sched_setaffinity(leaver, sizeof others, &others); /* fails if there is none */
 }
 
-/* Nobody is under the filter any more. Since Linux 6.11 the kernel says so before it takes a process's
- * memory apart, which is most of the time that an end takes: then the tool and all that it started
- * have run their last instruction, what they wrote is there, and the status stands: the kernel sets it
- * when the last thread begins to leave. Older ones say it when we have reaped them. */
+/* No process is under the filter any more. Since Linux 6.11 the kernel reports this before it frees a
+ * process's memory, which takes most of the time of an exit: then the tool and everything it started have
+ * run their last instruction, their writes are complete, and the status is final: the kernel sets it when
+ * the last thread begins to exit. Older kernels report it after we have reaped them. */
 static void look_for_the_end(void)
 {
     char text[1024];
@@ -244,7 +256,7 @@ static void look_for_the_end(void)
     }
 }
 
-/* ---- Questions and denials. ---- */
+/* ---- Notifications and denials. ---- */
 
 static struct denial *denial_of(const char *kind, const char *target)
 {
@@ -254,7 +266,7 @@ static struct denial *denial_of(const char *kind, const char *target)
     if (denial_count == MAX_DENIALS)
         return &denials[MAX_DENIALS - 1];
     struct denial *denial = &denials[denial_count++];
-    /* A tool can choose among four thousand million numbers: the last place is for all that is left. */
+    /* A tool can choose among four billion numbers: the last slot is for all the rest. */
     int is_last = denial_count == MAX_DENIALS;
     denial->kind = is_last ? "others" : kind;
     snprintf(denial->target, sizeof denial->target, "%s", is_last ? "" : target);
@@ -265,7 +277,7 @@ static struct denial *denial_of(const char *kind, const char *target)
 static void deny(const char *kind, const char *target)
 {
     denial_of(kind, target)->count++;
-    /* Our time is not the tool's: answering a flood would be a second processor for it. */
+    /* Our CPU time is not the tool's: answering a flood would be a second processor for it. */
     if (denials_total++ >= FREE_DENIALS)
         nanosleep(&FLOOD_PAUSE, NULL);
 }
@@ -278,7 +290,7 @@ static int is_one_of(const int *numbers, int count, int number)
     return 0;
 }
 
-/* The name of a call, or NULL for a number that is none or that we have not heard of. */
+/* The name of a call, or NULL for an unknown number. */
 static const char *name_of(int number)
 {
     for (int each = 0; each < COUNT_OF(CALLS); each++)
@@ -287,7 +299,7 @@ static const char *name_of(int number)
     return NULL;
 }
 
-/* A kind of its own: a number is the tool's to choose, and can spell anything; a name cannot. */
+/* A kind of its own: a tool chooses the number, but cannot choose a name. */
 static void deny_number(int number)
 {
     char text[16];
@@ -295,28 +307,28 @@ static void deny_number(int number)
     deny("syscall_number", text);
 }
 
-/* One system call waits for our word. */
+/* Answers one system call. */
 static void answer(int listener)
 {
-    struct question question = {0}; /* the kernel refuses one that is not empty */
+    struct question question = {0}; /* the kernel refuses a structure that is not zeroed */
     if (ioctl(listener, NOTIFY_RECEIVE, &question) < 0) {
         if (errno == ENOENT || errno == EINTR) /* the caller died meanwhile */
             return;
         _exit(1);
     }
     const char *name = name_of(question.number);
-    uint64_t flags = question.number == CALL_CLONE ? question.arguments[0] : 0;
+    int has_flags = question.number == CALL_CLONE || question.number == CALL_UNSHARE;
+    uint64_t flags = has_flags ? question.arguments[0] : 0;
+    int is_violation = is_one_of(VIOLATIONS, COUNT_OF(VIOLATIONS), question.number);
     int is_forbidden = is_one_of(FORBIDDEN, COUNT_OF(FORBIDDEN), question.number);
     struct answer word = {.identity = question.identity, .error = is_forbidden ? -EPERM : -ENOSYS};
     if (!name) {
         deny_number(question.number);
-    } else if (is_one_of(VIOLATIONS, COUNT_OF(VIOLATIONS), question.number)) {
+    } else if (is_violation || flags & CALL_CLONE_NEW) { /* first: a thread may request them, too */
         snprintf(violation, sizeof violation, "system call %s", name);
         kill(-1, SIGKILL); /* if it fails, there is no process left */
         return;
-    } else if (flags & CALL_CLONE_NEW) { /* first: a thread may ask for namespaces, too */
-        deny("syscall", name);
-    } else if (flags & CALL_CLONE_THREAD) {
+    } else if (question.number == CALL_CLONE && flags & CALL_CLONE_THREAD) {
         if (tasks_may_thread((pid_t)question.thread)) {
             word.error = 0;
             word.flags = NOTIFY_CONTINUE;
@@ -331,7 +343,7 @@ static void answer(int listener)
         _exit(1);
 }
 
-/* Children that took the place of ended threads do not stay. */
+/* Kills children that took the places of ended threads. */
 static void settle(void)
 {
     pid_t surplus[MAX_SURPLUS];
@@ -342,14 +354,14 @@ static void settle(void)
     }
 }
 
-/* Without a cover the tool can take the name that was under it. */
+/* Without a cover the tool can write the name that was under it. */
 static void end_uncovered(void)
 {
     if (covers_lost())
         kill(-1, SIGKILL); /* if it fails, there is no process left */
 }
 
-/* ---- The host's words. ---- */
+/* ---- The host's messages. ---- */
 
 static void open_more_doors(const char *address, const uint16_t *ports, int count)
 {
@@ -360,7 +372,7 @@ static void open_more_doors(const char *address, const uint16_t *ports, int coun
     for (int each = 0; each < count; each++) {
         int made = listener_at(address, ports[each]);
         if (made < 0)
-            /* The tool listens there itself. That is its own affair, and no end of the sandbox. */
+            /* The tool itself listens there, which is allowed: the sandbox goes on. */
             continue;
         put(text, passed ? ", " : "");
         put_number(text, ports[each]);
@@ -372,7 +384,7 @@ static void open_more_doors(const char *address, const uint16_t *ports, int coun
         close(bound[each]);
 }
 
-/* One word of the host. */
+/* One message of the host. */
 static void obey(void)
 {
     static unsigned char order[MAX_PACKET];
@@ -380,15 +392,15 @@ static void obey(void)
     int count;
     ssize_t size = recv(member.control, order, sizeof order, 0);
     if (size <= 0)
-        _exit(0); /* the host hung up: everything inside dies with us */
+        _exit(0); /* the host closed the socket: everything inside dies with us */
     if (size == 1 && order[0] == TERMINATE) {
-        kill(-1, SIGTERM); /* if these fail, everybody is dead already */
+        kill(-1, SIGTERM); /* if these fail, all are dead already */
         kill(-1, SIGCONT); /* a stopped process would never see the first */
         return;
     }
     const char *address = read_listen_order(order, (size_t)size, ports, MAX_PASSED, &count);
     if (!address)
-        _exit(1); /* no word of ours */
+        _exit(1); /* not a message of the protocol */
     open_more_doors(address, ports, count);
 }
 
@@ -396,8 +408,8 @@ static void attend(struct pollfd *control, struct pollfd *ended, struct pollfd *
 {
     if (ended->revents) {
         struct signalfd_siginfo drained;
-        /* Once: signals of one kind do not queue up, and whoever may send us this one, as an ordinary
-         * user's tool may, could keep us reading. Without one it fails, which is as good. */
+        /* Once: signals of one kind do not queue up, and a process that may send us this one, as an ordinary
+         * user's tool may, could keep us reading. Without a signal the read fails, which is harmless. */
         (void)!read(children, &drained, sizeof drained);
     }
     if (listener->revents & POLLIN) {
@@ -444,7 +456,7 @@ static void report_end(const struct request *request)
     struct text *text = say("{\"kind\": \"ended\"");
     const char *lost = root_lost_seal(request);
     measure();
-    covers_lost(); /* once more: the last event and the end can cross */
+    covers_lost(); /* once more: the last event may come at the same time as the end */
     put_field(text, "wait_status", wait_status);
     put(text, ", \"violation\": ");
     put_words(text, violation);
@@ -474,17 +486,17 @@ static void report_removal(const char *beginning, int removed)
     report(text, NULL, 0);
 }
 
-/* The first group goes if nobody is left in it, and then nobody is left in any, for a process is in all
- * of them or in none. The dead are nobody, collected or not. */
+/* The first group can be removed if no process is in it, and then none is in any, because a process is in
+ * all of them or in none. Dead processes do not count, reaped or not. */
 static int first_group_goes(void)
 {
     int first = member.folder_count - 1;
     return first >= 0 && remove_groups(first, first);
 }
 
-/* Nobody is left, and what the groups counted is told: they go. That one of them went is the proof. The
- * others go, and the dead are collected, when the host has time to listen: whoever it was that we woke
- * may have been given our processor, to run when we sleep. */
+/* No process is left, and the counters are reported: remove the groups. The removal of one is the proof. The
+ * others are removed, and the dead reaped, when the host has time: a process that we woke may have been put
+ * on our processor, where it runs only when we sleep. */
 static void clear_away(int first_went)
 {
     char word;
@@ -501,18 +513,18 @@ static void await_hanging_up(void)
 {
     char word;
     while (recv(member.control, &word, 1, 0) > 0)
-        ; /* any word comes too late */
+        ; /* any message comes too late */
 }
 
-/* Orphans become our children: who has none is alone. */
+/* Orphans become our children: without children we are alone. */
 static int are_alone(void)
 {
     return waitpid(-1, NULL, WNOHANG) < 0;
 }
 
-/* The tool runs no more. If it is gone, so is everything before anything is collected; if it is
- * leaving, so is everything that it started, and the host is answered when they are gone: mostly at the
- * first death, for mostly there was one process. */
+/* The tool runs no more. If it is gone, so is everything, before any process is reaped. If it is exiting, so
+ * is everything that it started, and the host gets its answer when they are gone: mostly at the first
+ * death, because mostly there was one process. */
 static _Noreturn void end(const struct request *request)
 {
     int first_went = 0;
@@ -524,7 +536,7 @@ static _Noreturn void end(const struct request *request)
     }
     if (!first_went) {
         while (!are_alone()) {
-            kill(-1, SIGKILL); /* if it fails, they are dead already */
+            kill(-1, SIGKILL); /* if it fails, all are dead already */
             waitpid(-1, NULL, 0);
         }
         if (!leaving)
@@ -536,7 +548,7 @@ static _Noreturn void end(const struct request *request)
     _exit(0);
 }
 
-/* From the moment that the tool's process waits for its start. */
+/* From the time when the tool's process waits for its start. */
 _Noreturn void supervise(const struct request *request)
 {
     struct pollfd watched[] = {
@@ -546,17 +558,18 @@ _Noreturn void supervise(const struct request *request)
         {.fd = cover_events, .events = POLLPRI},
     };
     open_tools_status();
-    keep_back(0); /* from here on somebody may wait for our answer */
+    has_doors = *request->resolver != '\0';
+    keep_back(0); /* from here on the host may wait for our answer */
     tasks_begin(request->max_children, member.task_limit);
     report(say("{\"kind\": \"ready\"}"), &artifacts, 1);
     close(artifacts);
     measured_ns = monotonic_ns();
-    reap(); /* it may have ended before it was looked at */
+    reap(); /* it may have ended before the first check */
     while (wait_status == STILL_RUNNING) {
         int found = poll(watched, COUNT_OF(watched), PERIOD_MS);
         if (found < 0 && errno != EINTR)
             _exit(1);
-        /* By the clock: a tool can keep us busy, so that a quiet moment never comes. */
+        /* By the clock: a tool can keep us so busy that poll never times out. */
         measure_if_due();
         if (tasks_are_due())
             settle();

@@ -1,18 +1,18 @@
 /* Children are limited exactly, and threads are not children.
  *
- * The pids cgroup counts both alike. So its limit is kept at "the tool, its children, and the
- * threads there are": every thread asks before it is made, and the limit is raised by one for it, up
- * to a ceiling of its own; forks are refused by the kernel itself, with its own counter as proof.
+ * The pids cgroup counts both alike. So its limit is kept at "the tool, its children, and the existing
+ * threads": every new thread notifies the init, which raises the limit by one for it, up to a ceiling of
+ * its own; the kernel itself refuses forks, with its own counter as proof.
  *
- * Why threads ask and not forks: a system call that waits for an answer can be interrupted by a
- * signal, and no program expects fork() to fail with EINTR. Thread libraries block all signals
- * around the call. When threads end the limit is lowered again, at most PERIOD_MS later; children
- * that slipped in meanwhile are named by tasks_settle and killed, the youngest first. Proved by
+ * Why threads notify and forks do not: a system call that waits for an answer can be interrupted by a
+ * signal, and no program expects fork() to fail with EINTR. Thread libraries block all signals around the
+ * call. When threads end the limit is lowered again, at most PERIOD_MS later; tasks_settle returns the
+ * children that were made meanwhile, to be killed, the youngest first. Proved by
  * tests/security/resources/test_children.py.
  *
- * Between our word and the thread lies the asker's own time: it has to be woken, and its group may
- * be out of processor time. Whoever was told yes lately and has not asked again is counted as if
- * its thread were there; else the next answer, or the next look, would take its room away.
+ * Time passes between our answer and the new thread: the caller has to be woken, and its group may be out of
+ * CPU time. A caller that got a yes recently and has not asked again counts as if its thread existed;
+ * otherwise the next answer, or the next check, would lower the limit under it.
  */
 #include "jail.h"
 
@@ -26,7 +26,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Threads beyond one per process, over the whole tree. */
+/* Threads besides one per process, over the whole tree. */
 enum { THREADS = 256 };
 enum { START_TIME = 22 }; /* field of /proc/PID/stat */
 static const int64_t PERIOD_NS = PERIOD_MS * 1000000LL;
@@ -56,14 +56,14 @@ void tasks_begin(uint64_t max_children, int limit)
     tasks.limit = limit;
 }
 
-/* ---- What there is, by /proc. ---- */
+/* ---- The existing processes, by /proc. ---- */
 
-/* The next process but us; 0 after the last. */
+/* The next process except us; 0 after the last. */
 static pid_t next_process(DIR *listed)
 {
     struct dirent *entry;
     while ((entry = readdir(listed))) {
-        pid_t pid = atoi(entry->d_name); /* 0 for what is no number */
+        pid_t pid = atoi(entry->d_name); /* 0 if it is no number */
         if (pid > 1)
             return pid;
     }
@@ -75,7 +75,7 @@ static DIR *list_processes(void)
     int folder = openat(processes, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *listed = folder < 0 ? NULL : fdopendir(folder);
     if (!listed)
-        _exit(1); /* the tool must not go on unwatched */
+        _exit(1); /* the tool must not go on without checks */
     return listed;
 }
 
@@ -87,7 +87,7 @@ static int count_threads(void)
     DIR *listed = list_processes();
     for (pid_t pid; (pid = next_process(listed));) {
         snprintf(path, sizeof path, "%d/task", pid);
-        /* Its links are two, and one for each thread. If it ended while we counted, it has none. */
+        /* Its link count is two, plus one for each thread. If it ended meanwhile, it has none. */
         if (fstatat(processes, path, &found, 0) == 0 && found.st_nlink > 3)
             extra += (int)found.st_nlink - 3;
     }
@@ -95,7 +95,7 @@ static int count_threads(void)
     return extra;
 }
 
-/* When a process was started, in ticks; -1 if it ended meanwhile. */
+/* When a process was started, in ticks; -1 if it has ended. */
 static int64_t started(pid_t pid)
 {
     char path[32], text[1024];
@@ -108,7 +108,7 @@ static int64_t started(pid_t pid)
     if (size <= 0)
         return -1;
     text[size] = '\0';
-    char *at = strrchr(text, ')'); /* the name before it is the tool's to choose */
+    char *at = strrchr(text, ')'); /* the tool chooses the name before it */
     for (int field = 2; at && field < START_TIME; field++)
         at = strchr(at + 1, ' ');
     return at ? strtoll(at, NULL, 10) : -1;
@@ -125,7 +125,7 @@ static void forget_old_promises(int64_t now)
     tasks.promised_count = kept;
 }
 
-/* Who asks again has what it was promised, or was told why not. */
+/* A caller that asks again has made its thread, or was refused. */
 static void forget_promise_to(pid_t asker)
 {
     for (int each = 0; each < tasks.promised_count; each++)
@@ -141,7 +141,7 @@ static void set_threads(int threads)
     tasks.threads = threads;
     int size = snprintf(text, sizeof text, "%lld", (long long)(tasks.processes + threads));
     if (pwrite(tasks.limit, text, size, 0) != size)
-        _exit(1); /* a limit that is not what it should be is none */
+        _exit(1); /* a wrong limit is as bad as none */
 }
 
 int tasks_may_thread(pid_t asker)
@@ -154,8 +154,8 @@ int tasks_may_thread(pid_t asker)
         return 0;
     tasks.promised[tasks.promised_count].asker = asker;
     tasks.promised[tasks.promised_count++].given_ns = now;
-    /* Never lowered here: that is done by the clock, and a limit that goes up and down with every
-     * thread would be written for each. */
+    /* Never lowered here: the periodic check does that. A limit that goes up and down with every thread would
+     * be written for each. */
     if (alive + 1 > tasks.threads)
         set_threads(alive + 1);
     return 1;
@@ -176,7 +176,7 @@ static int is_older(struct child one, struct child other)
     return one.started != other.started ? one.started < other.started : one.pid < other.pid;
 }
 
-/* Keeps the youngest, oldest first. Returns how many there are. */
+/* Stores the youngest, oldest first. Returns how many there are. */
 static int keep_youngest(struct child *kept, int count, int most, struct child next)
 {
     int at;
@@ -198,7 +198,7 @@ int tasks_settle(pid_t *surplus)
     int kept = 0, count = 0;
     forget_old_promises(monotonic_ns());
     set_threads(count_threads() + tasks.promised_count);
-    /* After the limit is lowered, so that none can be added behind our back. */
+    /* After the limit is lowered, so that none can be added meanwhile. */
     tasks.settled_ns = monotonic_ns();
     DIR *listed = list_processes();
     for (pid_t pid; (pid = next_process(listed));) {

@@ -1,9 +1,9 @@
-/* How a process becomes the tool: forked ahead, confined step by step, told what to run, then exec.
+/* The process that becomes the tool: forked ahead, confined step by step, given its request, then exec.
  *
- * The last of our code that runs in that process. It holds nothing afterwards but its three streams
- * and its secrets. What does not depend on the request is done while the member waits; the rest in
- * the moment it comes. Where a snippet of Python is to be run, the spawner forked the process before
- * (become.py), which takes the same steps and says the same words.
+ * The last of our code that runs in that process. Afterwards it holds only its three streams and its
+ * secrets. Steps that do not depend on the request are done while the member waits; the rest when it
+ * comes. For a Python snippet the zygote forked the process before (snippet_fork.py), which takes the same
+ * steps and sends the same messages.
  */
 #include "jail.h"
 #include "kernel.h"
@@ -24,18 +24,18 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { NOT_FOUND = 127, DENIED = 126 }; /* exit codes, as a shell's */
-/* What is needed until the exec is held from here on, beyond the descriptors that the tool may read
- * its secrets from. */
+enum { NOT_FOUND = 127, DENIED = 126 }; /* exit codes as in a shell */
+/* Descriptors that are needed until the exec start here, beyond those from which the tool may read its
+ * secrets. */
 enum { BEYOND_SECRETS = 64 };
 enum {
     OPEN_FILES = 1024,
-    /* 0 forbids files only: where the host pipes cores to a program, that program, as root and outside
-     * of every namespace, would still be handed the memory of the tool. At 1 the kernel starts nothing. */
+    /* 0 forbids only core files: where the host pipes cores to a program, that program, as root and outside
+     * of every namespace, would still get the memory of the tool. At 1 the kernel starts none. */
     NO_CORE = 1,
-    LARGEST_FILE = 1 << 30, /* that a tool may write into a host path; scratch is capped by its tmpfs */
+    LARGEST_FILE = 1 << 30, /* that a tool may write to a host path; its tmpfs limits scratch */
 };
-enum { FILTER_INSTRUCTIONS = 4096 }; /* the kernel's own bound */
+enum { FILTER_INSTRUCTIONS = 4096 }; /* the kernel's own limit */
 enum { SET_MODE_FILTER = 1, NEW_LISTENER = 8, WAIT_KILLABLE_RECV = 32 };
 enum { CAPABILITY_VERSION_3 = 0x20080522, AMBIENT = 47, AMBIENT_CLEAR_ALL = 4 };
 
@@ -52,9 +52,9 @@ void fork_tool(void)
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0)
         fail_errno(NULL);
     if (member.born_inside >= 0) {
-        /* Version 2 of the cgroups: moving a process in would wait for a global lock (11 ms on an idle
-         * host). struct clone_args: flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size,
-         * tls, set_tid, set_tid_size, cgroup. */
+        /* cgroup version 2: moving a process in would wait for a global lock (11 ms on an idle host).
+         * struct clone_args: flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls,
+         * set_tid, set_tid_size, cgroup. */
         uint64_t arguments[11] = {CLONE_INTO_A_CGROUP, [4] = SIGCHLD, [10] = (uint64_t)member.born_inside};
         pid = syscall(SYS_clone3, arguments, sizeof arguments);
         if (pid < 0)
@@ -74,13 +74,13 @@ void fork_tool(void)
     member.channel = ends[0];
 }
 
-/* "ERRNO STEP", as the tool's process says it. */
+/* "ERRNO STEP", as the tool's process sends it. */
 static _Noreturn void tool_failed(const char *said)
 {
     char *step;
     int number = (int)strtol(said, &step, 10);
     const char *text = error_text(number);
-    /* The policy judged it, and what is granted was opened: it was moved since. */
+    /* The policy judged it, and the grants were opened: it was moved since. */
     if (strcmp(step, " enter") == 0 && (number == ENOENT || number == ENOTDIR || number == ELOOP))
         fail("PATH_CHANGED", "the working directory is no longer there: %s", text);
     if (strcmp(step, " join") == 0)
@@ -88,7 +88,7 @@ static _Noreturn void tool_failed(const char *said)
     fail("SANDBOX_UNAVAILABLE", "the tool's process failed: %s", text);
 }
 
-/* Its next word; whether it is GO. */
+/* Its next message; whether it is GO. */
 static int hear(char *said, size_t room, int *descriptors, int *count)
 {
     ssize_t size = receive(member.channel, said, room - 1, descriptors, count);
@@ -132,7 +132,7 @@ static _Noreturn void give_up(void)
 {
     char said[64];
     int size = snprintf(said, sizeof said, "%d %s", errno, step);
-    pass(report_to, said, (size_t)size, NULL, 0); /* if it is gone, so are we */
+    pass(report_to, said, (size_t)size, NULL, 0); /* if the init is gone, so are we */
     _exit(DENIED);
 }
 
@@ -147,27 +147,30 @@ static int held_beyond(int descriptor)
 
 static void join_groups(void)
 {
-    /* Before anything of the tool exists: a child forked first would escape the limit. "0" in `tasks`
-     * moves this one thread and spares the global lock that cgroup.procs takes. */
+    /* Before any process of the tool exists: a child forked earlier would escape the limit. "0" in `tasks`
+     * moves this one thread without the global lock that cgroup.procs takes. */
     for (int at = 0; at < member.door_count; at++)
         if (write(member.doors[at], "0", 1) != 1)
             give_up();
 }
 
+static void set_limit(int resource, rlim_t value)
+{
+    struct rlimit both = {value, value};
+    if (setrlimit(resource, &both) < 0)
+        give_up();
+}
+
 static void set_limits(void)
 {
     static const struct { int resource; rlim_t value; } limits[] = {
-        {RLIMIT_CORE, NO_CORE}, {RLIMIT_NOFILE, OPEN_FILES}, {RLIMIT_MEMLOCK, 65536},
-        {RLIMIT_MSGQUEUE, 0}, {RLIMIT_FSIZE, LARGEST_FILE},
+        {RLIMIT_CORE, NO_CORE}, {RLIMIT_MEMLOCK, 65536}, {RLIMIT_MSGQUEUE, 0}, {RLIMIT_FSIZE, LARGEST_FILE},
     };
-    for (size_t at = 0; at < sizeof limits / sizeof limits[0]; at++) {
-        struct rlimit both = {limits[at].value, limits[at].value};
-        if (setrlimit(limits[at].resource, &both) < 0)
-            give_up();
-    }
+    for (size_t at = 0; at < sizeof limits / sizeof limits[0]; at++)
+        set_limit(limits[at].resource, limits[at].value);
 }
 
-/* From here on the filter holds for us as well; nothing that follows is forbidden by it. */
+/* From here on the filter applies to us as well; it allows every call that follows. */
 static int install_filter(void)
 {
     static uint64_t instructions[FILTER_INSTRUCTIONS];
@@ -184,7 +187,7 @@ static int install_filter(void)
     return (int)listener;
 }
 
-/* The start of it that is the same for every request. The order matters. */
+/* The part that is the same for every request. The order matters. */
 static void prepare(void)
 {
     step = "join";
@@ -195,26 +198,30 @@ static void prepare(void)
         give_up();
     set_limits();
     umask(022);
-    if (!member.rootless && setgroups(0, NULL) < 0) /* in a user's own namespace there is no such call */
+    if (!member.rootless && setgroups(0, NULL) < 0) /* setgroups is denied in an ordinary user's namespace */
         give_up();
     for (int target = 0; target < 3; target++)
         if (dup2(member.streams[target], target) < 0)
             give_up();
     member.go = held_beyond(member.go);
-    /* Python ignores these, and exec keeps that. */
+    /* Python ignores these, and exec would keep that. */
     static const int ignored[] = {SIGPIPE, SIGXFSZ, SIGINT};
     for (size_t at = 0; at < sizeof ignored / sizeof ignored[0]; at++)
         if (signal(ignored[at], SIG_DFL) == SIG_ERR)
             give_up();
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
         give_up();
-    /* Before the filter, which lets nobody change it back. */
+    /* Before the filter, after which no process can change it back. */
     if (member.steady && personality(ADDR_NO_RANDOMIZE) < 0)
         give_up();
     int listener = install_filter();
     if (pass(report_to, GO, 1, &listener, 1) < 0)
-        _exit(0);
+        give_up();
     close(listener);
+    /* After the last descriptor was passed. The limit also applies to descriptors in flight, for all processes
+     * of a uid together, and a tool with our uid can have used it up. Never below BEYOND_SECRETS and the
+     * number of secrets: `held_beyond` and `pass_secrets` make descriptors up to there. */
+    set_limit(RLIMIT_NOFILE, OPEN_FILES);
 }
 
 static const struct request *await_request(void)
@@ -226,23 +233,51 @@ static const struct request *await_request(void)
         _exit(0); /* never needed */
     int stdin_at;
     const struct request *request = open_request(packet, (size_t)size, descriptors, count, &stdin_at);
-    if (stdin_at < count) { /* another than it was born with */
+    if (stdin_at < count) { /* replaces its first stdin */
         if (dup2(descriptors[stdin_at], 0) < 0)
             give_up();
     } else if (fcntl(0, F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) < 0) {
-        give_up(); /* what the host has written there is to be read, by whoever inherits it */
+        give_up(); /* stdin is read-only for every process that inherits it */
     }
     return request;
 }
 
-/* All of them, whether by inheritance, by an ordinary user's namespace or by chance: the tool starts
- * with none, and no program that it executes gets any. */
+/* All of them, inherited or from an ordinary user's namespace: the tool starts with none, and no program
+ * that it executes gets any. */
 static void drop_capabilities(void)
 {
     struct { uint32_t version; int pid; } header = {CAPABILITY_VERSION_3, 0};
     uint32_t none[6] = {0};
     if (prctl(AMBIENT, AMBIENT_CLEAR_ALL, 0, 0, 0) < 0 || syscall(SYS_capset, &header, none) < 0)
         give_up();
+}
+
+static int secrets[BEYOND_SECRETS];
+
+/* One pipe per secret, filled and closed: it can be read once, also by children. It holds 64 KiB, twice the
+ * longest secret, or 8 KiB if the pipes of this uid hold too much already (pipe(7)). So it is made under
+ * root's own uid, and a secret that does not fit is refused: a blocking write would never return. */
+static void hold_secrets(const struct request *request)
+{
+    if (request->secrets_count > BEYOND_SECRETS - 3) {
+        errno = E2BIG;
+        give_up();
+    }
+    for (uint32_t at = 0; at < request->secrets_count; at++) {
+        const struct file *secret = &request->secrets[at];
+        int ends[2];
+        if (pipe2(ends, O_CLOEXEC) < 0 || fcntl(ends[1], F_SETFL, O_NONBLOCK) < 0)
+            give_up();
+        /* So that it can be opened by name, as scripts do. */
+        if (!member.rootless && fchown(ends[0], member.uid, member.gid) < 0)
+            give_up();
+        if (write(ends[1], secret->content, secret->size) != (ssize_t)secret->size) {
+            errno = ENOBUFS;
+            give_up();
+        }
+        close(ends[1]);
+        secrets[at] = held_beyond(ends[0]);
+    }
 }
 
 static void confine(const struct request *request)
@@ -254,11 +289,12 @@ static void confine(const struct request *request)
     while (size < 0 && errno == EINTR);
     if (size != 1 || word != GO[0])
         _exit(0);
-    /* While we may still enter what the tool may not. */
+    /* While we may still enter folders that the tool may not. */
     step = "enter";
     if (chdir(request->working_directory) < 0)
         give_up();
     step = "prepare";
+    hold_secrets(request);
     if (setresgid(member.gid, member.gid, member.gid) < 0 || setresuid(member.uid, member.uid, member.uid) < 0)
         give_up();
     /* After setresuid, which clears it. */
@@ -267,35 +303,20 @@ static void confine(const struct request *request)
     drop_capabilities();
 }
 
-/* A pipe each, filled and closed: it can be read once, and no child finds it full again. */
 static void pass_secrets(const struct request *request)
 {
-    int readers[BEYOND_SECRETS];
-    if (request->secrets_count > BEYOND_SECRETS - 3)
-        _exit(DENIED);
-    for (uint32_t at = 0; at < request->secrets_count; at++) {
-        const struct file *secret = &request->secrets[at];
-        int ends[2];
-        if (pipe2(ends, O_CLOEXEC) < 0)
-            _exit(DENIED);
-        /* A pipe holds 64 KiB, twice the longest secret, so this never waits. */
-        if (write(ends[1], secret->content, secret->size) != (ssize_t)secret->size)
-            _exit(DENIED);
-        close(ends[1]);
-        readers[at] = held_beyond(ends[0]);
-    }
     for (uint32_t at = 0; at < request->secrets_count; at++)
-        if (dup2(readers[at], 3 + (int)at) < 0)
+        if (dup2(secrets[at], 3 + (int)at) < 0)
             _exit(DENIED);
 }
 
 static _Noreturn void become(const struct request *request)
 {
     pass_secrets(request);
-    heard(member.go); /* whoever hangs up instead wanted nothing: the init sees it, and we end with it */
+    heard(member.go); /* if the host closes its socket, the init exits and kills us */
     /* Everything but 0, 1, 2 and the secrets is close-on-exec. */
     execve(request->executable, (char *const *)request->argv, (char *const *)request->environment);
-    /* The exit code says it, because the tool's start is its own affair. */
+    /* Reported by the exit code: a failed exec is the tool's own error. */
     _exit(errno == ENOENT ? NOT_FOUND : DENIED);
 }
 
@@ -303,7 +324,7 @@ static _Noreturn void become_tool(int report)
 {
     close(member.control);
     close(member.trees);
-    member.control = -1; /* so that `fail` knows: the host hears nothing from here */
+    member.control = -1; /* so that `fail` does not report to the host */
     report_to = report;
     keep_back(0);
     step = "prepare";

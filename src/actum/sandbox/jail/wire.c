@@ -1,9 +1,9 @@
-/* How the inner part speaks: packets with descriptors, the request read in place, reports as JSON.
+/* Messages of the inner part: packets with descriptors, the request read in place, reports as JSON.
  *
- * A request is packed by wire.py: integers of 64 bits, little endian; a text as its length (32 bits),
- * its bytes and a NUL; a list as its length and its items; fields in one fixed order. The host writes
- * it, but a reader that trusts its input is a bug that waits: every length is held against what is
- * left, every text against NULs inside, and nothing may follow the last field.
+ * wire.py packs a request: integers of 64 bits, little endian; a text as its length (32 bits), its bytes
+ * and a NUL; a list as its length and its items; fields in one fixed order. The host writes it, but the
+ * reader does not trust it: every length is compared with the rest of the packet, every text is checked
+ * for NULs inside, and nothing may follow the last field.
  */
 #include "jail.h"
 
@@ -32,7 +32,7 @@ ssize_t receive(int channel, void *room, size_t size, int *descriptors, int *cou
                              .msg_control = control.room, .msg_controllen = sizeof control.room};
     ssize_t length;
     *count = 0;
-    do /* close-on-exec: else the tool would inherit them */
+    do /* close-on-exec: otherwise the tool would inherit them */
         length = recvmsg(channel, &message, MSG_CMSG_CLOEXEC);
     while (length < 0 && errno == EINTR);
     if (length < 0)
@@ -90,7 +90,7 @@ int pass(int channel, const void *packet, size_t size, const int *descriptors, i
         memcpy(CMSG_DATA(rights), descriptors, bytes);
     }
     ssize_t sent;
-    do /* no signal: pid 1 has no handler for it, but the tool's process would die of it unheard */
+    do /* no SIGPIPE: pid 1 has no handler for it, but the tool's process would die silently */
         sent = sendmsg(channel, &message, MSG_NOSIGNAL);
     while (sent < 0 && errno == EINTR);
     return sent < 0 ? -1 : 0;
@@ -100,7 +100,7 @@ int pass(int channel, const void *packet, size_t size, const int *descriptors, i
 
 struct reader {
     const unsigned char *at, *end;
-    unsigned char *free, *free_end; /* room for the lists */
+    unsigned char *free, *free_end; /* memory for the lists */
 };
 
 static _Noreturn void malformed(const char *what)
@@ -149,8 +149,8 @@ static const char *string(struct reader *reader)
     return (const char *)taken;
 }
 
-/* Room for `count` items (and one more, for an end). An item takes at least five bytes of the packet,
- * and more if it is more than a pointer, so a count that cannot be is refused before it is used. */
+/* Memory for `count` items (and one more, for an end). An item takes at least five bytes of the packet, and
+ * more if it is more than a pointer, so an impossible count is refused before it is used. */
 static void *list(struct reader *reader, uint32_t count, size_t item)
 {
     if (count > (size_t)(reader->end - reader->at) / 5)
@@ -234,7 +234,7 @@ static const struct file *files(struct reader *reader, uint32_t *count, int name
 static const struct request *read_request(const unsigned char *packet, size_t size)
 {
     static struct request request;
-    /* No item takes more than five times its bytes in the packet; the lists' ends come on top. */
+    /* No item takes more than five times its bytes in the packet, plus the ends of the lists. */
     static _Alignas(16) unsigned char room[5 * MAX_INLINE + 4096];
     struct reader reader = {packet, packet + size, room, room + sizeof room};
     uint32_t count;
@@ -291,7 +291,7 @@ const struct request *open_request(const unsigned char *packet, size_t size, con
     return read_request(content, (size_t)found.st_size);
 }
 
-/* The only one that is asked more than once for something so large. */
+/* The only request of this size that is read repeatedly. */
 static void *openings_room;
 static size_t openings_size;
 
@@ -326,7 +326,7 @@ const struct openings *open_openings(const unsigned char *packet, size_t size, c
     if (size != 1 || packet[0] != IN_FILE || count < 1 || fstat(descriptors[0], &found) < 0)
         malformed("it is neither here nor in a file");
     *others = 1;
-    /* The content, and behind it room for the lists, beginning where anything may begin. */
+    /* The content, and after it memory for the lists, aligned for any type. */
     size_t content = (size_t)found.st_size, lists = (content + 15) / 16 * 16;
     openings_size = lists + 5 * content + 4096;
     openings_room = mmap(NULL, openings_size, PROT_READ | PROT_WRITE,
@@ -395,7 +395,7 @@ static void put_escaped(struct text *text, unsigned value)
     add(text, escape, sizeof escape);
 }
 
-/* How many bytes from here on are one character in UTF-8; 0 if none is. */
+/* The length of the UTF-8 character at this position; 0 if it is none. */
 static size_t character(const unsigned char *at, size_t left)
 {
     size_t more = *at < 0xC2 ? 0 : *at < 0xE0 ? 1 : *at < 0xF0 ? 2 : *at < 0xF5 ? 3 : 0;
@@ -404,8 +404,8 @@ static size_t character(const unsigned char *at, size_t left)
     for (size_t index = 1; index <= more; index++)
         if ((at[index] & 0xC0) != 0x80)
             return 0;
-    if ((*at == 0xE0 && at[1] < 0xA0) || (*at == 0xED && at[1] > 0x9F) || /* longer than needed; halves */
-        (*at == 0xF0 && at[1] < 0x90) || (*at == 0xF4 && at[1] > 0x8F))   /* beyond the last one */
+    if ((*at == 0xE0 && at[1] < 0xA0) || (*at == 0xED && at[1] > 0x9F) || /* overlong; surrogates */
+        (*at == 0xF0 && at[1] < 0x90) || (*at == 0xF4 && at[1] > 0x8F))   /* above U+10FFFF */
         return 0;
     return more + 1;
 }
@@ -428,7 +428,7 @@ void put_string(struct text *text, const char *string, size_t size)
                 add(text, (const char *)at, taken);
                 at += taken;
             } else {
-                put_escaped(text, 0xDC00u | *at++); /* as Python takes a byte that is no character */
+                put_escaped(text, 0xDC00u | *at++); /* as Python's surrogateescape */
             }
         }
     }
@@ -456,5 +456,5 @@ void put_number(struct text *text, int64_t value)
 void report(const struct text *text, const int *descriptors, int count)
 {
     if (pass(member.control, text->room, text->length, descriptors, count) < 0)
-        _exit(1); /* the host is gone: nobody to report to, and the tree dies with us */
+        _exit(1); /* the host is gone, and the tree dies with us */
 }

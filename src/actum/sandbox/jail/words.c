@@ -1,6 +1,6 @@
-/* The words that this program is started with: numbers and texts, each list with its length before it.
+/* The arguments of this program: numbers and texts, each list with its length first.
  *
- * The spawner writes them. If they are not as they must be there is nobody to tell, and nothing to do.
+ * The spawner writes them. If they are malformed there is no channel for a report, so the program exits.
  */
 #include "jail.h"
 
@@ -49,11 +49,11 @@ void end_words(void)
         _exit(1);
 }
 
-/* -- a member's own ---------------------------------------------------------------------------------- */
+/* -- a member ---------------------------------------------------------------------------------------- */
 
-/* One list of its fields, read by whoever executes this program as an init, and written for the
- * process that does so: `read` for the first; for the second a descriptor is named by a mark, and
- * itself sent along, since it has another number where it arrives. */
+/* One list of its fields, read by a process that executes this program as an init, and written for that
+ * process: `read` for the first; for the second a mark stands for each descriptor, which is sent with the
+ * packet, because it has another number in the receiver. */
 struct writing {
     char *at, *end;
     int *descriptors, count;
@@ -105,7 +105,7 @@ static int count(struct writing *writing, int value, int most)
     return writing ? (int)number(writing, value) : next_count(most);
 }
 
-/* become.py knows the order up to the doors. */
+/* snippet_fork.py relies on the order up to the doors. */
 static void member_words(struct writing *writing)
 {
     descriptor(writing, &member.control);

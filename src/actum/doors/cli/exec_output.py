@@ -1,0 +1,123 @@
+"""Runs `actum exec` after its options are parsed: live output on the terminal, or one document."""
+
+from __future__ import annotations
+
+import gc
+import re
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from actum.doors.cli import exit_codes, reply, terminal
+from actum.doors.cli.live_output import passing_through
+from actum.doors.cli.request_from_options import Usage, asked, require_sense
+
+if TYPE_CHECKING:
+    from actum.execution.result import Result
+    from actum.runners.base import Cancel
+
+
+def carry_out(
+    *,
+    home: Path | None = None,
+    session: str | None = None,
+    as_json: bool = False,
+    save: Path | None = None,
+    whose_code: str = "actum",
+    wait: str | None = None,
+    changes: str = "commit",
+    **given: Any,
+) -> int:
+    require_sense(**given)
+    wait_s = None if wait is None else _seconds(wait)
+    from actum.command_start import begin
+
+    begun = begin(home=home)  # its spawner starts during the remaining imports
+    from actum.runtime import Runtime
+
+    with Runtime(begun.settings, session=session, pool=False, spawner=begun.spawner) as runtime:
+        gc.freeze()  # existing objects stay: later collections examine only new ones
+        gc.enable()
+        contract = asked(runtime, **given)
+        if save is not None:
+            from actum.doors.cli.save import save_contract
+
+            save_contract(contract, save)
+            return exit_codes.SUCCESS
+        with cancelled_by_signals() as cancel, passing_through(cancel) as live:
+            result = runtime.execute(
+                contract,
+                on_output=None if as_json else live,
+                cancel=cancel,
+                wait_s=wait_s,
+                on_waiting=_say_what_is_waited_for,
+                changes=changes,
+            )
+    live.drain()
+    show(result, as_json=as_json)
+    if whose_code == "tool" and result.result is not None and result.result.exit_code is not None:
+        return result.result.exit_code
+    return exit_codes.OF_OUTCOME[result.outcome]
+
+
+def _seconds(text: str) -> float:
+    match = re.fullmatch(r"(\d+)(s|m|h)", text)
+    if match is None:
+        raise Usage(
+            f"--wait {text}: write the time as --wait=30s, --wait=10m or --wait=1h, or put --wait"
+            " after the TOOL."
+        )
+    return int(match[1]) * {"s": 1, "m": 60, "h": 3_600}[match[2]]
+
+
+def _say_what_is_waited_for(result: Result) -> None:
+    terminal.aside("actum: waiting for a decision.")
+    for violation in result.violations:
+        terminal.aside(reply.violation_line(violation))
+
+
+def show(result: Result, *, as_json: bool) -> None:
+    if as_json:
+        terminal.document(result.document())
+        return
+    _ = result.receipt_path  # reading the property writes the file
+    if result.replayed and result.result is not None:
+        _repeat(result)
+    for text in reply.summary_lines(result):
+        terminal.aside(text)
+
+
+def _repeat(result: Result) -> None:
+    """Print the recorded output: nothing ran live."""
+    import base64
+
+    assert result.result is not None  # noqa: S101 -- the caller looked
+    texts = {"stdout": result.result.stdout, "stderr": result.result.stderr}
+    for name, facts in (result.streams or {}).items():
+        text = texts[name]
+        content = base64.b64decode(text) if facts.encoding == "base64" else text.encode()
+        stream = sys.stdout if name == "stdout" else sys.stderr
+        stream.buffer.write(content)
+        stream.flush()
+
+
+@contextmanager
+def cancelled_by_signals() -> Iterator[Cancel]:
+    """SIGINT, SIGTERM and SIGHUP end the tool, not the recording of it."""
+    from actum.runners.base import Cancel
+
+    cancel = Cancel()
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.getsignal(number) for number in numbers}
+    for number in numbers:
+        if number != signal.SIGHUP or before[number] is not signal.SIG_IGN:  # respects nohup
+            signal.signal(number, lambda *_: cancel.cancel())
+    try:
+        yield cancel
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        cancel.close()

@@ -1,0 +1,73 @@
+"""`actum init`: creates a project, or the missing parts of one."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+
+from actum.doors.cli import command_table, exit_codes, terminal
+
+
+@click.command("init", cls=command_table.Command, short_help="Make a project.")
+@click.argument(
+    "directory", type=click.Path(path_type=Path, file_okay=False), default=".", metavar="[DIR]"
+)
+@click.option(
+    "--runner",
+    type=click.Choice(["docker", "local"]),
+    default="docker",
+    show_default=True,
+    help="The runner of the shipped tools.",
+)
+def command(directory: Path, runner: str) -> int:
+    """Make a project in DIR: settings, ready tools with their approvals, keys.
+
+    What exists already is left as it is, so a second run only adds what is missing.
+    """
+    from actum import settings
+    from actum.contract.model import RunnerKind
+    from actum.project import create
+
+    login = settings.login_of(os.environ)
+    date = datetime.now(UTC).date().isoformat()
+    created = create(directory.resolve(), RunnerKind(runner), by=f"user:{login}", date=date)
+    enabled = sorted(settings.load(created.root / ".actum", os.environ).runners)
+    following = _next_step(directory, [kind.value for kind in enabled])
+    if command_table.wants_json():
+        terminal.document(
+            {
+                "root": str(created.root),
+                "made": list(created.made),
+                "pinned": list(created.pinned),
+                "settings": list(created.settings),
+                "trusted_keys": list(created.trusted),
+                "runners": [kind.value for kind in enabled],
+                "next": following,
+            }
+        )
+        return exit_codes.SUCCESS
+    if created.made:
+        terminal.line(f"Made in {created.root}: {', '.join(created.made)}")
+    else:
+        terminal.line(f"{created.root} has everything already; nothing was changed.")
+    if created.pinned:
+        terminal.line(f"Approved tools: {', '.join(created.pinned)}")
+    if created.settings:
+        terminal.line(f"Approved settings: {', '.join(created.settings)}")
+    if created.trusted:
+        terminal.line(f"Trusted keys of actum.toml: {', '.join(created.trusted)}")
+    terminal.line(f"Enabled runners: {', '.join(enabled) or 'none'}")
+    if RunnerKind.LOCAL not in enabled:
+        terminal.line("This version has no docker runner, so every tool will be refused here.")
+    terminal.line(f"Next: {following}")
+    return exit_codes.SUCCESS
+
+
+def _next_step(directory: Path, enabled: list[str]) -> str:
+    if "local" not in enabled:
+        return "actum doctor, or in another directory: actum init --runner local"
+    enter = "" if directory == Path() else f"cd {directory} && "
+    return f"{enter}echo 'echo hello' | actum exec shell --stdin -"

@@ -1,0 +1,46 @@
+"""`actum trace`: the events of one execution, in order."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from actum.doors.cli import command_table, exit_codes, terminal
+from actum.errors import Refused
+
+
+@click.command("trace", cls=command_table.Command, short_help="The events of one execution.")
+@click.argument("wanted", metavar="ID")
+def command(wanted: str) -> int:
+    """Show the events of an execution, by the id of the execution, its trace or its receipt."""
+    from actum.evidence.traces import Traces
+
+    with command_table.open_runtime() as runtime:
+        traces = Traces(runtime.database)
+        kept = runtime.services.receipts.get(wanted)
+        if kept is not None:
+            events = traces.of_receipt(kept.execution_id, kept.receipt_id)
+        else:
+            events = traces.of_execution(wanted) or traces.of_trace(wanted)
+        known = kept is not None or runtime.services.executions.get(wanted) is not None
+    if not events and not known:
+        raise Refused(
+            "TRACE_UNKNOWN",
+            f"Nothing here has the id {wanted[:80]!r}.",
+            remedy="`actum receipts list` shows the executions there are.",
+        )
+    if command_table.wants_json():
+        terminal.document({"events": list(events)})
+        return exit_codes.SUCCESS
+    if not events:
+        terminal.line("No events: it was refused before a runner was called.")
+    for event in events:
+        facts = [event["ts"], event["event_type"], f"attempt {event['attempt']}", event["tool_id"]]
+        facts += [str(event[name]) for name in ("runner_type", "outcome") if event[name]]
+        if event["duration_ms"] is not None:
+            facts.append(f"{event['duration_ms']} ms")
+        if event["data"]:
+            facts.append(json.dumps(event["data"], ensure_ascii=False))
+        terminal.line("  ".join(str(fact) for fact in facts))
+    return exit_codes.SUCCESS

@@ -1,1 +1,0 @@
-"""Each table of the database, held against the signed log and receipts: one module, one pass."""

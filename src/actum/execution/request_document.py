@@ -1,0 +1,131 @@
+"""The contract document that an `ExecRequest` means.
+
+Nothing is decided here. A request for an unknown tool still gives a contract, so that its refusal
+is recorded like any other.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from actum.contract.model import Json
+from actum.contract.request import ExecRequest
+from actum.errors import ContractInvalid, Problem, Refused
+from actum.registry.model import AdapterStatus
+from actum.registry.registry import Recalled, Registry
+
+_DURATION = re.compile(r"(\d+)(ms|s|m)?")
+_SIZE = re.compile(r"(\d+)([MG]i?B?)?", re.IGNORECASE)
+
+
+def request_document(request: ExecRequest, registry: Registry) -> dict[str, Any]:
+    """The contract that `request` means, as a plain document for the strict parser."""
+    name, _, operation = request.tool.partition(":")
+    tool_id, command, first = _resolve(name, operation, request.adapter_id, registry)
+    inputs: dict[str, Any] = {"command": command}
+    document: dict[str, Any] = {"tool_id": tool_id, "inputs": inputs}
+    if request.adapter_id:
+        document["adapter_id"] = request.adapter_id
+    if first or request.arguments:
+        inputs["arguments"] = [*first, *request.arguments]
+    if request.parameters:
+        inputs["parameters"] = dict(request.parameters)
+    if request.env:
+        inputs["environment"] = dict(request.env)
+    if request.secrets:
+        named = request.secrets
+        inputs["secrets"] = (
+            dict(named) if isinstance(named, Mapping) else dict.fromkeys(named, "env")
+        )
+    if request.cwd is not None:
+        inputs["working_directory"] = request.cwd
+    if request.files:
+        inputs["input_files"] = list(request.files)
+    if request.stdin is not None:
+        inputs["stdin"] = _stdin(request.stdin)
+    sandbox: dict[str, Any] = {}
+    if request.timeout is not None:
+        sandbox["timeout_ms"] = _duration_ms(request.timeout)
+    if request.memory is not None:
+        sandbox["memory_mb"] = _size_mb(request.memory)
+    if request.allow_hosts:
+        sandbox["network"] = {"enabled": True, "allow": list(request.allow_hosts)}
+    if sandbox:
+        document["sandbox"] = sandbox
+    metadata = {"requested_by": request.requested_by, "purpose": request.purpose}
+    given = {key: value for key, value in metadata.items() if value is not None}
+    if given:
+        document["metadata"] = given
+    for path, wanted in request.set.items():
+        _assign(document, path, wanted)
+    return document
+
+
+def _resolve(
+    name: str, operation: str, adapter_id: str | None, registry: Registry
+) -> tuple[str, str, list[str]]:
+    """(tool id, command, leading arguments). For a program, an operation is its subcommand."""
+    recalled = registry.recall(name, adapter_id, operation)
+    if recalled is None:
+        try:
+            tool = registry.find_tool(name)
+            adapters = registry.adapters(tool)
+            # By its id, the request would run the other tool.
+            usable = name == tool.tool_id or not registry.id_is_taken(tool)
+        except (Refused, ContractInvalid):
+            usable = False
+        if not usable:
+            # The pipeline finds what is wrong with the tool and records it.
+            return name, operation or name, []
+        active = [item for item in adapters if item.status is AdapterStatus.ACTIVE]
+        named = [item for item in adapters if item.adapter_id == adapter_id]
+        adapter = next(iter((*named, *active, *adapters)), None)
+        cli = adapter.cli if adapter is not None else None
+        recalled = Recalled(tool_id=tool.tool_id, executable=cli.executable if cli else None)
+    if recalled.executable is not None:
+        return recalled.tool_id, recalled.executable, [operation] if operation else []
+    return recalled.tool_id, operation or name, []
+
+
+def _stdin(content: bytes | str) -> Json:
+    if isinstance(content, str):
+        return content
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(content).decode()}
+
+
+def _duration_ms(text: str) -> int:
+    match = _DURATION.fullmatch(text)
+    if match is None:
+        raise _unreadable("sandbox.timeout_ms", text, "for example 500ms, 5s or 2m")
+    return int(match[1]) * {"ms": 1, "s": 1_000, "m": 60_000}[match[2] or "s"]
+
+
+def _size_mb(text: str) -> int:
+    match = _SIZE.fullmatch(text)
+    if match is None:
+        raise _unreadable("sandbox.memory_mb", text, "for example 256M or 1G")
+    return int(match[1]) * (1_024 if (match[2] or "M")[0] in "gG" else 1)
+
+
+def _unreadable(name: str, value: str, permitted: str) -> ContractInvalid:
+    problem = Problem(
+        field=name, message=f"{value!r} cannot be read", value=value, permitted=permitted
+    )
+    return ContractInvalid((problem,))
+
+
+def _assign(document: dict[str, Any], path: str, value: Json) -> None:
+    """`--set sandbox.memory_mb=64`: reaches any field of the contract."""
+    *parents, last = path.split(".")
+    for name in parents:
+        step = document.setdefault(name, {})
+        if not isinstance(step, dict):
+            raise _unreadable(path, str(value), f"{name} is a value, not a section")
+        document = step
+    document[last] = value

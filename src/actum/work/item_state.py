@@ -1,0 +1,140 @@
+"""The context and the state of a run. Does not know the order of its steps."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from actum.contract.model import Contract, RunnerKind
+from actum.execution.services import Services
+from actum.runners.base import Runner
+from actum.store.keys import Signer
+from actum.value import field, replace, value
+from actum.work.admission import RunCapsule
+from actum.work.item_process import Hear
+from actum.work.model import Metrics, WorkItem
+from actum.work.tool_access import Agent
+from actum.work.work_receipt import Before
+from actum.work.work_records import WorkRecords
+from actum.work.work_recovery import Recovering
+from actum.workspace.index import Scanned
+from actum.workspace.space import Space
+from actum.workspace.tree import Delta
+
+
+@value
+class ItemContext:
+    """Everything that a run uses; `WorkItems` builds it."""
+
+    services: Services
+    runners: Callable[[], Mapping[RunnerKind, Runner]]  #: new ones, which see the current mounts
+    contract: Callable[[Mapping[str, Any]], Contract]
+    space: Space  #: of the folder that the run changes
+    place: Path  #: the path at which agents see it
+    records: WorkRecords
+    signer: Signer
+    clock: Callable[[], datetime]
+    cap_bytes: int
+    engine: str = "auto"  #: or ``overlay``, or ``copy``
+    test_tool: str = "TL-010"
+    asked_ns: int | None = None  #: time of the request (CLOCK_BOOTTIME)
+    rehearsal: bool = False  #: on a copy, which only rehearsals change
+    tell: Hear | None = None  #: receives the progress of a run, and may block it
+
+    def recover(self, space: Space) -> None:
+        """Finish what a crash left in a workspace; requires its exclusive lock."""
+        Recovering(
+            home=space.home, records=self.records, signer=self.signer, clock=self.clock
+        ).space(space)
+
+
+@value(frozen=False, kw_only=False)
+class Run:
+    """The state of a run so far."""
+
+    before: Before
+    deadline: float
+    began: float
+    room: Path
+    state: str = ""  #: hash of the state it ran on
+    recorded: bool = False  #: opened in the records with that hash
+    looked: bool = True  #: every state was scanned; else an index was trusted
+    tested_on: str = ""  #: hash of the state that its tests ran on
+    waiting_s: float = 0.0  #: time that was left when it began to wait for its turn
+    engine: str = "none"
+    delta: Delta = ()
+    capsule: RunCapsule = field(default_factory=RunCapsule)
+    run_hash: str = ""
+    test_exit: int | None = None
+    test_output: str | None = None
+    counted: tuple[int, int] | None = None
+
+    @property
+    def item(self) -> WorkItem:
+        return self.before.item
+
+    def metrics(self) -> Metrics:
+        passed, failed = self.counted or (None, None)
+        return Metrics(
+            execution_time_ms=int((time.monotonic() - self.began) * 1000),
+            tool_ops_count=len(self.capsule.tool_trace),
+            delta_size=self.capsule.delta_size,
+            files_touched=len(self.capsule.files),
+            tests_passed=passed,
+            tests_failed=failed,
+        )
+
+    def wait(self) -> None:
+        """Stop the clock of its own time: waiting for others does not count."""
+        self.waiting_s = self.deadline - time.monotonic()
+
+    def go_on(self) -> None:
+        self.deadline = time.monotonic() + self.waiting_s
+
+    def too_late(self) -> str:
+        return f"The work item took longer than its {self.item.constraints.timeout_ms} ms."
+
+
+def begun(item: WorkItem, agent: Agent, context: ItemContext, run_id: str) -> Run:
+    began = time.monotonic()
+    before = Before(
+        run_id=run_id,
+        item=item,
+        agent_sha256=agent.sha256,
+        workspace=context.space.base,
+        started_at=context.clock(),
+    )
+    room = context.space.run_folders / run_id
+    return Run(before, began + item.constraints.timeout_ms / 1000, began, room)
+
+
+def tell(run: Run, context: ItemContext, at: str, **more: str) -> None:
+    if context.tell is not None:
+        elapsed_ms = int((time.monotonic() - run.began) * 1000)
+        context.tell({"at": at, "item": run.item.id, "elapsed_ms": elapsed_ms, **more})
+
+
+def seen(run: Run, context: ItemContext, since_ns: int | None = None) -> Scanned:
+    """The workspace's state now, or at a moment after `since_ns`."""
+    last = context.records.last_success(context.space.base)
+    with context.space.index() as index:
+        scanned = context.space.seen(index, last[0] if last else None, since_ns=since_ns)
+    run.looked = run.looked and scanned.looked
+    return scanned
+
+
+@contextlib.contextmanager
+def at_work(context: ItemContext) -> Iterator[Services]:
+    """Services with newly started runners, which see the current mounts."""
+    runners = context.runners()
+    try:
+        # The work item is the transaction: its tools write directly to the item's own view.
+        policy = replace(context.services.policy, always_direct=True)
+        yield replace(context.services, runners=runners, policy=policy)
+    finally:
+        for runner in runners.values():
+            runner.close()

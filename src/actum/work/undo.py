@@ -1,0 +1,164 @@
+"""Undoes a committed work item: a change like any other, with a receipt of its own.
+
+Only if every path that it changed is still as it left it. The content that was stored at the commit
+is restored under the same intent that commits use, so a crash leaves all of it or nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any
+
+from actum.contract.ids import new_id
+from actum.contract.model import Json
+from actum.errors import Refused, VerificationFailed
+from actum.evidence.verify.work_findings import read_work_receipt
+from actum.store.keys import PublicKey, Signer
+from actum.value import value
+from actum.work.admission import changed_files, entry_text, make_capsule
+from actum.work.history import KeptRun
+from actum.work.model import Metrics, RunResult, Status, WorkItem
+from actum.work.work_receipt import FILE_NAME, After, Before, folder_of, make_receipt
+from actum.work.work_records import WorkRecords
+from actum.work.work_recovery import Recovering
+from actum.workspace import commit
+from actum.workspace.index import Index
+from actum.workspace.merge import in_the_way
+from actum.workspace.space import Space, delta_of
+from actum.workspace.tree import Action, Delta, shown, shown_by_0_1
+
+_LOOK = "`actum verify --all` lists everything in this home that differs from the records."
+
+
+@value
+class Undoing:
+    """Everything that an undo uses."""
+
+    space: Space
+    records: WorkRecords
+    signer: Signer
+    trusted: Mapping[str, PublicKey]  #: keys whose signatures on receipts count
+    clock: Callable[[], datetime]
+    recovering: Recovering
+
+
+def undo(kept: KeptRun, with_: Undoing) -> RunResult:
+    """Restore the state before a run; raises `Refused` if that would undo more."""
+    space, records = with_.space, with_.records
+    if kept.result is None or kept.status is not Status.SUCCESS:
+        raise Refused(
+            "WORK_NOT_COMMITTED",
+            f"The run {kept.run_id} changed nothing: it is {kept.status or 'not over'}.",
+            remedy="Only a run that succeeded can be undone.",
+        )
+    before = Before(
+        run_id=new_id(),
+        item=_item(kept),
+        agent_sha256="",
+        workspace=space.base,
+        started_at=with_.clock(),
+    )
+    with space.held(alone=True):
+        with_.recovering.space(space)
+        with space.index() as index:
+            state = index.scan(space.base, space.skip).state.hash
+            steps, old = space.backward(kept.run_id)
+            delta = delta_of(steps, index)
+            _require_untouched(delta, index, _left_by(kept, with_), records.undo_of(kept.run_id))
+            room = space.run_folder(before.run_id)
+            try:
+                commit.stage_backward(steps, old, room / "new")
+            except BaseException:
+                space.drop(room)
+                raise
+            records.open(before, state)
+            after = index.preview(delta)
+            last = records.last_success(space.base)
+            facts = After(
+                before_hash=state,
+                base_hash=state,
+                capsule=make_capsule(delta, (), ()),
+                run_hash="",  # never a duplicate
+                engine="undo",
+                cap_bytes=0,
+                previous_receipt=last[1] if last else None,
+                ended_at=with_.clock(),
+            )
+            result = _result(facts, delta, after.state.hash, space)
+            receipt = make_receipt(before, facts, result, with_.signer)
+            staged = commit.keep(delta, space.base, room)
+            forward = commit.Staged(forward=steps, backward=staged.backward)
+            record = records.record(
+                before, facts, result, receipt, kept=commit.backward_sha256(forward)
+            )
+            index.expect_change()
+            space.change(room, forward, record, records.close)
+            with contextlib.suppress(sqlite3.Error, OSError):
+                index.accept(after)  # committed: if this fails, the next scan finds the same
+    return result
+
+
+def _item(kept: KeptRun) -> WorkItem:
+    return WorkItem(
+        id=f"undo:{kept.run_id}",
+        agent_id=kept.item.agent_id,
+        description=f"Undo the run {kept.run_id} of {kept.item.id}",
+    )
+
+
+def _require_untouched(
+    delta: Delta, index: Index, left: Mapping[str, Json], undone: str | None
+) -> None:
+    """Require that every path is as the run left it, and that no folder to be removed has new
+    content."""
+    changed = [
+        shown(change.path) or "."
+        for change in delta
+        for written in {shown(change.path) or ".", shown_by_0_1(change.path)} & left.keys()
+        if left[written] != entry_text(change.before)
+    ]
+    added = in_the_way(delta, index)
+    if added is not None and not changed:
+        changed = [shown(added)]
+    if changed:
+        listed = ", ".join(changed[:5]) + (" …" if len(changed) > 5 else "")
+        raise Refused(
+            "UNDO_STALE",
+            f"Changed since that run: {listed}."
+            + (f" It was undone already, by receipt {undone}." if undone else ""),
+            remedy="Undo the newer runs first, newest first; revert edits by hand yourself.",
+        )
+
+
+def _left_by(kept: KeptRun, with_: Undoing) -> Mapping[str, Json]:
+    """The state of each changed path after the run, by its receipt."""
+    envelope = with_.records.envelope(kept.result.receipt_id) if kept.result else None
+    if envelope is None:
+        raise VerificationFailed(f"The run {kept.run_id} has no receipt here.", remedy=_LOOK)
+    predicate: Any = read_work_receipt(envelope, with_.trusted)
+    if predicate["run_id"] != kept.run_id:
+        raise VerificationFailed(
+            f"The stored receipt of the run {kept.run_id} belongs to another run.", remedy=_LOOK
+        )
+    deltas = predicate["capsule"]["deltas"]
+    return {target: after for part in deltas.values() for _, target, _, after in part}
+
+
+def _result(facts: After, delta: Delta, state: str, space: Space) -> RunResult:
+    receipt_id = new_id()
+    return RunResult(
+        status=Status.SUCCESS,
+        receipt_id=receipt_id,
+        receipt_path=str(folder_of(space.home, receipt_id) / FILE_NAME),
+        modified_files=changed_files(delta, space.base, Action.MODIFIED),
+        created_files=changed_files(delta, space.base, Action.CREATED),
+        deleted_files=changed_files(delta, space.base, Action.DELETED),
+        output_hash=state,
+        artifact_hashes={},
+        metrics=Metrics(
+            delta_size=facts.capsule.delta_size, files_touched=len(facts.capsule.files)
+        ),
+    )
