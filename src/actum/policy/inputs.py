@@ -185,7 +185,9 @@ class _Paths:
         readable = Reach(
             inside=(*policy.read, *policy.write), deny=policy.deny, system_approved=approved
         )
-        writable = Reach(inside=policy.write, deny=policy.deny, system_approved=approved)
+        writable = Reach(
+            inside=policy.write, deny=policy.deny, system_approved=approved, writing=True
+        )
         violations: list[Violation] = []
         base = call.working_directory if os.path.isabs(call.working_directory) else "/"
 

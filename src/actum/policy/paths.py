@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable
 
 from actum.contract.levels import is_within
+from actum.contract.model import SCRATCH
 from actum.registry.path_snapshot import PathSnapshot
 from actum.value import value
 
@@ -33,6 +34,7 @@ class Reach:
     inside: tuple[str, ...]  #: absolute, resolved
     deny: tuple[str, ...]
     system_approved: bool  #: an approved Elevated policy: listed system paths are permitted
+    writing: bool = False  #: the paths that may be written, not those that may be read
 
 
 def is_text(value: str) -> bool:
@@ -82,9 +84,26 @@ def judge(path: str, reach: Reach) -> None:
                 f"it resolves below {prefix}/, which needs level elevated, a listed path and an "
                 "approval"
             )
+    if not reach.inside:
+        raise PathRefused(_no_path(reach))
     if not is_covered(path, reach.inside):
-        permitted = ", ".join(reach.inside) or "nothing"
+        permitted = ", ".join(reach.inside)
         raise PathRefused(f"it resolves outside the permitted paths ({permitted})")
+
+
+def _no_path(reach: Reach) -> str:
+    """The reason where the tool or the request permits no path at all, with the remedies."""
+    if reach.writing:
+        return (
+            "the effective policy permits writing to no path of the host; promise it as an artifact"
+            " instead, or list a path under scope.filesystem of the tool's tool.yaml with"
+            " `data_access: write`, and approve the tool again"
+        )
+    return (
+        "the effective policy permits no path of the host; as working directory give"
+        f" `{SCRATCH}` (--cwd {SCRATCH}), or list a path under scope.filesystem of the tool's"
+        " tool.yaml and approve the tool again"
+    )
 
 
 def is_covered(path: str, roots: Iterable[str]) -> bool:
