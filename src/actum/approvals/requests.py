@@ -269,8 +269,8 @@ class Approvals:
         with self._log.page() as page:
             request = _one(page.cursor, request_id, at) or self.find(request_id)
             _require_decidable(request, by)
-            keyid = page.signer.keyid
-            role = self.approvers().require(by, Role.ACCESS, user=self._user, keyid=keyid)
+            key_ids = page.signer.public.ids
+            role = self.approvers().require(by, Role.ACCESS, user=self._user, key_ids=key_ids)
             if decision is Decision.ALLOW and request.gate != GOVERNING_CHANGES:
                 self._require_shown(request)
             state = State.APPROVED if decision is Decision.ALLOW else State.DENIED

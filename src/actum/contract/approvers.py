@@ -45,8 +45,11 @@ class Approvers:
 
     listed: Mapping[str, Approver] = field(default_factory=dict)
 
-    def require(self, by: str, role: Role, *, user: OsUser, keyid: str) -> str:
-        """The role for the record; raises `Refused` unless `by` has it and is that person."""
+    def require(self, by: str, role: Role, *, user: OsUser, key_ids: tuple[str, ...]) -> str:
+        """The role for the record; raises `Refused` unless `by` has it and is that person.
+
+        `key_ids` are those of the key that signs, the current form first.
+        """
         if not self.listed:
             return ANY_USER
         found = self.listed.get(person(by))
@@ -56,12 +59,12 @@ class Approvers:
                 f"[approvers] of actum.toml does not name {by}.",
                 remedy=f"Someone with the role {role} decides: {self._having(role)}.",
             )
-        if found.user not in (None, user.name) or found.key not in (None, keyid):
+        if found.user not in (None, user.name) or found.key not in (None, *key_ids):
             asked = f"user {found.user}" if found.user is not None else f"key {found.key}"
             raise Refused(
                 "APPROVER_IDENTITY",
                 f"[approvers] of actum.toml ties {by} to the {asked}; this process runs as user"
-                f" {user.name} and signs with key {keyid}.",
+                f" {user.name} and signs with key {key_ids[0]}.",
                 remedy=f"Let {by} decide, or name yourself in --by.",
             )
         if role not in found.roles:

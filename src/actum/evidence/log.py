@@ -444,7 +444,7 @@ class Log:
             if successor is None:
                 note.verify(found, keyring.trusted.values())
                 raise self._changed("it was signed last by a key that is not in use here")
-            switch_to_next(home, successor.keyid)
+            switch_to_next(home, successor.public)
             keyring = Keyring.open(home)
         self.signer = keyring.signer
 

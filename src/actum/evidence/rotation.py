@@ -34,6 +34,7 @@ from actum.store.keys import (
     Signer,
     forget_retired,
     prepare_next,
+    public_keys,
     switch_to_next,
 )
 from actum.value import value
@@ -75,7 +76,7 @@ def rotation_problem(
     if set(document) != {*_FIELDS, "retired_signature", "signature"}:
         return "it has other fields than a rotation"
     retired = trusted.get(in_turn or "")
-    if retired is None or document["retired_keyid"] != in_turn:
+    if retired is None or document["retired_keyid"] not in retired.ids:
         return f"it retires {document['retired_keyid']}; the key in turn was {in_turn}"
     try:
         successor = PublicKey.from_raw(base64.b64decode(document["public_key"], validate=True))
@@ -84,7 +85,7 @@ def rotation_problem(
     except (binascii.Error, ValueError, TypeError):
         return "a key or signature in it is not base64"
     message = dsse.pae(PAYLOAD_TYPE, encoded({name: document[name] for name in _FIELDS}))
-    if successor.keyid != document["keyid"]:
+    if document["keyid"] not in successor.ids:
         return "its public key is not the one it names"
     if not (retired.verifies(message, by_retired) and successor.verifies(message, by_successor)):
         return "it is not signed by both keys"
@@ -101,11 +102,12 @@ def rotate(
         retiring = page.signer
         seq = page.append(rotation_record(retiring, successor, at))
         page.hand_over(successor)
-    signer = switch_to_next(home, successor.keyid)
+    signer = switch_to_next(home, successor.public)
     # Read again under the lock: a decision made meanwhile (a blocked tool) must not be lost.
     with one_decision(home / "keys"):
         # Any key of this home: an earlier rotation may have stopped at this point.
-        ours = any((home / "keys" / f"{keyid}.pub").exists() for keyid in _lock_signers(root))
+        own = {keyid for key in public_keys(home) for keyid in key.ids}
+        ours = not own.isdisjoint(_lock_signers(root))
         if ours:
             write_lock(root, read_lock(root, approving), signer)
     forget_retired(home)

@@ -271,7 +271,7 @@ class Deciding:
 
     def role_of(self, by: str, role: Role, lock: Lock, user: OsUser) -> str:
         """The role for the record; raises unless the approvers that `lock` pins permit it."""
-        return approvers_in(lock).require(by, role, user=user, keyid=self.signer.keyid)
+        return approvers_in(lock).require(by, role, user=user, key_ids=self.signer.public.ids)
 
     def write(self, lock: Lock) -> None:
         write_lock(self.root, lock, self.signer)

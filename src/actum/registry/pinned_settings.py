@@ -240,14 +240,14 @@ class ApprovedSettings:
         """A trusted key's approval counts, including the keys that it names."""
         keys = frozenset(key.keyid for key in named_keys(file.get("trust", "keys")))
         anchor = read_anchor(self._home)
-        if anchor is None or anchor.keys != keys:
+        if anchor is None or anchor.keys != keys:  # also where an older version wrote its ids
             write_anchor(self._home, keys)
 
     def _require_known_keys(self, refusal: Refused) -> None:
         trust = self._in_force.get("trust", "keys")
         anchor = read_anchor(self._home)
         known = anchor.keys if anchor else frozenset()
-        unknown = [key.keyid for key in named_keys(trust) if key.keyid not in known]
+        unknown = [key.keyid for key in named_keys(trust) if known.isdisjoint(key.ids)]
         if not unknown:
             return
         raise Refused(

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from actum.errors import VerificationFailed
-from actum.store.keys import PublicKey, Signer
+from actum.store.keys import PublicKey, Signer, key_named
 
 
 def pae(payload_type: str, payload: bytes) -> bytes:
@@ -73,7 +73,7 @@ def verify(
         where = f"signatures[{index}]"
         if not isinstance(signature, Mapping) or not isinstance(signature.get("keyid"), str):
             raise VerificationFailed(f"{where}.keyid: it is missing or not a string.")
-        key = trusted.get(signature["keyid"])
+        key = key_named(trusted, signature["keyid"])
         if key is None:
             strangers.append(signature["keyid"])
         elif key.verifies(message, _decode(signature.get("sig"), f"{where}.sig")):
@@ -87,6 +87,13 @@ def verify(
             f"signatures: none is by a trusted key; signed by {', '.join(strangers)}."
         )
     return payload
+
+
+def signers(envelope: Mapping[str, Any], trusted: Mapping[str, PublicKey]) -> list[str]:
+    """The keys that an envelope names, trusted ones by their current id. Proves nothing."""
+    named = [signature.get("keyid") for signature in envelope.get("signatures", ())]
+    known = [key_named(trusted, str(keyid)) for keyid in named]
+    return [key.keyid if key else str(keyid) for keyid, key in zip(named, known, strict=True)]
 
 
 def _decode(text: object, where: str) -> bytes:

@@ -8,12 +8,15 @@ coexist:
     current       the keyid that signs now
     next.key      a key that a rotation has made and not yet switched to
 
-The keyid is the SHA-256, in hex, of the raw 32-byte public key. Every `.pub` file in the directory
-is trusted for what it signed in its time, and so are those keys named in `actum.toml [trust]` that
-are in the home's anchor (`store.anchor`). A key of this home whose private half is gone is retired:
-it approves nothing any more. A private key that other users may read is refused: its signatures
-would prove nothing. Nothing here ever returns private bytes. `evidence.rotation` decides when to
-switch keys.
+The keyid is the one that securesystemslib computes: the SHA-256, in hex, of the key's description
+in canonical JSON. Earlier versions used the SHA-256 of the raw 32-byte public key. Records, locks,
+settings and key files that name a key so are read as before; nothing is written so any more.
+
+Every `.pub` file in the directory is trusted for what it signed in its time, and so are those keys
+named in `actum.toml [trust]` that are in the home's anchor (`store.anchor`). A key of this home
+whose private half is gone is retired: it approves nothing any more. A private key that other users
+may read is refused: its signatures would prove nothing. Nothing here ever returns private bytes.
+`evidence.rotation` decides when to switch keys.
 """
 
 from __future__ import annotations
@@ -46,6 +49,9 @@ _KEY_FILE_BYTES = 16_384  # a PEM of an Ed25519 key has about 120
 _PUBLIC = bytes.fromhex("302a300506032b6570032100")
 _PRIVATE = bytes.fromhex("302e020100300506032b657004220420")
 
+#: A key as securesystemslib describes it, in canonical JSON; its SHA-256 is the keyid.
+_DESCRIPTION = b'{"keytype":"ed25519","keyval":{"public":"%s"},"scheme":"ed25519"}'
+
 
 @value
 class PublicKey:
@@ -56,7 +62,16 @@ class PublicKey:
 
     @classmethod
     def from_raw(cls, raw: bytes) -> PublicKey:
-        return cls(keyid=hashlib.sha256(raw).hexdigest(), raw=raw)
+        return cls(keyid=hashlib.sha256(_DESCRIPTION % raw.hex().encode()).hexdigest(), raw=raw)
+
+    @property
+    def former_keyid(self) -> str:
+        """The id that older versions wrote."""
+        return hashlib.sha256(self.raw).hexdigest()
+
+    @property
+    def ids(self) -> tuple[str, str]:
+        return self.keyid, self.former_keyid
 
     @classmethod
     def from_pem(cls, pem: str, *, where: str) -> PublicKey:
@@ -132,19 +147,29 @@ class Signer:
     macs: Callable[[bytes], Callable[[bytes, bytes], bytes]] = field(repr=False, compare=False)
 
 
+def key_named(keys: Mapping[str, PublicKey], keyid: str) -> PublicKey | None:
+    """The key of `keys` that a record names, by its id of now or its former one."""
+    found = keys.get(keyid)
+    if found is not None:
+        return found
+    return next((key for key in keys.values() if key.former_keyid == keyid), None)
+
+
 class _Trusted(Mapping[str, PublicKey]):
     """Trusted keys by id. A lookup finds keys that a rotation has added since."""
 
     def __init__(self, directory: Path, given: Iterable[PublicKey]) -> None:
         self._directory = directory
         self._keys = {key.keyid: key for key in given}
+        self._read: frozenset[str] = frozenset()  #: names of the files that were read
         self._read_all()
 
     def _read_all(self) -> None:
         for path in sorted(self._directory.glob("*.pub")):
-            if path.stem not in self._keys:
+            if path.name not in self._read:
                 key = _read_public(path)
                 self._keys = {**self._keys, key.keyid: key}
+                self._read |= {path.name}
 
     def __getitem__(self, keyid: str) -> PublicKey:
         if keyid not in self._keys:
@@ -171,7 +196,7 @@ class _Approving(Mapping[str, PublicKey]):
 
     def __getitem__(self, keyid: str) -> PublicKey:
         key = self._trusted[keyid]
-        if keyid not in self._named and not (self._directory / f"{keyid}.key").exists():
+        if keyid not in self._named and not _key_file(self._directory, key, "key").exists():
             raise KeyError(keyid)
         return key
 
@@ -204,7 +229,7 @@ class Keyring:
         named = named_keys(trust)
         anchor = read_anchor(home) if named else None
         anchored = anchor.keys if anchor else frozenset()
-        counted = [key for key in named if key.keyid in anchored]
+        counted = [key for key in named if not anchored.isdisjoint(key.ids)]
         trusted = _Trusted(directory, counted)
         if signer.keyid not in trusted:
             raise _unusable(
@@ -219,7 +244,7 @@ class Keyring:
         )
 
     def public(self, keyid: str) -> PublicKey:
-        key = self.trusted.get(keyid)
+        key = key_named(self.trusted, keyid)
         if key is None:
             raise Refused(
                 "KEY_UNKNOWN",
@@ -228,6 +253,10 @@ class Keyring:
                 " `actum config approve --by WHO`.",
             )
         return key
+
+    def public_file(self, keyid: str) -> Path:
+        """The file of a public key of this home."""
+        return _key_file(self.directory, self.public(keyid), "pub")
 
 
 def named_keys(trust: Iterable[str]) -> tuple[PublicKey, ...]:
@@ -267,10 +296,16 @@ def _is_keyid(text: str) -> bool:
     return len(text) == 64 and set(text) <= set("0123456789abcdef")
 
 
+def _key_file(directory: Path, key: PublicKey, half: str) -> Path:
+    """The file of one half of a key: under its former id if an older version made it."""
+    former = directory / f"{key.former_keyid}.{half}"
+    return former if former.exists() else directory / f"{key.keyid}.{half}"
+
+
 def _signer_of(path: Path, keyid: str | None = None) -> Signer:
     private = _parse_private(_read(path, private=True), path)
     public = PublicKey.from_raw(private.public_key().public_bytes_raw())
-    if keyid not in (None, public.keyid):
+    if keyid not in (None, *public.ids):
         raise _unusable(str(path), "it holds another key than its name says")
     return Signer(public.keyid, private.sign, public, _macs(private.private_bytes_raw()))
 
@@ -321,7 +356,7 @@ def _parse_private(pem: bytes, path: Path) -> Ed25519PrivateKey:
 
 def _read_public(path: Path) -> PublicKey:
     key = PublicKey.from_pem(_read(path).decode("utf-8", "replace"), where=str(path))
-    if path.name != f"{key.keyid}.pub":
+    if path.stem not in key.ids:
         raise _unusable(str(path), f"its key has the id {key.keyid}, not the one in its name")
     return key
 
@@ -359,6 +394,11 @@ def private_keys(home: Path) -> Iterator[Signer]:
     return map(_signer_of, sorted((home / "keys").glob("*.key")))
 
 
+def public_keys(home: Path) -> Iterator[PublicKey]:
+    """Every public key of this home, retired ones included."""
+    return map(_read_public, sorted((home / "keys").glob("*.pub")))
+
+
 def prepare_next(home: Path) -> Signer:
     """The key that a rotation may switch to: new, or left by a rotation that was stopped."""
     directory = home / "keys"
@@ -369,21 +409,21 @@ def prepare_next(home: Path) -> Signer:
         return _signer_of(path)
 
 
-def switch_to_next(home: Path, keyid: str) -> Signer:
+def switch_to_next(home: Path, successor: PublicKey) -> Signer:
     """Make the prepared key the current one. May be repeated after a crash at any point."""
     directory = home / "keys"
     with _alone(directory) as synced:
-        path = directory / f"{keyid}.key"
+        path = _key_file(directory, successor, "key")
         if not path.exists():
             prepared = directory / "next.key"
-            _signer_of(prepared, keyid)
+            _signer_of(prepared, successor.keyid)
             prepared.rename(path)
             synced()
-        signer = _signer_of(path, keyid)
-        _replace(directory / f"{keyid}.pub", signer.public.pem.encode(), 0o644)
+        signer = _signer_of(path, successor.keyid)
+        _replace(path.with_suffix(".pub"), signer.public.pem.encode(), 0o644)
         synced()
         # `current` last: once it is there, both halves are complete.
-        _replace(directory / "current", f"{keyid}\n".encode(), 0o644)
+        _replace(directory / "current", f"{path.stem}\n".encode(), 0o644)
         synced()
     return signer
 

@@ -23,7 +23,7 @@ from actum.registry.lock import Lock, read_lock, write_lock
 from actum.registry.model import Change, ScopeChange, ToolStatus
 from actum.store import note
 from actum.store.anchor import write_anchor
-from actum.store.keys import Keyring, Signer, switch_to_next
+from actum.store.keys import Keyring, PublicKey, Signer, switch_to_next
 from actum.value import replace
 
 from .factories import RESULT, STARTED, House, bad, make_facts, make_intent, make_refusal, tamper
@@ -282,10 +282,10 @@ def test_a_decision_during_a_rotation_is_kept(
     root, keyring = house.home.parent, house.keyring
     write_lock(root, Lock(), keyring.signer)
 
-    def decided_meanwhile(home: Path, keyid: str) -> Signer:
+    def decided_meanwhile(home: Path, successor: PublicKey) -> Signer:
         with deciding(root, keyring, by="ops", evidence="CVE", date="2031-01-01") as decision:
             decision.write(_blocked(decision.read(keyring.approving)))
-        return switch_to_next(home, keyid)
+        return switch_to_next(home, successor)
 
     monkeypatch.setattr("actum.evidence.rotation.switch_to_next", decided_meanwhile)
     done = house.rotate()

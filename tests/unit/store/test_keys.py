@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
     NoEncryption,
@@ -18,10 +19,11 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
     load_pem_private_key,
 )
+from securesystemslib.signer import SSlibKey
 
 from actum.errors import Refused
 from actum.store.anchor import write_anchor
-from actum.store.keys import Keyring, PublicKey
+from actum.store.keys import Keyring, PublicKey, key_named
 
 
 @pytest.fixture
@@ -50,13 +52,53 @@ def test_a_created_key_is_found_again_and_verifies_what_it_signed(home: Path) ->
     assert not public.verifies(b"what was not done", signature)
 
 
-def test_the_keyid_is_the_sha256_of_the_raw_public_key(home: Path) -> None:
+def test_the_keyid_is_the_one_that_securesystemslib_computes(home: Path) -> None:
     ring = Keyring.open(home, create=True)
     public = ring.public(ring.signer.keyid)
     assert len(public.raw) == 32
-    assert ring.signer.keyid == hashlib.sha256(public.raw).hexdigest()
+    theirs = SSlibKey.from_crypto(Ed25519PublicKey.from_public_bytes(public.raw))
+    assert ring.signer.keyid == theirs.keyid
     written = (home / "keys" / f"{public.keyid}.pub").read_text()
     assert PublicKey.from_pem(written, where="test") == public
+
+
+def test_a_key_is_found_by_the_id_that_earlier_versions_gave_it(home: Path) -> None:
+    ring = Keyring.open(home, create=True)
+    public = ring.signer.public
+    former = hashlib.sha256(public.raw).hexdigest()
+    assert public.ids == (ring.signer.keyid, former)
+    assert ring.public(former) == ring.public(public.keyid) == public
+    assert key_named({public.keyid: public}, former) == public
+    assert key_named({public.keyid: public}, hashlib.sha256(b"other").hexdigest()) is None
+
+
+def test_key_files_with_the_name_of_earlier_versions_are_read(home: Path) -> None:
+    public = Keyring.open(home, create=True).signer.public
+    rename_as_earlier_versions_did(home, public)
+    ring = Keyring.open(home)
+    assert ring.signer.keyid == public.keyid
+    assert list(ring.trusted) == list(ring.approving) == [public.keyid]
+    assert ring.public_file(public.keyid) == home / "keys" / f"{public.former_keyid}.pub"
+    # A retired one approves nothing, under either name.
+    (home / "keys" / f"{public.former_keyid}.key").unlink()
+    assert list(ring.approving) == []
+    assert list(ring.trusted) == [public.keyid]
+
+
+def rename_as_earlier_versions_did(home: Path, public: PublicKey) -> None:
+    for half in ("key", "pub"):
+        (home / "keys" / f"{public.keyid}.{half}").rename(
+            home / "keys" / f"{public.former_keyid}.{half}"
+        )
+    (home / "keys" / "current").write_text(f"{public.former_keyid}\n")
+
+
+def test_an_anchor_that_an_earlier_version_wrote_still_counts(home: Path, tmp_path: Path) -> None:
+    other = Keyring.open(tmp_path / "other", create=True).signer.public
+    Keyring.open(home, create=True)
+    assert other.keyid not in Keyring.open(home, trust=[other.pem]).trusted
+    write_anchor(home, [other.former_keyid])
+    assert other.keyid in Keyring.open(home, trust=[other.pem]).approving
 
 
 def test_a_private_key_is_created_readable_by_its_owner_alone_whatever_the_umask(

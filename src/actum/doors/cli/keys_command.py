@@ -13,13 +13,18 @@ def command() -> None:
 
 
 @command.command("show")
-def show_keys() -> int:
+@click.option(
+    "--pem", "alone", is_flag=True, help="Print the key alone: actum keys show --pem > project.pub"
+)
+def show_keys(alone: bool) -> int:
     """Show the public key that others need to verify signatures of this project."""
+    if alone and command_table.wants_json():
+        raise click.UsageError("Give --pem or --json, not both: the JSON has the key as `pem`.")
     with command_table.open_runtime() as runtime:
-        keyring, home = runtime.keyring, runtime.settings.home
+        keyring = runtime.keyring
         signing = keyring.public(keyring.signer.keyid)
         others = [key for key in keyring.trusted.values() if key.keyid != signing.keyid]
-    path = home / "keys" / f"{signing.keyid}.pub"
+    path = keyring.public_file(signing.keyid)
     if command_table.wants_json():
         terminal.document(
             {
@@ -29,6 +34,9 @@ def show_keys() -> int:
                 "trusted": [{"keyid": key.keyid, "pem": key.pem} for key in others],
             }
         )
+        return exit_codes.SUCCESS
+    if alone:
+        terminal.block(signing.pem.rstrip())
         return exit_codes.SUCCESS
     terminal.line(f"keyid {signing.keyid}")
     terminal.line(f"file  {path}")
@@ -57,7 +65,7 @@ def rotate_keys() -> int:
             approving=runtime.keyring.approving,
             at=runtime.services.clock(),
         )
-    path = settings.home / "keys" / f"{done.signer.keyid}.pub"
+    path = runtime.keyring.public_file(done.signer.keyid)
     if command_table.wants_json():
         terminal.document(
             {

@@ -9,6 +9,7 @@ commit even if its author has recomputed all hashes.
 
 from __future__ import annotations
 
+import base64
 import bisect
 import json
 from collections.abc import Iterator, Mapping
@@ -147,7 +148,8 @@ class _Walk:
         problem = rotation_problem(document, self._reading.signer_at(seq), self._trusted)
         self._reading.findings.append(judged(subject, "key rotation", not problem, problem))
         if not problem:
-            self._reading.turns.append((seq + 1, document["keyid"]))
+            successor = PublicKey.from_raw(base64.b64decode(document["public_key"]))
+            self._reading.turns.append((seq + 1, successor.keyid))
 
     def _checkpoint(self, size: int, number: int, text: str) -> None:
         reading, subject = self._reading, f"checkpoint {size}"

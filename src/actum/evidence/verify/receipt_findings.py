@@ -18,7 +18,7 @@ from actum.evidence.records.encoding import encoded
 from actum.evidence.traces import Traces
 from actum.evidence.verify.findings import Finding, difference, judged
 from actum.evidence.verify.predicates import expected_closing
-from actum.store import note
+from actum.store import dsse, note
 from actum.store.blobs import BlobStore
 from actum.store.database import Database
 from actum.store.keys import PublicKey
@@ -78,18 +78,19 @@ def place_findings(
         leads,
         f"it is not the record that checkpoint {checkpoint.size} was signed over",
     )
-    yield signer_finding(kept, signed_by[0])
+    yield signer_finding(kept, signed_by[0], trusted)
 
 
-def signer_finding(kept: KeptReceipt, in_turn: str | None) -> Finding:
+def signer_finding(
+    kept: KeptReceipt, in_turn: str | None, trusted: Mapping[str, PublicKey]
+) -> Finding:
     """A key that was retired by then may not have signed the receipt."""
-    found = [signature.get("keyid") for signature in kept.envelope.get("signatures", ())]
+    found = dsse.signers(kept.envelope, trusted)
     return judged(
         f"receipt {kept.receipt_id}",
         "signer",
         found == [in_turn],
-        f"signed by {', '.join(map(str, found))}; the key at audit record {kept.final_seq} was"
-        f" {in_turn}",
+        f"signed by {', '.join(found)}; the key at audit record {kept.final_seq} was {in_turn}",
     )
 
 

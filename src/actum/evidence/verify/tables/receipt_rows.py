@@ -127,7 +127,7 @@ def _row_findings(
     if statement is None:
         return
     yield place_finding(statement["predicate"], kept)
-    yield signer_finding(kept, reading.signer_at(kept.final_seq))
+    yield signer_finding(kept, reading.signer_at(kept.final_seq), trusted)
     signed.add(statement, place)
     if closing is not None:
         expected = expected_closing(statement["predicate"], kept.sha256)

@@ -53,7 +53,7 @@ def _row_findings(
     yield judged(subject, "verdict", digest == logged, differs)
     envelope = json.loads(text)
     review = json.loads(dsse.verify(envelope, trusted, payload_type=PAYLOAD_TYPE))
-    signed_by = [signature["keyid"] for signature in envelope["signatures"]]
+    signed_by = dsse.signers(envelope, trusted)
     differs = difference("key of executor_reviews.envelope", signer, ", ".join(signed_by))
     yield judged(subject, "signer", signed_by == [signer], differs)
     expected = {
