@@ -209,7 +209,8 @@ class Runtime:
         `params` become variables of the snippet, `files` are in its working directory, `preload` is
         imported ahead of requests, `venv` adds its packages. Other options as for `exec`.
         """
-        arguments, fields = snippet.words(preload, None if venv is None else Path(venv))
+        environment = None if venv is None else Path(venv)
+        arguments, fields = snippet.words(preload, environment, self.services.registry)
         result = self.exec(
             snippet.TOOL,
             *arguments,
@@ -242,7 +243,8 @@ class Runtime:
         from actum.execution import python_session
         from actum.execution.kept_tool import open_server
 
-        arguments, fields = snippet.words(preload, None if venv is None else Path(venv))
+        environment = None if venv is None else Path(venv)
+        arguments, fields = snippet.words(preload, environment, self.services.registry)
         fields |= words.pop("set", {})
 
         def contract_of(order: bytes | None, limit: str | None) -> Contract:

@@ -30,6 +30,7 @@ class Settings:
     runners: frozenset[RunnerKind]
     trusted_keys: tuple[str, ...]  #: public keys (PEM) whose pins count here, beside our own
     dependencies: tuple[str, ...]  #: folders that filesystem level `extended` may read
+    interpreters: tuple[str, ...]  #: folders outside the system's whose programs tools may execute
     #: hosts of network level `registry`: those of actum.toml, else of this host's package clients
     registries: tuple[str, ...]
     apis: tuple[str, ...]  #: hosts of network level `api`
@@ -114,6 +115,7 @@ def load(home: Path, environment: Mapping[str, str]) -> Settings:
         dependencies=tuple(
             str((root / path).resolve()) for path in file.get("filesystem", "dependencies")
         ),
+        interpreters=tuple(file.get("interpreters", "prefixes")),
         registries=_registries(file.get("network", "registries"), environment),
         apis=tuple(file.get("network", "apis")),
         resolve={name.lower(): address for name, address in file.get("egress", "resolve").items()},

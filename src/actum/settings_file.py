@@ -88,6 +88,9 @@ KEYS: Mapping[str, Mapping[str, Key]] = {
     "filesystem": {
         "dependencies": Key(list, _EXACT, "tools can read these folders", default=[]),
     },
+    "interpreters": {
+        "prefixes": Key(list, _EXACT, "tools execute the programs in these folders", default=[]),
+    },
     "network": {
         "registries": Key(list, _EXACT, "tools can reach these hosts"),
         "apis": Key(list, _EXACT, "tools can reach these hosts", default=[]),
@@ -277,6 +280,11 @@ def _problems(values: Mapping[str, Any], file: str) -> list[Problem]:
                         if not _is_mapping(host, address):
                             wrong = f"{host!r} = {address!r} cannot be read"
                             report(setting, wrong, '"host:port" = "address:port"')
+                elif setting == "interpreters.prefixes":
+                    for prefix in given:
+                        if not prefix.startswith("/") or os.path.normpath(prefix) != prefix:
+                            wrong = f"{prefix!r} is not an absolute path in its shortest form"
+                            report(setting, wrong, "absolute paths without `.`, `..` and final `/`")
                 elif setting == "workspace.last_wins":
                     for pattern in given:
                         if problem := path_patterns.problem_with(pattern):

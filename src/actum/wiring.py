@@ -137,6 +137,7 @@ def _policy(settings: Settings) -> PolicySettings:
         repo_root=str(settings.root),
         home=str(settings.home),
         dependencies=settings.dependencies,
+        interpreters=settings.interpreters,
         registry_hosts=settings.registries,
         api_hosts=settings.apis,
         resolve=settings.resolve,

@@ -171,6 +171,16 @@ class Narrowed:
 
 
 @value
+class Interpreter:
+    """An approved folder outside the system directories (`[interpreters]` of actum.toml) from which
+    this call executes programs. Mounted read-only at its own path."""
+
+    prefix: str  #: absolute, without links
+    #: (real path, SHA-256) of each program that was judged in it
+    programs: tuple[tuple[str, str], ...] = ()
+
+
+@value
 class EffectivePolicy:
     """The intersection of all policy sources. Frozen, hashed, never wider than any source."""
 
@@ -187,6 +197,8 @@ class EffectivePolicy:
     approvals: tuple[str, ...] = ()  #: approvals used: ``gate:pin``, ``gate:who:request_id``
     #: Whether changes are a transaction, which the host decides about afterwards, or direct.
     transaction: bool = False
+    #: Readable beside `read`, for the program alone: no input may name a path in them.
+    interpreters: tuple[Interpreter, ...] = ()
     #: For people: no right follows from it, so it is no part of the document and its digest.
     narrowed: tuple[Narrowed, ...] = field(default=(), compare=False)
 
@@ -220,11 +232,19 @@ class EffectivePolicy:
             },
             "environment": list(self.environment),
             "approvals": list(self.approvals),
+            # Only where there are some: other policies keep the digest that they always had.
+            **({"interpreters": _interpreters(self)} if self.interpreters else {}),
         }
 
     @property
     def sha256(self) -> str:
         return _policy_sha256(self)
+
+
+def _interpreters(policy: EffectivePolicy) -> list[Json]:
+    return [
+        {"prefix": each.prefix, "programs": dict(each.programs)} for each in policy.interpreters
+    ]
 
 
 @lru_cache(maxsize=64)  # asked four times per execution; many share one policy

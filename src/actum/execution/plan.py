@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
-
 from actum.approvals.approval_call import BoundCall, FileDigests, bind
 from actum.contract.call import (
     Call,
     Check,
     EffectivePolicy,
+    Executable,
     Plan,
     SealedInput,
     TraceContext,
@@ -18,7 +17,6 @@ from actum.contract.call import (
 )
 from actum.contract.canonical import sha256_json
 from actum.contract.contract_json import asked_document
-from actum.contract.levels import is_within
 from actum.contract.model import Contract, Determinism
 from actum.determinism.claims import objections as objections_to_level
 from actum.determinism.claims import steady
@@ -28,7 +26,7 @@ from actum.policy.environment import tool_environment
 from actum.policy.gates import ApprovalNeeded, Granted, imagined
 from actum.policy.inputs import Checked, check_inputs
 from actum.policy.secret_grants import check_secrets, descriptor_numbers
-from actum.registry.executable import SYSTEM_FOLDERS
+from actum.registry.executable import MINIMAL_PATH, in_system
 from actum.registry.model import Entry
 from actum.registry.path_snapshot import PathSnapshot
 from actum.registry.registry import Registry
@@ -127,7 +125,9 @@ def make_plan(
         environment |= dict.fromkeys(_AUTHORITY_VARIABLES, "/run/ca.pem")
     environment |= descriptor_numbers(call.secrets)
     executable = registry.executable(entry, program=call.program, snapshot=snapshot)
-    _require_inside(executable.path, judged.policy, entry)
+    policy = _with_interpreters(
+        judged.policy, entry, call.program, executable, registry, settings, snapshot
+    )
     provided = call.provided
     is_steady = contract.determinism is Determinism.D2
     if is_steady:
@@ -146,7 +146,7 @@ def make_plan(
             steady=is_steady,
             sealed=sealed,
         ),
-        policy_sha256=judged.policy.sha256,
+        policy_sha256=policy.sha256,
         checks=judged.checks,
         executable=executable,
     )
@@ -157,7 +157,7 @@ def make_plan(
         environment=environment,
         working_directory=call.working_directory,
         stdin=call.stdin,
-        policy=judged.policy,
+        policy=policy,
         proof=proof,
         output_files=judged.checked.output_files,
         artifacts=tuple(spec.path for spec in contract.outputs.artifacts),
@@ -171,23 +171,35 @@ def make_plan(
     return bound(plan)
 
 
-def _require_inside(program: str, policy: EffectivePolicy, entry: Entry) -> None:
-    """Refuse a program that does not exist inside the sandbox."""
-    visible = (*SYSTEM_FOLDERS, *policy.read, *policy.write)
-    hidden = any(is_within(program, denied) for denied in policy.deny)
-    if not hidden and any(is_within(program, folder) for folder in visible):
-        return
-    folder = os.path.dirname(program)
-    message = (
-        f"path of {entry.tool.folder}/tool.yaml leads to {program}, which no sandbox shows: it is"
-        " outside the system directories and outside the paths that this call may read. Install"
-        f" the program below /usr, or list {folder} in scope.filesystem and in"
-        " permissions.filesystem.read, and request it in sandbox.filesystem.read."
+def _with_interpreters(
+    policy: EffectivePolicy,
+    entry: Entry,
+    name: str,
+    executable: Executable,
+    registry: Registry,
+    settings: PolicySettings,
+    snapshot: PathSnapshot,
+) -> EffectivePolicy:
+    """`policy` with the approved prefixes that the program is in. Refuses a program that does not
+    exist inside the sandbox."""
+    found = registry.located(entry, program=name, snapshot=snapshot)
+    if in_system(found) and in_system(executable.path):
+        return policy
+    from actum.policy.interpreters import Program, Setting, interpreters_of  # few calls need it
+
+    program = Program(
+        found=found,
+        executable=executable,
+        search_path=entry.tool.path or MINIMAL_PATH,
+        manifest=f"{entry.tool.folder}/tool.yaml",
     )
-    violation = Violation(
-        code="EXECUTABLE_OUTSIDE", field="tool.yaml path", value=program, message=message
+    setting = Setting(
+        prefixes=settings.interpreters,
+        project=settings.repo_root,
+        writable=registry.lock().writable(registry.root),
     )
-    raise Refused("EXECUTABLE_OUTSIDE", message, violations=(violation,))
+    used = interpreters_of(program, policy, setting, registry.identified(snapshot), snapshot)
+    return replace(policy, interpreters=used) if used else policy
 
 
 def as_asked_by(

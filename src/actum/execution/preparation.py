@@ -143,6 +143,9 @@ def _decide(
         snapshot,
         sealed,
     )
+    if plan.policy.interpreters:
+        execution.know(policy=plan.policy)
+        key = None  # who may change each step of its path is judged each time
     decision = CachedDecision(
         entry=entry,
         settings=services.policy,

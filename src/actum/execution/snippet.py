@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from binascii import b2a_base64
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from actum.capture.collection import ARTIFACT
 from actum.contract.model import SCRATCH, Json
-from actum.errors import Refused
 from actum.execution.interpret import SMALL_BYTES
 from actum.execution.result import Result
 from actum.store.blobs import BlobStore
@@ -19,6 +17,7 @@ from actum.value import replace
 
 if TYPE_CHECKING:
     from actum.capture.model import Capture
+    from actum.registry.registry import Registry
 
 TOOL = "snippet"
 _VALUE = "value.json"
@@ -40,27 +39,19 @@ def order(code: str, params: Mapping[str, Json], files: Mapping[str, bytes | str
     return _ENCODER.encode(document).encode()
 
 
-def words(preload: Sequence[str], venv: Path | None) -> tuple[tuple[str, ...], dict[str, Any]]:
+def words(
+    preload: Sequence[str], venv: Path | None, registry: Registry
+) -> tuple[tuple[str, ...], dict[str, Any]]:
     """(arguments, contract fields): no directory of the host but the packages of a venv."""
     fields: dict[str, Any] = {"inputs.working_directory": SCRATCH}
     if venv is None:
         return tuple(preload), fields
-    packages = site_packages(venv)
+    from actum.execution.snippet_venv import site_packages  # few calls need it
+
+    packages = site_packages(venv.resolve(), registry, TOOL)
     fields["sandbox.filesystem.level"] = "extended"
     fields["sandbox.filesystem.read"] = [str(packages)]
     return (f"@{packages}", *preload), fields
-
-
-def site_packages(venv: Path) -> Path:
-    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    packages = venv.resolve() / "lib" / version / "site-packages"
-    if not packages.is_dir():
-        raise Refused(
-            "VENV_UNFIT",
-            f"venv: {venv} has no {packages.relative_to(venv.resolve())}.",
-            remedy=f"Give a virtual environment made for {version}.",
-        )
-    return packages
 
 
 def value_in(capture: Capture) -> Json:

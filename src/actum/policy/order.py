@@ -11,7 +11,7 @@ from actum.policy.paths import common, is_covered
 
 def wider(a: EffectivePolicy, b: EffectivePolicy) -> tuple[str, ...]:
     """The dimensions in which `a` permits something that `b` does not; empty if none."""
-    reach_a, reach_b = (*a.read, *a.write), (*b.read, *b.write)
+    reach_a, reach_b = _reach(a), _reach(b)
     verdicts = {
         "timeout_ms": a.limits.timeout_ms > b.limits.timeout_ms,
         "memory_mb": a.limits.memory_mb > b.limits.memory_mb,
@@ -34,6 +34,10 @@ def wider(a: EffectivePolicy, b: EffectivePolicy) -> tuple[str, ...]:
         "environment": not set(a.environment) <= set(b.environment),
     }
     return tuple(name for name, more in verdicts.items() if more)
+
+
+def _reach(policy: EffectivePolicy) -> tuple[str, ...]:
+    return (*policy.read, *policy.write, *(each.prefix for each in policy.interpreters))
 
 
 def _all_covered(paths: Iterable[str], by: tuple[str, ...]) -> bool:

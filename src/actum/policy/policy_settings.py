@@ -12,6 +12,7 @@ class PolicySettings:
     repo_root: str
     home: str  #: the `.actum` directory: never visible inside
     dependencies: tuple[str, ...] = ()  #: directories that level extended may also read
+    interpreters: tuple[str, ...] = ()  #: approved folders whose programs a tool may execute
     registry_hosts: tuple[str, ...] = ()
     api_hosts: tuple[str, ...] = ()  #: project-wide bound of level api; empty for the tool's own
     #: "host:port" -> "address:port": private names, and so the internal ones among them

@@ -11,6 +11,7 @@ from collections.abc import MutableMapping, Sequence
 
 from actum.contract.call import Executable
 from actum.contract.canonical import sha256_file
+from actum.contract.levels import is_within
 from actum.errors import Refused
 from actum.registry.digest import file_clock_ns
 from actum.registry.path_snapshot import PathSnapshot
@@ -19,6 +20,11 @@ from actum.registry.path_snapshot import PathSnapshot
 MINIMAL_PATH = ("/usr/local/bin", "/usr/bin", "/bin")
 #: Mounted read-only in every sandbox. On a merged /usr the others are links into it.
 SYSTEM_FOLDERS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+
+
+def in_system(path: str) -> bool:
+    """Whether every sandbox shows `path`."""
+    return any(is_within(path, folder) for folder in SYSTEM_FOLDERS)
 
 
 class Executables:
@@ -31,7 +37,7 @@ class Executables:
     def find(
         self, program: str, search_path: Sequence[str], *, hint: str, snapshot: PathSnapshot
     ) -> Executable:
-        path = _locate(program, search_path, snapshot)
+        path = located(program, search_path, snapshot)
         if not path:
             where = "" if program.startswith("/") else f" in {':'.join(search_path)}"
             raise Refused(
@@ -39,6 +45,10 @@ class Executables:
                 f"The program {program} is not installed: no executable file{where}.",
                 remedy=hint,
             )
+        return self.identified(snapshot.real(path), snapshot)
+
+    def identified(self, path: str, snapshot: PathSnapshot) -> Executable:
+        """The file at a resolved `path`, with its digest."""
         tick = file_clock_ns()
         status = snapshot.status(path)
         digest = self._cached.get(_key(status))
@@ -56,12 +66,10 @@ def _key(status: os.stat_result) -> str:
     return f"{status.st_dev}:{status.st_ino}:{status.st_ctime_ns}:{status.st_size}"
 
 
-def _locate(program: str, search_path: Sequence[str], snapshot: PathSnapshot) -> str:
-    """The real path of the first executable file; empty if there is none."""
+def located(program: str, search_path: Sequence[str], snapshot: PathSnapshot) -> str:
+    """The path of the first executable file, links not resolved; empty if there is none."""
     candidates = [program] if program.startswith("/") else [f"{d}/{program}" for d in search_path]
     for candidate in candidates:
-        if snapshot.may(candidate, os.X_OK):
-            real = snapshot.real(candidate)
-            if os.path.isfile(real):
-                return real
+        if snapshot.may(candidate, os.X_OK) and os.path.isfile(snapshot.real(candidate)):
+            return candidate
     return ""

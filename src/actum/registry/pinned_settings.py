@@ -128,6 +128,7 @@ def approve_settings(
     with deciding(root, keyring, by=by, evidence=why or "none given", date=date) as decision:
         lock = decision.read(trusted)
         role = decision.role_of(by, Role.SETTINGS, lock, user)
+        _require_fit_prefixes(file, lock)
         former = {} if lock.settings is None else lock.settings.values
         changed = tuple(changes(former, file.approvable))
         # Write the anchor first: without it a foreign key's lock would not count after a crash.
@@ -136,6 +137,19 @@ def approve_settings(
             pinned = _pinned(lock, file, changed, by=by, user=user, date=date, why=why, role=role)
             decision.write(pinned)
     return changed
+
+
+def _require_fit_prefixes(file: SettingsFile, lock: Lock) -> None:
+    from actum.registry.interpreter_prefix import SETTING, problem_with  # few files list any
+
+    for prefix in file.get("interpreters", "prefixes"):
+        problem = problem_with(prefix, project=str(file.root), writable=lock.writable(file.root))
+        if problem:
+            raise Refused(
+                "SETTINGS_UNFIT",
+                f"{SETTING}: {problem}.",
+                remedy="Correct the list in actum.toml; nothing was approved.",
+            )
 
 
 def _pinned(

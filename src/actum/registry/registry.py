@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from actum.registry.digest import (
 )
 from actum.registry.disclosure import summary
 from actum.registry.disk_cache import Card, DiskCache, ToolCard
-from actum.registry.executable import MINIMAL_PATH, Executables
+from actum.registry.executable import MINIMAL_PATH, Executables, located
 from actum.registry.load import Loaded, adapter_of, load_snapshot, tool_of, well_formed
 from actum.registry.lock import FILE_NAME, Lock, lock_bytes, lock_stamp, parse_lock
 from actum.registry.model import Adapter, AdapterKind, AdapterStatus, Entry, Pin, Tool, ToolStatus
@@ -330,6 +330,14 @@ class Registry:
             ),
             snapshot=snapshot or PathSnapshot(),
         )
+
+    def located(self, entry: Entry, *, program: str, snapshot: PathSnapshot) -> str:
+        """Where `executable` finds the program, links not resolved."""
+        return located(program, entry.tool.path or MINIMAL_PATH, snapshot)
+
+    def identified(self, snapshot: PathSnapshot) -> Callable[[str], Executable]:
+        """The digest of a resolved path, cached like those of executables."""
+        return lambda path: self._executables.identified(path, snapshot)
 
     def _folders(self) -> list[Path]:
         directory = self.root / "tools"

@@ -50,7 +50,8 @@ class Description:
         policy = plan.policy
         self._plan = plan
         anchors = _anchors(policy)
-        self._anchor = anchors[0][0] if anchors else None
+        prefixes = {each.prefix for each in policy.interpreters}
+        self._anchor = next((path for path, _write in anchors if path not in prefixes), None)
         #: Parents before children: the order of the mounts.
         self._granted = sorted(anchors, key=lambda row: row[0].count("/"))
         for path, _write in self._granted:
@@ -198,10 +199,11 @@ def readable_folders(policy: EffectivePolicy) -> tuple[str, ...]:
 def _anchors(policy: EffectivePolicy) -> tuple[tuple[str, bool], ...]:
     """Granted paths that are below no other, and whether they are writable; writable ones first."""
     writable = [path for path in policy.write if not _covered(path, policy.write)]
+    asked = (*policy.read, *(each.prefix for each in policy.interpreters))
     readable = [
         path
-        for path in policy.read
-        if not _covered(path, policy.read) and not any(is_within(path, w) for w in writable)
+        for path in dict.fromkeys(asked)
+        if not _covered(path, asked) and not any(is_within(path, w) for w in writable)
     ]
     return (*((path, True) for path in writable), *((path, False) for path in readable))
 

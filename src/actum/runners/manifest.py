@@ -93,8 +93,8 @@ def foresee(policy: EffectivePolicy, host: Host) -> tuple[Enforced, ...]:
         "cpu_cores": str(limits.cpu_cores),
         "max_children": str(limits.max_children),
         "allow_fork": str(limits.allow_fork).lower(),
-        "filesystem": f"read {len(policy.read)}, write {len(policy.write)},"
-        f" deny {len(policy.deny)}",
+        "filesystem": f"read {len(policy.read) + len(policy.interpreters)},"
+        f" write {len(policy.write)}, deny {len(policy.deny)}",
         "network": ", ".join(policy.network.allow) if policy.network.enabled else "none",
         "privileges": "none",
         "system_calls": "allow-list",

@@ -66,6 +66,13 @@ def judged(
         yield _ready(walk, _found(argv[0], environment), argv, environment)
 
 
+def require_operators(path: str, writable: Iterable[str]) -> None:
+    """Raise `UnsafeCommand` if a tool, or a user other than root and the caller, could change a
+    step of `path`; `Unavailable` if it cannot be opened."""
+    with ExitStack() as held:
+        _Walk(held, writable).folder(path)
+
+
 def _found(name: str, environment: Mapping[str, str]) -> str:
     """The first program of this name on PATH; skips relative entries, which mean the project."""
     if name.startswith("/"):
@@ -218,7 +225,7 @@ class _Walk:
         return found
 
     def folder(self, path: str) -> None:
-        """Check the folder at `path`, and every step to it."""
+        """Check the folder, or the file of any kind, at `path`, and every step to it."""
         self._open_judged(path)
 
     def _open_judged(self, path: str) -> int:

@@ -35,6 +35,7 @@ def show_config() -> int:
         "runners": sorted(kind.value for kind in found.runners),
         "trust.keys": list(found.trusted_keys),
         "filesystem.dependencies": list(found.dependencies),
+        "interpreters.prefixes": list(found.interpreters),
         "network.registries": list(found.registries),
         "network.apis": list(found.apis),
         "egress.resolve": [f"{name} = {place}" for name, place in found.resolve.items()],
