@@ -10,24 +10,34 @@ if TYPE_CHECKING:
     from actum.contract.call import TraceContext
     from actum.contract.model import Contract
     from actum.contract.outcome import Outcome
-    from actum.errors import ActumError, ContractInvalid, Fault, Refused
-    from actum.execution.result import Result, ToolRunResult
+    from actum.contract.request import ExecRequest
+    from actum.errors import ActumError, ContractInvalid, Fault, Problem, Refused, Violation
+    from actum.execution.result import NotSucceeded, Result, ToolRunResult
     from actum.executors.model import ActionRequest, ActionResult
+    from actum.runners.base import Cancel
     from actum.runtime import Runtime
+    from actum.work.model import RunResult, WorkItem
 
 __all__ = [
     "ActionRequest",
     "ActionResult",
     "ActumError",
+    "Cancel",
     "Contract",
     "ContractInvalid",
+    "ExecRequest",
     "Fault",
+    "NotSucceeded",
     "Outcome",
+    "Problem",
     "Refused",
     "Result",
+    "RunResult",
     "Runtime",
     "ToolRunResult",
     "TraceContext",
+    "Violation",
+    "WorkItem",
     "__version__",
 ]
 
@@ -37,15 +47,22 @@ _HOMES = {
     "ActionRequest": "actum.executors.model",
     "ActionResult": "actum.executors.model",
     "ActumError": "actum.errors",
+    "Cancel": "actum.runners.base",
     "Contract": "actum.contract.model",
     "ContractInvalid": "actum.errors",
+    "ExecRequest": "actum.contract.request",
     "Fault": "actum.errors",
+    "NotSucceeded": "actum.execution.result",
     "Outcome": "actum.contract.outcome",
+    "Problem": "actum.errors",
     "Refused": "actum.errors",
     "Result": "actum.execution.result",
+    "RunResult": "actum.work.model",
     "Runtime": "actum.runtime",
     "ToolRunResult": "actum.execution.result",
     "TraceContext": "actum.contract.call",
+    "Violation": "actum.errors",
+    "WorkItem": "actum.work.model",
 }
 
 
@@ -55,3 +72,7 @@ def __getattr__(name: str) -> object:
     import importlib
 
     return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({name for name in globals() if name.startswith("__")} | {*__all__})

@@ -18,6 +18,9 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from actum.contract.model import Contract
+from actum.errors import ContractInvalid, Problem
+from actum.execution.awaited_output import AwaitedOutput
+from actum.execution.keyword_types import check_call
 from actum.execution.result import Result
 from actum.runners.base import Cancel
 from actum.runners.concurrency import ConcurrencyLimit, Got, Waiting, queue_full, queue_timeout
@@ -120,6 +123,16 @@ class AsyncRuntime:
         own = dict(words)
         wait_s, on_waiting = own.pop("wait_s", None), own.pop("on_waiting", None)
         queue_s = own.pop("queue_s", None)
+        on_output = own.get("on_output")
+        check_call(
+            on_output=on_output,
+            on_waiting=on_waiting,
+            wait_s=wait_s,
+            queue_s=queue_s,
+            may_be_async=True,
+        )
+        _require_none(own, "cancel", "Cancel the task that awaits the call.")
+        _require_none(own, "turn", "Leave it out: an awaited call waits in the queue.")
         patience = self._calls.services.wait_s if queue_s is None else queue_s
         loop = asyncio.get_running_loop()
         until = loop.time() + (wait_s or 0)
@@ -129,7 +142,9 @@ class AsyncRuntime:
             if wait_s is None or "APPROVAL_REQUIRED" not in result.reason_codes:
                 return result
             if on_waiting is not None:
-                on_waiting(result)
+                returned = on_waiting(result)
+                if hasattr(returned, "__await__"):
+                    await returned
             requests = [violation.value for violation in result.violations]
             while not await loop.run_in_executor(
                 self._desk, self._calls.approvals.wait, requests, 0.0
@@ -189,9 +204,11 @@ class _Call:
         self._concurrency: ConcurrencyLimit = runtime._calls.services.concurrency
         self._function = function
         self._again = again
-        self._words = words
         self._patience_s = patience_s
         self._cancel = Cancel()
+        self._words = words = dict(words)
+        if words.get("on_output") is not None:
+            words["on_output"] = AwaitedOutput(words["on_output"], self._cancel)
         self._contract: Contract | None = None  #: set once it has passed the desk
         self._waiting: Waiting | None = None
         self.holds = False
@@ -249,10 +266,12 @@ class _Call:
             if self._contract is None:
                 result = self._function(cancel=self._cancel, turn=self, **self._words)
             else:
-                on_output = self._words.get("on_output")
-                result = self._again(
-                    self._contract, on_output=on_output, cancel=self._cancel, turn=self
-                )
+                of_the_call = {
+                    name: given
+                    for name, given in self._words.items()
+                    if name in ("on_output", "changes")
+                }
+                result = self._again(self._contract, cancel=self._cancel, turn=self, **of_the_call)
         except _NotYet:
             return
         except BaseException as error:  # noqa: BLE001 -- raised where it is awaited
@@ -298,6 +317,12 @@ class _Call:
 
 class _NotYet(BaseException):
     """The call waits for a slot and its thread is free. Not an error, so not an `Exception`."""
+
+
+def _require_none(words: dict[str, Any], name: str, remedy: str) -> None:
+    if words.pop(name, None) is not None:
+        message = f"an awaited call takes none. {remedy}"
+        raise ContractInvalid((Problem(field=name, message=message),))
 
 
 async def _until_done(work: Future[_T]) -> None:

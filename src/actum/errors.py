@@ -54,7 +54,7 @@ class ActumError(Exception):
 
 
 class ContractInvalid(ActumError):
-    """A contract, tool or adapter document is malformed; every problem is listed."""
+    """A contract, a request, a tool or an adapter is malformed; every problem is listed."""
 
     code = "CONTRACT_INVALID"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -15,12 +15,14 @@ from actum import wiring
 from actum.contract.limits import IDLE_S
 from actum.contract.model import Contract, Json, RunnerKind
 from actum.contract.request import ExecRequest
-from actum.errors import Refused
+from actum.errors import ContractInvalid, Refused
 from actum.execution import snippet
 from actum.execution.approval_wait import execute_when_approved
 from actum.execution.contract_source import AnyContract, contract_from
 from actum.execution.forecast import Forecast, forecast
+from actum.execution.keyword_types import check_call, check_snippet, not_awaitable
 from actum.execution.pipeline import execute
+from actum.execution.quantities import duration_ms
 from actum.execution.request_document import request_document
 from actum.execution.result import Result, ToolRunResult
 from actum.execution.services import Clock
@@ -114,16 +116,16 @@ class Runtime:
     def exec(
         self,
         tool: str,
-        *arguments: str,
+        *arguments: str | os.PathLike[str],
         parameters: Mapping[str, Json] | None = None,
-        stdin: bytes | str | None = None,
-        files: Sequence[str] = (),
+        stdin: bytes | bytearray | memoryview | str | None = None,
+        files: Collection[str | os.PathLike[str]] = (),
         env: Mapping[str, str] | None = None,
-        secrets: Mapping[str, str] | Sequence[str] = (),
+        secrets: Mapping[str, str] | Collection[str] = (),
         cwd: str | os.PathLike[str] | None = None,
-        timeout: str | None = None,
-        memory: str | None = None,
-        allow_hosts: Sequence[str] = (),
+        timeout: str | float | None = None,
+        memory: str | int | None = None,
+        allow_hosts: Collection[str] = (),
         purpose: str | None = None,
         requested_by: str | None = None,
         adapter_id: str | None = None,
@@ -135,26 +137,31 @@ class Runtime:
         turn: Turn | None = None,
         changes: str = "commit",
     ) -> Result:
-        """Execute one tool, described by keywords: the same options as `actum exec`."""
+        """Execute one tool, described by keywords: the same options as `actum exec`.
+
+        `timeout` is seconds as a number, or text such as ``"500ms"``, ``"5s"`` or ``"2m"``;
+        `memory` is bytes as a number, rounded down to whole MiB, or text such as ``"256M"``.
+        Raises `ContractInvalid`, which names the keyword, for a value of another type.
+        """
         request = ExecRequest(
             tool=tool,
-            parameters=parameters or {},
+            parameters={} if parameters is None else parameters,
             arguments=arguments,
             stdin=stdin,
             files=files,
-            env=env or {},
+            env={} if env is None else env,
             secrets=secrets,
-            cwd=None if cwd is None else os.fspath(cwd),
+            cwd=cwd,
             timeout=timeout,
             memory=memory,
             allow_hosts=allow_hosts,
             purpose=purpose,
             requested_by=requested_by,
             adapter_id=adapter_id,
-            set=set or {},
+            set={} if set is None else set,
         )
         return self.execute(
-            self.draft(request),
+            self._recorded_draft(request),
             on_output=on_output,
             cancel=cancel,
             wait_s=wait_s,
@@ -209,13 +216,15 @@ class Runtime:
         `params` become variables of the snippet, `files` are in its working directory, `preload` is
         imported ahead of requests, `venv` adds its packages. Other options as for `exec`.
         """
+        own = words.pop("set", None)
+        check_snippet(code, params=params, files=files, preload=preload, venv=venv, fields=own)
         environment = None if venv is None else Path(venv)
         arguments, fields = snippet.words(preload, environment, self.services.registry)
         result = self.exec(
             snippet.TOOL,
             *arguments,
             stdin=snippet.order(code, params or {}, files or {}),
-            set={**fields, **words.pop("set", {})},
+            set={**fields, **(own or {})},
             **words,
         )
         return self.with_value(result)
@@ -228,8 +237,8 @@ class Runtime:
         preload: Sequence[str] = (),
         venv: str | os.PathLike[str] | None = None,
         idle_s: float = IDLE_S,
-        timeout: str | None = None,
-        lifetime: str = "600s",
+        timeout: str | float | None = None,
+        lifetime: str | float = "600s",
         changes: str = "commit",
         **words: Any,
     ) -> PythonSession:
@@ -243,20 +252,27 @@ class Runtime:
         from actum.execution import python_session
         from actum.execution.kept_tool import open_server
 
+        own = words.pop("set", None)
+        check_snippet("", params=params, files=files, preload=preload, venv=venv, fields=own)
+        check_call(changes=changes, idle_s=idle_s)
+        # By their names here: the session's own contract has another time limit than its calls'.
+        duration_ms(lifetime, "lifetime")
+        if timeout is not None:
+            duration_ms(timeout, "timeout")
         environment = None if venv is None else Path(venv)
         arguments, fields = snippet.words(preload, environment, self.services.registry)
-        fields |= words.pop("set", {})
+        fields |= own or {}
 
-        def contract_of(order: bytes | None, limit: str | None) -> Contract:
+        def contract_of(order: bytes | None, limit: str | float | None) -> Contract:
             ask = ExecRequest(
                 tool=snippet.TOOL,
                 arguments=(python_session.KEEP, *arguments),
                 stdin=order,
-                timeout=limit or timeout,
+                timeout=timeout if limit is None else limit,
                 set=fields,
                 **words,
             )
-            return self.contract(self.draft(ask))
+            return self.contract(self._recorded_draft(ask))
 
         self._look_after()
         opened = python_session.PythonSession(
@@ -281,8 +297,17 @@ class Runtime:
         return snippet.with_value(result, self.blobs)
 
     def draft(self, request: ExecRequest) -> dict[str, Any]:
-        """The contract of `request`, before checks and defaults."""
+        """The contract of `request`, before checks and defaults. Records nothing."""
         return request_document(request, self.services.registry)
+
+    def _recorded_draft(self, request: ExecRequest) -> dict[str, Any]:
+        """The same for an execution: a malformed request is recorded."""
+        try:
+            return self.draft(request)
+        except ContractInvalid:
+            body = repr(request).encode(errors="backslashreplace")
+            self.services.ledger.malformed(body, self.services.clock())
+            raise
 
     def execute(
         self,
@@ -304,8 +329,18 @@ class Runtime:
         `changes` to writable folders are committed when the tool has ended by itself (``commit``),
         held until a person has decided (``hold``), or dropped (``discard``).
         """
+        check_call(
+            on_output=on_output,
+            on_waiting=on_waiting,
+            cancel=cancel,
+            turn=turn,
+            changes=changes,
+            wait_s=wait_s,
+            queue_s=queue_s,
+        )
         self._look_after()
         asked = self.contract(contract)
+        on_output = on_output and not_awaitable(on_output)
         if turn is None:
             patience = self.services.wait_s if queue_s is None else queue_s
             turn = Queueing(self.services.concurrency, cancel, patience)

@@ -9,6 +9,7 @@ from typing import assert_type
 import actum
 from actum import (
     ActumError,
+    Cancel,
     Contract,
     ContractInvalid,
     Fault,
@@ -33,8 +34,9 @@ def keywords() -> None:
             stdin=b"echo $1",
             env={"LANG": "C"},
             cwd=Path("work"),
-            timeout="5s",
-            memory="256M",
+            timeout=2.5,
+            memory=256 << 20,
+            files=[Path("a.txt"), "b.txt"],
             purpose="a check",
             requested_by="user:ada",
             set={"sandbox.cpu_cores": 2},
@@ -102,8 +104,12 @@ async def awaited(runtime: Runtime) -> list[Result]:
     return await asyncio.gather(
         *(runtime.aio.exec("shell", stdin=f"echo {number}") for number in range(3)),
         runtime.aio.execute({"tool_id": "TL-010", "inputs": {"command": "sh"}}),
-        runtime.aio.python("1 + n", params={"n": 1}),
+        runtime.aio.python("1 + n", params={"n": 1}, timeout=5, on_output=heard),
     )
+
+
+async def heard(stream: str, content: bytes) -> None:
+    print(stream, len(content))
 
 
 def kept(runtime: Runtime) -> None:
@@ -119,8 +125,6 @@ async def kept_awaited(runtime: Runtime) -> Result:
 
 
 def live(runtime: Runtime) -> None:
-    from actum.runners.base import Cancel
-
     def show(stream: str, content: bytes) -> None:
         print(stream, len(content))
 

@@ -143,15 +143,24 @@ def test_what_can_be_imported_is_pinned() -> None:
         "ActionRequest",
         "ActionResult",
         "ActumError",
+        "Cancel",
         "Contract",
         "ContractInvalid",
+        "ExecRequest",
         "Fault",
+        "NotSucceeded",
         "Outcome",
+        "Problem",
         "Refused",
         "Result",
+        "RunResult",
         "Runtime",
         "ToolRunResult",
         "TraceContext",
+        "Violation",
+        "WorkItem",
         "__version__",
     ]
+    assert {*actum.__all__} <= {*dir(actum)}
+    assert {name for name in dir(actum) if not name.startswith("_")} < {*actum.__all__}
     assert all(getattr(actum, name) for name in actum.__all__)

@@ -128,6 +128,13 @@ class Check:
     names: tuple[str, ...] = ()
 
 
+def stripped_names(checks: tuple[Check, ...]) -> tuple[str, ...]:
+    """The environment variables that a request names and the tool does not get (IV-04)."""
+    return tuple(
+        name for check in checks if check.result is CheckResult.STRIPPED for name in check.names
+    )
+
+
 @value
 class ValidationProof:
     """Proof that IV-01..05 held for exactly this call. A runner refuses a plan without it."""

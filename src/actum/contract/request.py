@@ -6,7 +6,8 @@ declared here. `OPTIONS` holds how the command line spells each field.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Collection, Mapping, Sequence
 
 from actum.documents.json_value import Json
 from actum.value import field, value
@@ -15,16 +16,16 @@ from actum.value import field, value
 @value
 class ExecRequest:
     tool: str  #: id or name, optionally ``:operation``
-    arguments: Sequence[str] = ()
+    arguments: Sequence[str | os.PathLike[str]] = ()
     parameters: Mapping[str, Json] = field(default_factory=dict)
-    stdin: bytes | str | None = None
-    files: Sequence[str] = ()
+    stdin: bytes | bytearray | memoryview | str | None = None
+    files: Collection[str | os.PathLike[str]] = ()
     env: Mapping[str, str] = field(default_factory=dict)
-    secrets: Mapping[str, str] | Sequence[str] = ()  #: names, or name -> how the tool gets it
-    cwd: str | None = None
-    timeout: str | None = None
-    memory: str | None = None
-    allow_hosts: Sequence[str] = ()
+    secrets: Mapping[str, str] | Collection[str] = ()  #: names, or name -> how the tool gets it
+    cwd: str | os.PathLike[str] | None = None
+    timeout: str | float | None = None  #: a number is seconds
+    memory: str | int | None = None  #: a number is bytes
+    allow_hosts: Collection[str] = ()
     set: Mapping[str, Json] = field(default_factory=dict)  #: any field of the contract, by its path
     purpose: str | None = None
     requested_by: str | None = None
@@ -54,8 +55,8 @@ OPTIONS: Mapping[str, Option] = {
         True,
     ),
     "cwd": Option("--cwd", "DIR", "The tool's working directory; default: the current one."),
-    "timeout": Option("--timeout", "TIME", "500ms, 5s, 2m."),
-    "memory": Option("--memory", "SIZE", "256M, 1G."),
+    "timeout": Option("--timeout", "TIME", "500ms, 5s, 2m; without a unit, seconds."),
+    "memory": Option("--memory", "SIZE", "256M, 1G; without a unit, bytes."),
     "allow_hosts": Option("--allow-host", "HOST", "Reachable host.", repeated=True),
     "set": Option("--set", "PATH=JSON", "Any field of the contract.", repeated=True),
     "purpose": Option("--purpose", "TEXT", "The reason, for the record."),

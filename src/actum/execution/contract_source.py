@@ -10,7 +10,8 @@ from actum.contract.defaults import Fill, complete
 from actum.contract.ids import new_id
 from actum.contract.model import Contract
 from actum.contract.parse import Draft, parse_contract
-from actum.errors import ContractInvalid
+from actum.errors import ContractInvalid, Problem
+from actum.execution.quantities import unreadable
 from actum.execution.services import Services
 
 AnyContract = Contract | Draft | Mapping[str, Any] | str | bytes | Path
@@ -25,6 +26,8 @@ def contract_from(
     """
     if isinstance(source, Contract):
         return source
+    if not isinstance(source, (Draft, Mapping, str, bytes, Path)):
+        raise unreadable("contract", source, "a mapping, YAML text, bytes, or a pathlib.Path")
     draft = source if isinstance(source, Draft) else _parsed(source, services)
     fill = Fill(
         execution_id=new_id(),
@@ -39,8 +42,11 @@ def contract_from(
 def _parsed(source: Mapping[str, Any] | str | bytes | Path, services: Services) -> Draft:
     try:
         return parse_contract(source)
-    except ContractInvalid:
+    except ContractInvalid as error:
         services.ledger.malformed(_bytes_of(source), services.clock())
+        if isinstance(source, str) and Path(source.strip()).suffix in (".yaml", ".yml", ".json"):
+            hint = Problem(field="contract", message="text is a contract; name a file by Path.")
+            raise ContractInvalid((*error.problems, hint)) from error
         raise
 
 

@@ -21,6 +21,7 @@ from actum.contract.call import (
     ToolRef,
     TraceContext,
     ValidationProof,
+    stripped_names,
 )
 from actum.contract.contract_json import asked_sha256, digests
 from actum.contract.ids import new_id
@@ -260,6 +261,7 @@ def seal(execution: Execution, final: FinalState) -> Result:
         violations=final.violations,
         filled=tuple(sorted(contract.filled)),
         narrowed=policy.narrowed if policy else (),
+        stripped=stripped_names(intent.checks),
         evidence_ref=intent.evidence_ref,
         receipt_id=intent.receipt_id,
         receipt_at=f"{services.receipts.folder}/{intent.receipt_id}.json",

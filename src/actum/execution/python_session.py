@@ -19,6 +19,7 @@ from actum.contract.model import Contract, Json
 from actum.errors import Refused
 from actum.execution import snippet
 from actum.execution.kept_tool import Server
+from actum.execution.keyword_types import check_call, check_snippet, not_awaitable
 from actum.execution.pipeline import execute
 from actum.execution.result import Result
 from actum.execution.services import Services
@@ -87,13 +88,15 @@ class PythonSession:
         *,
         params: Mapping[str, Json] | None = None,
         files: Mapping[str, bytes | str] | None = None,
-        timeout: str | None = None,
+        timeout: str | float | None = None,
         on_output: OnOutput | None = None,
         cancel: Cancel | None = None,
         queue_s: float | None = None,
         turn: Turn | None = None,
     ) -> Result:
         """Run a snippet in the state that earlier ones left. `output` is its value."""
+        check_snippet(code, params=params, files=files)
+        check_call(on_output=on_output, cancel=cancel, turn=turn, queue_s=queue_s)
         order = snippet.order(
             code,
             {**self._first.get("params", {}), **(params or {})},
@@ -113,6 +116,7 @@ class PythonSession:
         cancel: Cancel | None = None,
         turn: Turn | None = None,
     ) -> Result:
+        on_output = on_output and not_awaitable(on_output)
         with self._turns:
             before = self._runner.calls
             result = execute(

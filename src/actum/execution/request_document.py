@@ -7,22 +7,22 @@ is recorded like any other.
 from __future__ import annotations
 
 import base64
-import re
+import os
 from collections.abc import Mapping
 from typing import Any
 
 from actum.contract.model import Json
 from actum.contract.request import ExecRequest
 from actum.errors import ContractInvalid, Problem, Refused
+from actum.execution.keyword_types import check_request
+from actum.execution.quantities import duration_ms, size_mb
 from actum.registry.model import AdapterStatus
 from actum.registry.registry import Recalled, Registry
-
-_DURATION = re.compile(r"(\d+)(ms|s|m)?")
-_SIZE = re.compile(r"(\d+)([MG]i?B?)?", re.IGNORECASE)
 
 
 def request_document(request: ExecRequest, registry: Registry) -> dict[str, Any]:
     """The contract that `request` means, as a plain document for the strict parser."""
+    check_request(request)
     name, _, operation = request.tool.partition(":")
     tool_id, command, first = _resolve(name, operation, request.adapter_id, registry)
     inputs: dict[str, Any] = {"command": command}
@@ -30,7 +30,7 @@ def request_document(request: ExecRequest, registry: Registry) -> dict[str, Any]
     if request.adapter_id:
         document["adapter_id"] = request.adapter_id
     if first or request.arguments:
-        inputs["arguments"] = [*first, *request.arguments]
+        inputs["arguments"] = [*first, *(os.fspath(each) for each in request.arguments)]
     if request.parameters:
         inputs["parameters"] = dict(request.parameters)
     if request.env:
@@ -41,16 +41,16 @@ def request_document(request: ExecRequest, registry: Registry) -> dict[str, Any]
             dict(named) if isinstance(named, Mapping) else dict.fromkeys(named, "env")
         )
     if request.cwd is not None:
-        inputs["working_directory"] = request.cwd
+        inputs["working_directory"] = os.fspath(request.cwd)
     if request.files:
-        inputs["input_files"] = list(request.files)
+        inputs["input_files"] = [os.fspath(path) for path in request.files]
     if request.stdin is not None:
         inputs["stdin"] = _stdin(request.stdin)
     sandbox: dict[str, Any] = {}
     if request.timeout is not None:
-        sandbox["timeout_ms"] = _duration_ms(request.timeout)
+        sandbox["timeout_ms"] = duration_ms(request.timeout)
     if request.memory is not None:
-        sandbox["memory_mb"] = _size_mb(request.memory)
+        sandbox["memory_mb"] = size_mb(request.memory)
     if request.allow_hosts:
         sandbox["network"] = {"enabled": True, "allow": list(request.allow_hosts)}
     if sandbox:
@@ -90,34 +90,13 @@ def _resolve(
     return recalled.tool_id, operation or name, []
 
 
-def _stdin(content: bytes | str) -> Json:
+def _stdin(content: bytes | bytearray | memoryview | str) -> Json:
     if isinstance(content, str):
         return content
     try:
-        return content.decode()
+        return bytes(content).decode()
     except UnicodeDecodeError:
         return {"base64": base64.b64encode(content).decode()}
-
-
-def _duration_ms(text: str) -> int:
-    match = _DURATION.fullmatch(text)
-    if match is None:
-        raise _unreadable("sandbox.timeout_ms", text, "for example 500ms, 5s or 2m")
-    return int(match[1]) * {"ms": 1, "s": 1_000, "m": 60_000}[match[2] or "s"]
-
-
-def _size_mb(text: str) -> int:
-    match = _SIZE.fullmatch(text)
-    if match is None:
-        raise _unreadable("sandbox.memory_mb", text, "for example 256M or 1G")
-    return int(match[1]) * (1_024 if (match[2] or "M")[0] in "gG" else 1)
-
-
-def _unreadable(name: str, value: str, permitted: str) -> ContractInvalid:
-    problem = Problem(
-        field=name, message=f"{value!r} cannot be read", value=value, permitted=permitted
-    )
-    return ContractInvalid((problem,))
 
 
 def _assign(document: dict[str, Any], path: str, value: Json) -> None:
@@ -126,6 +105,7 @@ def _assign(document: dict[str, Any], path: str, value: Json) -> None:
     for name in parents:
         step = document.setdefault(name, {})
         if not isinstance(step, dict):
-            raise _unreadable(path, str(value), f"{name} is a value, not a section")
+            found = Problem(field=path, message=f"{name} is a value, not a section.")
+            raise ContractInvalid((found,))
         document = step
     document[last] = value

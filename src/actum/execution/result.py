@@ -12,6 +12,7 @@ from actum.contract.call import Narrowed
 from actum.contract.model import Json
 from actum.contract.outcome import Outcome, ToolRunStatus
 from actum.errors import ActumError, Violation
+from actum.execution.output_tail import output_tail
 from actum.policy.allowlist import AllowlistCheck
 from actum.value import field, plain, value
 
@@ -26,8 +27,22 @@ class NotSucceeded(ActumError):
         details = "; ".join(violation.message for violation in result.violations)
         if not details and result.result is not None:
             details = result.result.error_reason or ""
-        super().__init__(f"{result.outcome} ({reasons}): {details}".rstrip(": "))
+        first = f"{result.outcome} ({reasons}): {details}".rstrip(": ")
+        super().__init__("\n".join([first, *_said_last(result)]))
         self.result = result
+
+
+def _said_last(result: Result) -> list[str]:
+    """The end of stderr, which has the traceback of a snippet; of stdout, if stderr is empty."""
+    run = result.result
+    if run is None:
+        return []
+    for name, text in (("stderr", run.stderr), ("stdout", run.stdout)):
+        facts = (result.streams or {}).get(name)
+        lines = output_tail(text, facts.encoding if facts else "utf-8")
+        if lines:
+            return [f"The end of {name}:", *lines]
+    return []
 
 
 @value
@@ -115,6 +130,8 @@ class Result:
     #: Dotted names of the contract's fields that Actum filled in.
     filled: tuple[str, ...] = ()
     narrowed: tuple[Narrowed, ...] = ()  #: where the call gets less than the request names
+    #: Names of `env` that the tool's approval does not permit: the tool does not get them (IV-04).
+    stripped: tuple[str, ...] = ()
     allowlist: AllowlistCheck | None = None  #: of the command, after exit code 127
     evidence_ref: str = ""  #: `Runtime.evidence` and `actum evidence` take it
     receipt_id: str = ""
@@ -203,6 +220,7 @@ class Result:
             "violations": violations,
             "filled": list(self.filled),
             "narrowed": _plain(self.narrowed),
+            "stripped": list(self.stripped),
             "result": result,
             "output": output,
             "streams": {name: plain(facts) for name, facts in (self.streams or {}).items()},
@@ -332,6 +350,7 @@ def result_from(document: Mapping[str, Json], stdout: bytes, stderr: bytes) -> R
         determinism=document.get("determinism"),
         filled=tuple(document.get("filled", ())),
         narrowed=tuple(Narrowed(**item) for item in document.get("narrowed", ())),
+        stripped=tuple(document.get("stripped", ())),
         allowlist=AllowlistCheck(**allowlist) if (allowlist := document.get("allowlist")) else None,
         evidence_ref=document.get("evidence_ref", ""),
         replayed=True,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from actum.capture.collection import ARTIFACT
 from actum.contract.model import SCRATCH, Json
+from actum.errors import ContractInvalid, Problem
 from actum.execution.interpret import SMALL_BYTES
 from actum.execution.result import Result
 from actum.store.blobs import BlobStore
@@ -36,7 +37,24 @@ def order(code: str, params: Mapping[str, Json], files: Mapping[str, bytes | str
         for name, content in files.items()
     }
     document = {"code": code, "params": dict(params), "files": encoded}
-    return _ENCODER.encode(document).encode()
+    try:
+        return _ENCODER.encode(document).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise _without_json(params, error) from error
+
+
+def _without_json(params: Mapping[str, Json], error: Exception) -> ContractInvalid:
+    """The parameters that have no JSON form, by name."""
+    problems = []
+    for name, given in params.items():
+        try:
+            _ENCODER.encode(given)
+        except (TypeError, ValueError, RecursionError) as wrong:
+            problems.append(
+                Problem(field=f"params.{name}", message=f"{wrong}.", permitted="a JSON value")
+            )
+    found = Problem(field="params", message=f"{error}.", permitted="JSON values")
+    return ContractInvalid(tuple(problems) or (found,))
 
 
 def words(

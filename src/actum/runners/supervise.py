@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import select
+import threading
 import time
 from collections.abc import Callable
 from enum import Enum, auto
@@ -220,7 +221,7 @@ class Supervisor:
         """Start, and stay until the process tree is gone. `start` returns the deadline;
         `on_started` is called as soon as there is time for it. Returns soon after the deadline plus
         grace, whatever the tool does."""
-        sandbox, duplex = self.sandbox, self.duplex
+        sandbox, duplex, watch = self.sandbox, self.duplex, None
         control, oom = sandbox.control.fileno(), self.cgroup.oom_event
         cancelled = asked = -1
         if self.cancel is not None:
@@ -234,6 +235,12 @@ class Supervisor:
             self.began = time.monotonic()
             heard = self.poll.poll(_FIRST_WAIT_MS)
             on_started()
+            if self.on_output is not None:
+                # A listener that does not return holds this thread, but never the tool's deadline.
+                late_s = deadline + TERM_GRACE_S - time.monotonic()
+                watch = threading.Timer(max(0.0, late_s), sandbox.kill)
+                watch.daemon = True
+                watch.start()
             while sandbox.early:  # reports of a sandbox that was started ahead
                 self.hear()
             while True:
@@ -270,6 +277,10 @@ class Supervisor:
         except BaseException:
             sandbox.kill()
             raise
+        finally:
+            if watch is not None:
+                watch.cancel()
+                watch.join()  # it uses the sandbox's descriptor
         return _conclude(self)
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from actum.contract.call import stripped_names
 from actum.contract.model import Json
 from actum.contract.parse import parse_contract
 from actum.doors.cli import command_table, exit_codes, reply, terminal
@@ -66,6 +67,8 @@ def _tell(forecast: Forecast) -> None:
             terminal.line(f"  {name}: {value}")
         for narrowed in forecast.policy.narrowed:
             terminal.line(reply.narrowed_line(narrowed))
+        for text in reply.stripped_lines(stripped_names(forecast.checks)):
+            terminal.line(text)
     if forecast.enforcement:
         terminal.line()
         terminal.table(

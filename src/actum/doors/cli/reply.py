@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from actum.contract.model import Json
 from actum.contract.outcome import Outcome
 from actum.errors import ActumError, ContractInvalid, Refused, Violation
+from actum.policy.environment import is_never_passed
 from actum.value import as_dict
 
 if TYPE_CHECKING:
@@ -65,6 +66,8 @@ def summary_lines(result: Result) -> Iterator[str]:
     facts += [
         f"{name} truncated" for name, kept in (result.streams or {}).items() if kept.truncated
     ]
+    if result.stripped:
+        facts.append(f"env {_few(result.stripped)} not passed")
     if result.replayed:
         facts.append("recorded before, not run again")
     if result.adapter_status in ("deprecated", "experimental"):
@@ -76,12 +79,30 @@ def summary_lines(result: Result) -> Iterator[str]:
     if result.workspace is not None and result.workspace.state != "unchanged":
         yield from _workspace_lines(result.execution_id, result.workspace)
     yield from map(narrowed_line, result.narrowed)
+    yield from stripped_lines(result.stripped)
     yield from (violation_line(violation) for violation in result.violations)
 
 
 def narrowed_line(found: Narrowed) -> str:
     to = found.given or "nothing"
     return f"  {found.field} is narrowed from {found.asked} to {to} by {found.by}."
+
+
+def stripped_lines(names: tuple[str, ...]) -> Iterator[str]:
+    never = tuple(name for name in names if is_never_passed(name))
+    others = tuple(name for name in names if name not in never)
+    if others:
+        yield (
+            f"  env {_few(others)}: the tool may not get it. Add the name to `environment` of its"
+            " tool.yaml and approve the tool again."
+        )
+    if never:
+        yield f"  env {_few(never)}: no tool may get it; it makes programs load or run more."
+
+
+def _few(names: tuple[str, ...]) -> str:
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(name[:80] for name in names[:3]) + more
 
 
 def _direct_lines(found: Workspace) -> Iterator[str]:
