@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from actum.doors.cli import command_table, exit_codes, terminal
+from actum.doors.cli import command_table, exit_codes, table, terminal
 
 _refresh = click.option(
     "--refresh", is_flag=True, help="Read the tools again instead of using the cache."
@@ -97,7 +97,7 @@ def _listed(found: list[dict[str, Any]]) -> int:
         terminal.line("No adapter found. `actum adapters list --all` lists all of them.")
         return exit_codes.SUCCESS
     summarised = "summary" in found[0]
-    terminal.table(
+    table.show(
         ["ID", "NAME", "TOOL", "TYPE"] + (["DOES"] if summarised else []),
         [
             [

@@ -8,7 +8,7 @@ import click
 
 from actum.contract.approvers import ANY_USER
 from actum.contract.model import Json
-from actum.doors.cli import command_table, exit_codes, terminal
+from actum.doors.cli import command_table, exit_codes, table, terminal
 from actum.policy.gates import GOVERNING_CHANGES
 from actum.value import as_dict
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from actum.approvals.requests import Request
     from actum.contract.os_user import OsUser
     from actum.execution.transactions import Transactions
+    from actum.runtime import Runtime
 
 
 #: Parts of the call; shown while it is stored.
@@ -57,8 +58,11 @@ def list_approvals(*, everything: bool, limit: int) -> int:
     if not found:
         terminal.line("Nothing waits for a decision.")
         return exit_codes.SUCCESS
-    terminal.table(
-        ("REQUEST", "KIND", "STATE", "GATE", "BY", "DECIDED", "EXPIRES", "WHAT"),
+    table.show(
+        (
+            *(table.ids("REQUEST"), table.whole("KIND"), table.states("STATE")),
+            *(table.whole("GATE"), "BY", "DECIDED", table.whole("EXPIRES"), "WHAT"),
+        ),
         [
             (
                 request.request_id,
@@ -85,7 +89,7 @@ def show_approval(request_id: str) -> int:
     and the digest. The call is stored until the request is used, denied or expired.
     """
     with command_table.open_runtime() as runtime:
-        request = runtime.approvals.find(request_id)
+        request = runtime.approvals.find(_full(runtime, request_id))
         if request.gate == GOVERNING_CHANGES:
             return _show_changes(request, runtime.transactions)
         call = runtime.approvals.call_of(request)
@@ -153,6 +157,8 @@ def _decide(request_ids: tuple[str, ...], by: str, why: str, *, allow: bool) -> 
 
     decision = Decision.ALLOW if allow else Decision.DENY
     with command_table.open_runtime() as runtime:
+        # The answer names every decided request by its whole id.
+        request_ids = tuple(_full(runtime, request_id) for request_id in request_ids)
         for request_id in request_ids if allow else ():
             runtime.transactions.require_shown(request_id)
         decided = [
@@ -182,6 +188,13 @@ def _decide(request_ids: tuple[str, ...], by: str, why: str, *, allow: bool) -> 
         until = f", once, until {request.expires_at}" if allow else ""
         terminal.line(f"{request.request_id} {request.state} by {request.decided_by}{until}.")
     return code
+
+
+def _full(runtime: Runtime, request_id: str) -> str:
+    from actum.doors.cli.id_prefix import full_id
+    from actum.evidence.id_prefixes import IdKind
+
+    return full_id(runtime.database, request_id, (IdKind.REQUEST,))
 
 
 def _flat(document: dict[str, Json], prefix: str = "") -> list[tuple[str, str]]:

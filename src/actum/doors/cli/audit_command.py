@@ -66,9 +66,12 @@ def checkpoint(out: Path | None) -> int:
 def prove_record(wanted: str, out: Path | None) -> int:
     """Print a proof that one record is in the log; `actum verify FILE --key KEY.pub` checks it
     without a project."""
+    from actum.doors.cli.id_prefix import EXECUTIONS, full_id
     from actum.evidence.proof import find_record, prove
 
     with command_table.open_runtime() as runtime:
+        if not wanted.isdigit():  # digits alone are the number of a record
+            wanted = full_id(runtime.database, wanted, EXECUTIONS)
         bundle = prove(runtime.database, find_record(runtime.database, wanted))
     if out is not None:
         out.write_text(json.dumps(bundle, indent=2, ensure_ascii=False) + "\n")

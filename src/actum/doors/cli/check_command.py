@@ -9,7 +9,7 @@ import click
 from actum.contract.call import stripped_names
 from actum.contract.model import Json
 from actum.contract.parse import parse_contract
-from actum.doors.cli import command_table, exit_codes, reply, terminal
+from actum.doors.cli import command_table, exit_codes, reply, table, terminal
 from actum.doors.cli.request_from_options import asked, require_sense
 from actum.doors.cli.request_options import asking_options
 
@@ -71,8 +71,8 @@ def _tell(forecast: Forecast) -> None:
             terminal.line(text)
     if forecast.enforcement:
         terminal.line()
-        terminal.table(
-            ("LIMIT", "REQUESTED", "BY"),
+        table.show(
+            (table.whole("LIMIT"), table.whole("REQUESTED"), table.whole("BY")),
             [(row.limit, row.requested, row.mechanism) for row in forecast.enforcement],
         )
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from actum.contract.model import Json
+from actum.contract.timestamps import utc_text
 from actum.doors.cli import command_table, exit_codes, terminal
 from actum.value import as_dict
 
@@ -100,7 +101,7 @@ def approve_config(by: str, why: str) -> int:
     from actum.registry.pinned_settings import approve_settings
 
     found = _settings()
-    date = datetime.now(UTC).date().isoformat()
+    date = utc_text(datetime.now(UTC))
     changed = approve_settings(found.root, found.home, by=by, user=os_user(), date=date, why=why)
     if command_table.wants_json():
         terminal.document({"approved": [as_dict(each) for each in changed], "by": by})

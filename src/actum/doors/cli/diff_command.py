@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from actum.doors.cli import command_table, exit_codes, terminal
-from actum.evidence.records.trace import rfc3339
+from actum.contract.timestamps import utc_text
+from actum.doors.cli import command_table, exit_codes, table, terminal
 
 if TYPE_CHECKING:
     from actum.workspace.transaction_record import Kept
@@ -33,11 +33,15 @@ def command(execution: str | None, decision: str | None, *, over: bool) -> int:
     that is `held` changes names that govern the project or that git executes; `actum approvals`
     decides it.
     """
+    from actum.doors.cli.id_prefix import full_id
+    from actum.evidence.id_prefixes import IdKind
+
     with command_table.open_runtime() as runtime:
         transactions = runtime.transactions
         if execution is None:
             _list(transactions.all())
             return exit_codes.SUCCESS
+        execution = full_id(runtime.database, execution, (IdKind.EXECUTION,))
         kept = transactions.find(execution)
         if decision is None:
             _show(kept)
@@ -67,7 +71,13 @@ def _list(found: tuple[Kept, ...]) -> None:
             )
             for kept in found
         ]
-        terminal.table(("EXECUTION", "STATE", "AGE", "SIZE", "PATHS", "FIRST"), rows)
+        table.show(
+            (
+                *(table.ids("EXECUTION"), table.states("STATE"), table.whole("AGE")),
+                *(table.whole("SIZE"), table.whole("PATHS"), "FIRST"),
+            ),
+            rows,
+        )
 
 
 def _document(kept: Kept) -> dict[str, object]:
@@ -77,7 +87,7 @@ def _document(kept: Kept) -> dict[str, object]:
         "state": kept.state,
         "why": list(kept.why),
         "diff_sha256": kept.diff_sha256,
-        "begun_at": rfc3339(datetime.fromtimestamp(kept.begun_at, UTC)),
+        "begun_at": utc_text(datetime.fromtimestamp(kept.begun_at, UTC)),
         "bytes": kept.size,
         "changes": kept.changes,
     }

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from actum.contract.model import Json
-from actum.doors.cli import command_table, exit_codes, terminal
+from actum.doors.cli import command_table, exit_codes, table, terminal
 from actum.value import as_dict
 
 if TYPE_CHECKING:
@@ -145,8 +145,8 @@ def _documents(capabilities: tuple[Capability, ...], usable: bool, missing: str)
 
 def _tell(capabilities: tuple[Capability, ...], usable: bool, missing: str) -> None:
     terminal.line(f"local: {'usable' if usable else 'not usable'}")
-    terminal.table(
-        ("  LIMIT", "ENFORCED", "BY"),
+    table.show(
+        (table.whole("  LIMIT"), table.states("ENFORCED"), table.whole("BY")),
         [(f"  {each.limit}", _yes(each.enforceable), each.mechanism) for each in capabilities],
     )
     remedies = [missing, *(each.remedy for each in capabilities)]

@@ -13,6 +13,7 @@ from actum.doors.cli import command_table, exit_codes, terminal
 
 if TYPE_CHECKING:
     from actum.evidence.retrieval import Stored
+    from actum.runtime import Runtime
 
 
 @click.group("evidence", cls=command_table.Group)
@@ -25,7 +26,7 @@ def command() -> None:
 def show_evidence(wanted: str) -> int:
     """Show the records under an evidence_ref, or of one execution, receipt or evidence id."""
     with command_table.open_runtime() as runtime:
-        records = runtime.evidence(wanted).records
+        records = runtime.evidence(_full(runtime, wanted)).records
     if command_table.wants_json():
         terminal.document({"evidence": list(records)})
         return exit_codes.SUCCESS
@@ -52,7 +53,7 @@ def get_evidence(wanted: str, name: str | None, target: Path | None) -> int:
     of a file, stdout or stderr. Without a NAME, the only file of that reference.
     """
     with command_table.open_runtime() as runtime:
-        evidence, found = runtime.services.evidence.locate(wanted, name)
+        evidence, found = runtime.services.evidence.locate(_full(runtime, wanted), name)
         content = evidence.content_of(found)
     if target is not None:
         _write(target, content)
@@ -63,6 +64,13 @@ def get_evidence(wanted: str, name: str | None, target: Path | None) -> int:
     else:
         terminal.content(content)
     return exit_codes.SUCCESS
+
+
+def _full(runtime: Runtime, wanted: str) -> str:
+    from actum.doors.cli.id_prefix import EXECUTIONS, full_id
+    from actum.evidence.id_prefixes import IdKind
+
+    return full_id(runtime.database, wanted, (*EXECUTIONS, IdKind.EVIDENCE))
 
 
 def _write(target: Path, content: bytes) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from actum.doors.cli import command_table, exit_codes, terminal
+from actum.doors.cli import command_table, exit_codes, table, terminal
 
 if TYPE_CHECKING:
     from actum.executors.model import ActionResult
@@ -43,7 +43,7 @@ def list_executors() -> int:
             }
         )
         return exit_codes.SUCCESS
-    terminal.table(
+    table.show(
         ("ID", "VERSION", "CAPABILITIES", "TIMEOUT", "FROM"),
         [
             (

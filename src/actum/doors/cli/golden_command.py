@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from actum.doors.cli import command_table, exit_codes, terminal
+from actum.doors.cli import command_table, exit_codes, table, terminal
 from actum.doors.cli.request_from_options import asked, require_sense
 from actum.doors.cli.request_options import asking_options
 
@@ -53,7 +53,7 @@ def list_golden() -> int:
         terminal.line("No expected output is stored.")
     else:
         rows = [(item.key[:12], item.tool, item.adapter, item.by, item.at) for item in kept]
-        terminal.table(("KEY", "TOOL", "ADAPTER", "BY", "AT"), rows)
+        table.show(("KEY", "TOOL", "ADAPTER", "BY", "AT"), rows)
     return exit_codes.SUCCESS
 
 

@@ -29,10 +29,11 @@ def command(directory: Path, runner: str) -> int:
     """
     from actum import settings
     from actum.contract.model import RunnerKind
+    from actum.contract.timestamps import utc_text
     from actum.project import create
 
     login = settings.login_of(os.environ)
-    date = datetime.now(UTC).date().isoformat()
+    date = utc_text(datetime.now(UTC))
     created = create(directory.resolve(), RunnerKind(runner), by=f"user:{login}", date=date)
     enabled = sorted(settings.load(created.root / ".actum", os.environ).runners)
     following = _next_step(directory, [kind.value for kind in enabled])

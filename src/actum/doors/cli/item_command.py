@@ -12,6 +12,7 @@ from actum.doors.cli import command_table, exit_codes, terminal
 from actum.doors.cli.interrupts import interrupted_by_signals
 
 if TYPE_CHECKING:
+    from actum.runtime import Runtime
     from actum.work.model import RunResult
 
 CODES = {
@@ -87,6 +88,7 @@ def restore_state(run_id: str, folder: Path) -> int:
     RUN is the `run_id` of its receipt. Replay scripts call this first.
     """
     with command_table.open_runtime() as runtime:
+        run_id = _run(runtime, run_id)
         runtime.work_items.find(run_id)
         found = runtime.work_items.restore(run_id, folder.resolve())
         wanted = runtime.work_items.records.before_hash(run_id)
@@ -109,7 +111,7 @@ def accept_state(receipt: str) -> int:
     RECEIPT is the id in the message.
     """
     with command_table.open_runtime() as runtime:
-        result = runtime.work_items.accept(receipt)
+        result = runtime.work_items.accept(_full(runtime, receipt))
     if command_table.wants_json():
         terminal.document(result.document())
     else:
@@ -153,10 +155,22 @@ def do_again(run_id: str, folder: Path) -> int:
     RUN is the `run_id` of its receipt. Replay scripts call this second.
     """
     with command_table.open_runtime() as runtime:
-        found = runtime.work_items.again(run_id, folder.resolve())
+        found = runtime.work_items.again(_run(runtime, run_id), folder.resolve())
     if command_table.wants_json():
         terminal.document({"state_hash": found})
     return exit_codes.SUCCESS
+
+
+def _full(runtime: Runtime, wanted: str) -> str:
+    from actum.doors.cli.id_prefix import WORK, full_id
+
+    return full_id(runtime.database, wanted, WORK)
+
+
+def _run(runtime: Runtime, wanted: str) -> str:
+    """The run, also by the id of its receipt."""
+    wanted = _full(runtime, wanted)
+    return runtime.work_items.records.of_receipt(wanted) or wanted
 
 
 def tell_result(result: RunResult, *, done: str = "Work item complete") -> None:

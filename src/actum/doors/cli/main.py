@@ -39,6 +39,7 @@ _HELP = {
     "evidence": "Evidence records, collected files and raw output: show, get.",
     "verify": "Verify receipts and the records they bind.",
     "replay": "Run an execution again and compare it with its record.",
+    "log": "What happened lately, one line each.",
     "trace": "The events of one execution.",
     "audit": "The log's signed checkpoint, and proofs from it.",
     "keys": "Show the public key; rotate the signing key.",
@@ -142,7 +143,10 @@ def _usage(error: click.ClickException, arguments: list[str]) -> int:
             option = error.ctx.help_option_names[0]
             terminal.aside(f"Try '{error.ctx.command_path} {option}' for help.")
         terminal.aside("")
-    terminal.aside(f"Error: {error.format_message()}")
+    candidates: list[str] = getattr(error, "candidates", [])
+    terminal.aside(f"Error: {error.message if candidates else error.format_message()}")
+    for each in candidates:
+        terminal.aside(each)
     return 2
 
 

@@ -21,8 +21,12 @@ def command(*, execution_id: str, **given: Any) -> int:
     after the ID, or -f CONTRACT. The verdict is identical, diverged (and where) or not replayable
     (and why). What tools write, they write again.
     """
+    from actum.doors.cli.id_prefix import full_id
+    from actum.evidence.id_prefixes import IdKind
+
     require_sense(**given)
     with command_table.open_runtime() as runtime:
+        execution_id = full_id(runtime.database, execution_id, (IdKind.EXECUTION,))
         found = runtime.replay(execution_id, asked(runtime, **given))
     if command_table.wants_json():
         terminal.document(found.document())

@@ -3,6 +3,7 @@
 Names, paths, reasons and texts come from requests, tools and servers. Every character that is not
 printable is escaped: no escape sequence, bidirectional control or line break of theirs reaches the
 terminal. Only the live output of a tool passes unchanged, and a stored file that goes elsewhere.
+The only escape sequences are those of `Tone`, around text that is escaped already.
 
 Proved by tests/acceptance/test_terminal_safety.py.
 """
@@ -10,10 +11,22 @@ Proved by tests/acceptance/test_terminal_safety.py.
 from __future__ import annotations
 
 import json
+import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from enum import Enum
 
 from actum.contract.model import Json
+
+
+class Tone(Enum):
+    """How a part of a line is shown on a terminal; the value is its SGR parameter."""
+
+    HEAD = 1
+    QUIET = 2
+    BAD = 31
+    GOOD = 32
+    WAITING = 33
 
 
 def document(value: Json) -> None:
@@ -38,6 +51,11 @@ def readable(value: Json) -> None:
 def _escaped(letter: str) -> str:
     # JSON does not escape DEL.
     return "\\u007f" if letter == "\x7f" else json.dumps(letter)[1:-1]
+
+
+def flush() -> None:
+    """Pass on what was printed, where more may take long to come."""
+    sys.stdout.flush()
 
 
 def line(text: str = "") -> None:
@@ -80,10 +98,20 @@ def one_line(text: str) -> str:
     return printable(text).replace("\n", "\\n")
 
 
-def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Columns as wide as they need to be; the last one is never padded."""
-    lines = [tuple(heads), *(tuple(row) for row in rows)]
-    widths = [max(len(one_line(row[column])) for row in lines) for column in range(len(heads))]
-    for row in lines:
-        cells = [one_line(cell).ljust(width) for cell, width in zip(row, widths, strict=True)]
-        sys.stdout.write("  ".join(cells).rstrip() + "\n")
+def width() -> int | None:
+    """Columns of the terminal; ``None`` if stdout is not one, or is one that only has lines."""
+    if not sys.stdout.isatty() or os.environ.get("TERM", "dumb") == "dumb":
+        return None
+    import shutil  # not before: every execution imports this module
+
+    return shutil.get_terminal_size().columns
+
+
+def spans(parts: Iterable[tuple[str, Tone | None]]) -> None:
+    """One line of parts, each in its tone. Without a terminal, or with NO_COLOR, plain text."""
+    colours = width() is not None and not os.environ.get("NO_COLOR")
+    written = ""
+    for text, tone in parts:
+        plain = one_line(text)
+        written += f"\x1b[{tone.value}m{plain}\x1b[0m" if colours and tone and plain else plain
+    sys.stdout.write(written.rstrip() + "\n")

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from actum.contract.model import Json
-from actum.doors.cli import command_table, exit_codes, terminal
+from actum.contract.timestamps import utc_text
+from actum.doors.cli import command_table, exit_codes, table, terminal
 from actum.errors import ContractInvalid, Refused
 from actum.value import as_dict
 
@@ -42,8 +43,11 @@ def list_tools() -> int:
             }
         )
         return exit_codes.SUCCESS
-    terminal.table(
-        ("ID", "NAME", "VERSION", "RUNNER", "STATE", "DOES"),
+    table.show(
+        (
+            *(table.whole("ID"), table.whole("NAME"), table.whole("VERSION")),
+            *(table.whole("RUNNER"), table.states("STATE"), "DOES"),
+        ),
         [
             (t.tool_id, t.name, t.version, t.permissions.runner.value, state, t.description.strip())
             for t, state in rows
@@ -176,8 +180,11 @@ def tool_history(tool: str | None) -> int:
     if command_table.wants_json():
         terminal.document({"history": [as_dict(change) for change in changes]})
         return exit_codes.SUCCESS
-    terminal.table(
-        ("DATE", "TOOL", "VERSION", "DECISION", "SCOPE", "BY", "ROLE", "EVIDENCE"),
+    table.show(
+        (
+            *(table.whole("DATE"), table.whole("TOOL"), table.whole("VERSION")),
+            *(table.states("DECISION"), table.whole("SCOPE"), "BY", "ROLE", "EVIDENCE"),
+        ),
         [
             (c.date, c.tool_id, c.version, c.action, c.scope_change.value, c.by, c.role, c.evidence)
             for c in changes
@@ -187,7 +194,7 @@ def tool_history(tool: str | None) -> int:
 
 
 def _decide(decision: Callable[..., Pin], tool: str, by: str, evidence: str) -> int:
-    date = datetime.now(UTC).date().isoformat()
+    date = utc_text(datetime.now(UTC))
     with command_table.open_runtime() as runtime:
         tool_id = _tool_id(runtime, tool)
         root, keyring = runtime.settings.root, runtime.keyring

@@ -14,9 +14,12 @@ from actum.errors import Refused
 @click.argument("wanted", metavar="ID")
 def command(wanted: str) -> int:
     """Show the events of an execution, by the id of the execution, its trace or its receipt."""
+    from actum.doors.cli.id_prefix import EXECUTIONS, full_id
+    from actum.evidence.id_prefixes import IdKind
     from actum.evidence.traces import Traces
 
     with command_table.open_runtime() as runtime:
+        wanted = full_id(runtime.database, wanted, (*EXECUTIONS, IdKind.TRACE))
         traces = Traces(runtime.database)
         kept = runtime.services.receipts.get(wanted)
         if kept is not None:

@@ -18,7 +18,11 @@ def command(name: str) -> int:
     ID is the id of an execution, or the receipt or run id of a work item. Undoing a work item is a
     change with a receipt of its own, and can be undone too.
     """
+    from actum.doors.cli.id_prefix import WORK, full_id
+    from actum.evidence.id_prefixes import IdKind
+
     with command_table.open_runtime() as runtime, interrupted_by_signals():
+        name = full_id(runtime.database, name, (IdKind.EXECUTION, *WORK))
         if attempts := runtime.transactions.attempts(name):
             # The last one first: it depends on the changes of the earlier ones.
             for kept in reversed(attempts):

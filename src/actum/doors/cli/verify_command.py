@@ -12,7 +12,7 @@ import click
 from actum.contract.model import Json
 from actum.doors.cli import command_table, exit_codes, terminal
 from actum.doors.cli.config_command import settings_note
-from actum.doors.cli.receipts_command import find
+from actum.doors.cli.receipts_command import find, full_receipt_id
 from actum.value import as_dict, value
 
 if TYPE_CHECKING:
@@ -214,8 +214,10 @@ def _findings(home: _Home, target: str | None, checkpoint: Path | None) -> tuple
     kept_elsewhere = _kept(checkpoint)
     if kept_elsewhere is not None:
         return verifier.verify_log(kept_elsewhere)
-    if target is not None and (of_work := one_work_receipt(home.database, trusted, target)):
-        return of_work
+    if target is not None:
+        target = full_receipt_id(home.database, target)
+        if of_work := one_work_receipt(home.database, trusted, target):
+            return of_work
     kept = receipts.latest(1) if target is None else (find(receipts, target),)
     if not kept:
         raise click.UsageError("There is no receipt yet. `actum exec` makes one.")
