@@ -20,6 +20,7 @@ from actum.contract.approvers import Approvers, Role, approvers_of
 from actum.contract.model import Json
 from actum.contract.os_user import OsUser, os_user
 from actum.errors import ContractInvalid, Problem, Refused
+from actum.registry.approved_content import ApprovedContent
 from actum.registry.digest import read_folder
 from actum.registry.load import load_snapshot
 from actum.registry.lock import Lock, read_lock, write_lock
@@ -127,6 +128,8 @@ def approve(
         kept = replace(pin, status=ToolStatus.BLOCKED if is_blocked else pin.status, role=role)
         return lock.record(kept, _change("approve", kept, change))
 
+    # Before the lock: a pin whose content is missing can only be compared by digests.
+    ApprovedContent(keyring.directory.parent).keep(folder, proposal.files)
     lock = _decide(root, keyring, by, evidence, date, pinned)
     return next(pin for pin in lock.pins if pin.tool_id == tool.tool_id)
 

@@ -493,7 +493,8 @@ def _unchanged(pin: Pin, snapshot: Snapshot) -> None:
     raise Refused(
         "TOOL_CHANGED",
         f"The folder of {pin.name} ({pin.tool_id}) is not the approved one: {changed}.",
-        remedy=f"Undo the change, or review it and: {_approve(pin.tool_id)}",
+        remedy=f"Undo the change, or review it (`actum tools diff {pin.name}`) and:"
+        f" {_approve(pin.tool_id)}",
     )
 
 

@@ -118,6 +118,28 @@ def propose_tool(folder: Path) -> int:
     return exit_codes.SUCCESS
 
 
+@command.command("diff")
+@click.argument("tool", metavar="ID|NAME")
+def diff_tool(tool: str) -> int:
+    """Show what has changed in a tool's folder since it was approved.
+
+    The files and fields that differ, and whether the tool could do more or less if it were approved
+    as it is now. Changes nothing. Exits with 1 if something differs.
+    """
+    from actum.doors.cli.tool_diff_text import diff_document, diff_lines
+    from actum.registry.tool_diff import tool_diff
+
+    with command_table.open_runtime() as runtime:
+        lock = runtime.services.registry.lock()
+        found = tool_diff(runtime.settings.root, runtime.settings.home, lock, tool)
+    if command_table.wants_json():
+        terminal.document(diff_document(found))
+    else:
+        for line in diff_lines(found):
+            terminal.line(terminal.one_line(line))
+    return exit_codes.SUCCESS if found.same else exit_codes.FAILED
+
+
 def _decision(function: Decorated) -> Decorated:
     """Every decision names its author and its evidence."""
     function = click.option(
