@@ -12,7 +12,7 @@ from actum.value import fields
 FIELDS = {field.name for field in fields(ExecRequest)}
 #: What a caller gives along with a request and no contract holds.
 OF_THE_CALL = {"on_output", "cancel", "wait_s", "queue_s", "turn", "changes"}
-OF_THE_COMMAND = {"words", "contract", "save", "whose_code", "changes", "wait"}
+OF_THE_COMMAND = {"words", "contract", "save", "whose_code", "changes", "wait", "raw"}
 
 
 def test_the_library_takes_every_field_by_its_name() -> None:

@@ -19,6 +19,7 @@ _OPTIONS = [
     *light_exec._ONCE,
     *light_exec._OFTEN,
     "--json",
+    "--raw",
     "--save",
     "--wait",
     "--exit-code",
@@ -66,6 +67,7 @@ def test_whatever_is_understood_is_understood_alike(arguments: list[str]) -> Non
     [
         ["shell"],
         ["shell", "--stdin", "-"],
+        ["--raw", "shell", "--stdin", "-"],
         ["--json", "--stdin=/dev/null", "shell", "--timeout", "5s", "--timeout", "6s"],
         ["-p", "pattern=x", "ripgrep", "-p", "ignore_case=true", "--set", "sandbox.memory_mb=64"],
         ["git:log", "--", "--oneline", "-n", "3", "--json"],
@@ -89,6 +91,7 @@ def test_the_everyday_forms_are_understood(arguments: list[str]) -> None:
         ["exec", "-f", "contract.yaml"],
         ["exec", "shell", "--wait"],
         ["exec", "shell", "--json=yes"],
+        ["exec", "shell", "--raw=yes"],
         ["exec", "shell", "--home", __file__],
     ],
 )

@@ -11,8 +11,7 @@ FOLDER = Path(actum.doors.cli.__file__).parent
 #: File -> why it writes by itself.
 ALLOWED = {
     "terminal.py": "is the voice",
-    "live_output.py": "the tool's own bytes, as they come",
-    "exec_output.py": "the same bytes, recorded",
+    "live_output.py": "the tool's own bytes; a terminal gets them through `screen_filter`",
     "save.py": "a contract, to the letter",
     "completion_command.py": "a script for a shell",
     "main.py": "flushes, and closes after the last reader has left",

@@ -40,8 +40,11 @@ from actum.doors.cli.request_options import asking_options
     metavar="[TIME]",
     help="Wait for an approval, if one is needed: --wait, or --wait=10m.",
 )
+@click.option(
+    "--raw", is_flag=True, help="On a terminal, keep all control sequences of the tool's output."
+)
 def command(
-    *, save: Path | None, whose_code: str, wait: str | None, changes: str, **given: Any
+    *, save: Path | None, whose_code: str, wait: str | None, changes: str, raw: bool, **given: Any
 ) -> int:
     """Run one execution: TOOL is a tool id or name.
 
@@ -61,5 +64,6 @@ def command(
         whose_code=whose_code,
         wait=wait,
         changes="hold" if changes == "ask" else changes,
+        raw=raw,
         **given,
     )

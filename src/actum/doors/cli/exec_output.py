@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import re
 import signal
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,6 +28,7 @@ def carry_out(
     whose_code: str = "actum",
     wait: str | None = None,
     changes: str = "commit",
+    raw: bool = False,
     **given: Any,
 ) -> int:
     require_sense(**given)
@@ -47,7 +47,7 @@ def carry_out(
 
             save_contract(contract, save)
             return exit_codes.SUCCESS
-        with cancelled_by_signals() as cancel, passing_through(cancel) as live:
+        with cancelled_by_signals() as cancel, passing_through(cancel, raw=raw) as live:
             result = runtime.execute(
                 contract,
                 on_output=None if as_json else live,
@@ -57,7 +57,9 @@ def carry_out(
                 changes=changes,
             )
     live.drain()
-    show(result, as_json=as_json)
+    show(result, as_json=as_json, raw=raw)
+    if live.removed:
+        terminal.aside("  control sequences in the output were removed; --raw shows them.")
     if whose_code == "tool" and result.result is not None and result.result.exit_code is not None:
         return result.result.exit_code
     return exit_codes.OF_OUTCOME[result.outcome]
@@ -79,29 +81,30 @@ def _say_what_is_waited_for(result: Result) -> None:
         terminal.aside(reply.violation_line(violation))
 
 
-def show(result: Result, *, as_json: bool) -> None:
+def show(result: Result, *, as_json: bool, raw: bool = False) -> None:
     if as_json:
         terminal.document(result.document())
         return
     _ = result.receipt_path  # reading the property writes the file
     if result.replayed and result.result is not None:
-        _repeat(result)
+        _repeat(result, raw)
     for text in reply.summary_lines(result):
         terminal.aside(text)
 
 
-def _repeat(result: Result) -> None:
-    """Print the recorded output: nothing ran live."""
+def _repeat(result: Result, raw: bool) -> None:
+    """Print the recorded output, as it was printed live: nothing ran."""
     import base64
+
+    from actum.runners.base import Cancel
 
     assert result.result is not None  # noqa: S101 -- the caller looked
     texts = {"stdout": result.result.stdout, "stderr": result.result.stderr}
-    for name, facts in (result.streams or {}).items():
-        text = texts[name]
-        content = base64.b64decode(text) if facts.encoding == "base64" else text.encode()
-        stream = sys.stdout if name == "stdout" else sys.stderr
-        stream.buffer.write(content)
-        stream.flush()
+    with passing_through(Cancel(), raw=raw) as live:
+        for name, facts in (result.streams or {}).items():
+            text = texts[name]
+            live(name, base64.b64decode(text) if facts.encoding == "base64" else text.encode())
+    live.drain()
 
 
 @contextmanager

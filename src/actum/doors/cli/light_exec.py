@@ -25,7 +25,7 @@ def understood(arguments: list[str]) -> dict[str, Any] | None:
     once: dict[str, Any] = dict.fromkeys(_ONCE.values())
     often: dict[str, list[str]] = {name: [] for name in _OFTEN.values()}
     words: list[str] = []
-    as_json = False
+    as_json = raw = False
     rest = iter(arguments[1:])
     for word in rest:
         if word == "--":
@@ -34,6 +34,8 @@ def understood(arguments: list[str]) -> dict[str, Any] | None:
             words.append(word)
         elif word == "--json":
             as_json = True
+        elif word == "--raw":
+            raw = True
         else:
             name, equals, content = word.partition("=") if word.startswith("--") else (word, "", "")
             given = content if equals else next(rest, None)
@@ -55,4 +57,5 @@ def understood(arguments: list[str]) -> dict[str, Any] | None:
         "session": once["session"] or None,
         "as_json": as_json,
         "changes": "commit",
+        "raw": raw,
     }

@@ -1,4 +1,7 @@
-"""Passes the tool's output on while it runs: byte for byte, in order, to stdout and stderr.
+"""Passes the tool's output on while it runs: in order, to stdout and stderr, byte for byte.
+
+A terminal gets it without control sequences other than colour (`screen_filter`), unless the caller
+asked for the raw bytes.
 
 The thread that supervises the tool enforces its deadline, so it must never block on our reader. The
 bytes go through a bounded queue to a thread of their own; a reader that leaves, or that stalls
@@ -15,6 +18,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from actum.doors.cli.screen_filter import ScreenFilter
+
 if TYPE_CHECKING:
     from actum.runners.base import Cancel
 
@@ -24,9 +29,9 @@ _DESCRIPTORS = {"stdout": 1, "stderr": 2}
 
 
 @contextmanager
-def passing_through(cancel: Cancel) -> Iterator[Live]:
+def passing_through(cancel: Cancel, *, raw: bool = False) -> Iterator[Live]:
     """Live output for one execution; afterwards `cancel` is left alone."""
-    live = Live(cancel)
+    live = Live(cancel, raw=raw)
     try:
         yield live
     finally:
@@ -36,8 +41,11 @@ def passing_through(cancel: Cancel) -> Iterator[Live]:
 class Live:
     """An `OnOutput`."""
 
-    def __init__(self, cancel: Cancel) -> None:
+    def __init__(self, cancel: Cancel, *, raw: bool = False) -> None:
         self._cancel = cancel
+        screens = [name for name, number in _DESCRIPTORS.items() if os.isatty(number)]
+        self._screens = frozenset(screens)
+        self._filters = {} if raw else {name: ScreenFilter() for name in screens}
         self._changed = threading.Condition()
         self._queue: deque[tuple[int, bytes]] = deque()
         self._waiting_bytes = 0
@@ -48,6 +56,9 @@ class Live:
         self._thread: threading.Thread | None = None
 
     def __call__(self, stream: str, content: bytes) -> None:
+        screen = self._filters.get(stream)
+        if screen is not None:
+            content = screen.feed(content)
         with self._changed:
             while not self._lost and self._waiting_bytes > _QUEUE_BYTES:
                 passed = self._passed
@@ -56,30 +67,46 @@ class Live:
                     self._lose()
             if self._lost:
                 return
-            self._queue.append((_DESCRIPTORS[stream], content))
+            self._append(stream, content)
+
+    def _append(self, stream: str, content: bytes) -> None:
+        if not content:
+            return
+        self._queue.append((_DESCRIPTORS[stream], content))
+        if stream in self._filters:
+            self._ends_in = self._filters[stream].ends_in.encode() or self._ends_in
+        elif stream in self._screens:
             self._ends_in = content[-1:]
-            self._waiting_bytes += len(content)
-            self._changed.notify_all()
-            if self._thread is None:
-                # A daemon: a reader that never reads again does not keep us from exiting.
-                self._thread = threading.Thread(target=self._pass_on, daemon=True)
-                self._thread.start()
+        self._waiting_bytes += len(content)
+        self._changed.notify_all()
+        if self._thread is None:
+            # A daemon: a reader that never reads again does not keep us from exiting.
+            self._thread = threading.Thread(target=self._pass_on, daemon=True)
+            self._thread.start()
 
     def end(self) -> None:
         """The tool has ended: no more output follows, and nothing is left to cancel."""
         with self._changed:
+            for stream, screen in self._filters.items():
+                if not self._lost:
+                    self._append(stream, screen.finish())
             self._ended = True
             self._changed.notify_all()
 
     def drain(self) -> None:
         """Returns when everything has been passed on, however long its reader takes.
 
-        On a shared terminal, the messages of Actum begin on a new line.
+        On a terminal, the messages of Actum begin on a new line.
         """
         if self._thread is not None and not self._lost:
             self._thread.join()
-            if self._ends_in not in (b"", b"\n") and os.isatty(1) and os.isatty(2):
+            if self._ends_in not in (b"", b"\n") and "stderr" in self._screens:
                 os.write(2, b"\n")
+
+    @property
+    def removed(self) -> bool:
+        """Whether control sequences were removed."""
+        return any(screen.removed for screen in self._filters.values())
 
     def _lose(self) -> None:
         self._lost = True

@@ -2,8 +2,8 @@
 
 Names, paths, reasons and texts come from requests, tools and servers. Every character that is not
 printable is escaped: no escape sequence, bidirectional control or line break of theirs reaches the
-terminal. Only the live output of a tool passes unchanged, and a stored file that goes elsewhere.
-The only escape sequences are those of `Tone`, around text that is escaped already.
+terminal. A stored file that goes elsewhere is exact, and the live output of a tool goes through
+`screen_filter`. The only escape sequences are those of `Tone`, around text that is escaped already.
 
 Proved by tests/acceptance/test_terminal_safety.py.
 """

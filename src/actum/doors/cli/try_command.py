@@ -13,7 +13,8 @@ from actum.doors.cli.live_output import passing_through
 
 @click.command("try", cls=command_table.Command, short_help="Run a program from stdin, no set-up.")
 @click.argument("language", type=click.Choice(["shell", "python"]), default="shell")
-def command(language: str) -> int:
+@click.option("--raw", is_flag=True, help="On a terminal, keep all control sequences.")
+def command(language: str, raw: bool) -> int:
     """Run a program read from stdin in a throwaway project, and verify its receipt.
 
     \b
@@ -26,7 +27,7 @@ def command(language: str) -> int:
         terminal.aside(f"Type a {language} program, then Ctrl-D.")
     program = sys.stdin.buffer.read()
     with Runtime.temporary() as runtime:
-        with cancelled_by_signals() as cancel, passing_through(cancel) as live:
+        with cancelled_by_signals() as cancel, passing_through(cancel, raw=raw) as live:
             on_output = None if command_table.wants_json() else live
             result = runtime.exec(language, stdin=program, on_output=on_output, cancel=cancel)
         findings = runtime.verifier.verify_execution(result.receipt_id)
