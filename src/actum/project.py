@@ -8,7 +8,7 @@ from actum.contract.model import RunnerKind
 from actum.contract.os_user import os_user
 from actum.errors import Refused
 from actum.registry.approval_workflow import approve
-from actum.registry.lock import lock_bytes, parse_lock
+from actum.registry.lock import lock_bytes, parse_lock, read_lock
 from actum.registry.pinned_settings import approve_settings
 from actum.registry.ship import ship
 from actum.settings_file import read_settings
@@ -43,10 +43,13 @@ class Created:
     pinned: tuple[str, ...]  #: names of the tools that were approved
     settings: tuple[str, ...]  #: keys of actum.toml that were approved
     trusted: tuple[str, ...]  #: ids of foreign keys that count in the new home
+    untrusted: Refused | None  #: why every execution is refused: the lock of a clone, usually
 
 
-def create(root: Path, runner: RunnerKind, *, by: str, date: str) -> Created:
-    """Add what a project needs and does not have. Existing files are not changed."""
+def create(root: Path, runner: RunnerKind | None, *, by: str, date: str) -> Created:
+    """Add what a project needs and does not have. Existing files are not changed. Without `runner`
+    only a project that names its runners already, as a clone does."""
+    runner = runner or _runner_named_by(root)
     made = []
     root.mkdir(parents=True, exist_ok=True)
     home = root / ".actum"
@@ -81,8 +84,34 @@ def create(root: Path, runner: RunnerKind, *, by: str, date: str) -> Created:
         settings = tuple(each.setting for each in approved)
     trusted = _trusted_from_now(root, home, keyring) if is_new and has_lock else ()
     return Created(
-        root=root, made=tuple(made), pinned=tuple(pinned), settings=settings, trusted=trusted
+        root=root,
+        made=tuple(made),
+        pinned=tuple(pinned),
+        settings=settings,
+        trusted=trusted,
+        untrusted=_objection_to_lock(root, home),
     )
+
+
+def _runner_named_by(root: Path) -> RunnerKind:
+    """The runner that is not used, because nothing is missing that names one; else a refusal."""
+    has_tools = (root / "tools").exists() or lock_bytes(root) is not None
+    if (root / "actum.toml").exists() and has_tools:
+        return RunnerKind.DOCKER
+    raise Refused(
+        "RUNNER_UNAVAILABLE",
+        "The default runner is docker, and this version has no docker runner. Nothing was created.",
+        remedy="Use the sandbox of this host: `actum init --runner local`.",
+    )
+
+
+def _objection_to_lock(root: Path, home: Path) -> Refused | None:
+    trust = read_settings(root).get("trust", "keys")
+    try:
+        read_lock(root, Keyring.open(home, trust=trust).approving)
+    except Refused as refusal:
+        return refusal
+    return None
 
 
 def _trusted_from_now(root: Path, home: Path, keyring: Keyring) -> tuple[str, ...]:

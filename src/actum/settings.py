@@ -70,7 +70,7 @@ def discover(start: Path, home: Path | None = None) -> Path:
         candidates = (folder / HOME_NAME for folder in (start, *start.parents))
         nearest = next((folder for folder in candidates if folder.is_dir()), None)
         if nearest is None:
-            raise no_project(f"There is no {HOME_NAME}/ in {start} or above it.")
+            raise _no_home(start)
         found = nearest
         _require_outermost(found)
     owner = found.stat(follow_symlinks=False).st_uid
@@ -82,6 +82,18 @@ def discover(start: Path, home: Path | None = None) -> Path:
             remedy="Use your own project, or give its path with --home.",
         )
     return found.resolve()
+
+
+def _no_home(start: Path) -> Refused:
+    cloned = next((each for each in (start, *start.parents) if (each / FILE_NAME).is_file()), None)
+    if cloned is None:
+        return no_project(f"There is no {HOME_NAME}/ in {start} or above it.")
+    return Refused(
+        "NO_PROJECT",
+        f"{cloned} has an {FILE_NAME} and no {HOME_NAME}/, as a clone has.",
+        remedy=f"Run `actum init {cloned}`: it makes {HOME_NAME}/ with keys of your own, leaves"
+        " what is there as it is, and says which key to trust.",
+    )
 
 
 def _require_outermost(found: Path) -> None:

@@ -214,7 +214,8 @@ def no_project(message: str) -> Refused:
     return Refused(
         "NO_PROJECT",
         message,
-        remedy="Run `actum init` here, give --home, or use `actum try` without any set-up.",
+        remedy="Run `actum init --runner local` here, give --home, or use `actum try`, which needs"
+        " no project.",
     )
 
 

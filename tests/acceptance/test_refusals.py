@@ -330,8 +330,10 @@ def test_a_changed_tool_folder_is_refused_until_it_is_approved_again(fresh: Term
 
 def test_the_docker_runner_is_the_default_and_nothing_else_takes_its_place(tmp_path: Path):
     answer = Terminal(tmp_path).actum("init", "d")
-    assert answer.code == 0
-    assert "docker" in answer.text
+    assert answer.code == 3
+    assert "actum init --runner local" in answer.aside
+    assert [*tmp_path.iterdir()] == []
+    assert Terminal(tmp_path).actum("init", "d", "--runner", "docker").code == 0
     project = Terminal(tmp_path / "d")
     refused = project.shell("touch ran")
     assert (refused.code, refused.violations) == (3, [("RUNNER_UNAVAILABLE", "")])

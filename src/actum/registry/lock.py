@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from actum import __version__
 from actum.contract.canonical import NotCanonical, canonical
 from actum.errors import Refused, VerificationFailed
 from actum.registry.model import (
@@ -123,6 +124,8 @@ def parse_lock(content: bytes | None, trusted: Mapping[str, PublicKey]) -> Lock:
             "signatures": signatures,
         }
         dsse.verify(envelope, trusted)
+    except dsse.NotTrusted as error:
+        raise _foreign(error.keyids) from error
     except (VerificationFailed, NotCanonical) as error:
         raise _untrusted(error.message.rstrip(".")) from error
     return _from_document(document)
@@ -178,6 +181,14 @@ def _plain(record: Pin | Change | SettingsPin | SettingsChange) -> dict[str, Any
 def _from_document(document: dict[str, Any]) -> Lock:
     """Parse the payload. A trusted key signed it, so an unknown shape is another version's."""
     version = document.get("version")
+    if isinstance(version, int) and version > WITH_SETTINGS:
+        raise Refused(
+            "LOCK_NEWER",
+            f"{FILE_NAME} has version {version}, which a newer Actum wrote; this one"
+            f" ({__version__}) reads versions up to {WITH_SETTINGS}.",
+            remedy="Upgrade Actum. Or restore the file of the older version from the repository's"
+            " history; decisions since then are lost.",
+        )
     if version not in (WITHOUT_SETTINGS, WITH_SETTINGS):
         raise _untrusted(f"version {version!r} is not supported; supported are 1 and 2")
     try:
@@ -229,12 +240,23 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return result
 
 
+def _foreign(keyids: tuple[str, ...]) -> Refused:
+    """A lock that nobody whom this home trusts has signed: a clone, or a forgery."""
+    return Refused(
+        "LOCK_UNTRUSTED",
+        f"{FILE_NAME} is signed by {', '.join(keyids)}, which this home does not trust.",
+        remedy=(
+            "If you trust the owner of that key: ask for the output of `actum keys show`, compare"
+            " the key id, put the PEM text into `keys` under [trust] in actum.toml, then run"
+            f" `actum config approve --by WHO`. If not: restore {FILE_NAME} from the repository's"
+            " history."
+        ),
+    )
+
+
 def _untrusted(why: str) -> Refused:
     return Refused(
         "LOCK_UNTRUSTED",
         f"{FILE_NAME} is not trusted: {why}.",
-        remedy=(
-            "Restore it from the repository's history. If you trust its signer, add the signer's "
-            "public key to actum.toml [trust] and run `actum config approve --by WHO`."
-        ),
+        remedy=("Restore it from the repository's history."),
     )

@@ -21,7 +21,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
-from actum.errors import EvidenceUnavailable
+from actum import __version__
+from actum.errors import EvidenceUnavailable, Refused
 from actum.store.journal import Journal, held
 from actum.store.migrations import MIGRATIONS, Part
 
@@ -110,7 +111,15 @@ class Database:
         """Exclude other threads and processes from writing; see `Journal.acquire`."""
         self._lock.acquire()
         try:
+            before = self.journal.revision
             self.journal.acquire(BUSY_TIMEOUT_S)
+            try:
+                # Another process has committed since: it may be of a newer version.
+                if self.journal.revision is not before:
+                    self._require_known_schema(self._connection)
+            except BaseException:
+                self.journal.release()
+                raise
         except BaseException:
             self._lock.release()
             raise
@@ -194,6 +203,7 @@ class Database:
             with closing(connection.cursor()) as cursor:
                 cursor.execute("BEGIN IMMEDIATE")
                 try:
+                    self._require_known_schema(connection)
                     yield cursor
                     cursor.execute("COMMIT")
                 except BaseException:
@@ -294,10 +304,25 @@ class Database:
         if version < len(MIGRATIONS):
             self._migrate()
         elif version > len(MIGRATIONS):
+            raise Refused(
+                "HOME_NEWER",
+                f"A newer Actum has written {self.path}: it has schema {version}, and this version"
+                f" ({__version__}) knows schemas up to {len(MIGRATIONS)}. Nothing was changed.",
+                remedy="Upgrade Actum: a home is never converted back. Or use another home with"
+                " `--home DIR`.",
+            )
+
+    def _require_known_schema(self, connection: sqlite3.Connection) -> None:
+        """A process of a newer version may convert the file while this one has it open."""
+        try:
+            version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+        except sqlite3.Error as error:
+            raise fault(error, self.path) from error
+        if version > len(MIGRATIONS):
             raise EvidenceUnavailable(
-                f"{self.path} has schema {version}; this Actum knows schemas up to"
-                f" {len(MIGRATIONS)}.",
-                remedy="Upgrade Actum, or name another home with `--home DIR`.",
+                f"A newer Actum has converted {self.path} to schema {version} while this process"
+                f" ({__version__}) had it open. Nothing more is recorded by it.",
+                remedy="Start this process again with the newer version.",
             )
 
     def _version(self) -> int:

@@ -83,10 +83,16 @@ def verify(
                 f"{where}.sig: it is not the signature of key {key.keyid} over this payload."
             )
     if not trusted_signatures:
-        raise VerificationFailed(
-            f"signatures: none is by a trusted key; signed by {', '.join(strangers)}."
-        )
+        raise NotTrusted(tuple(strangers))
     return payload
+
+
+class NotTrusted(VerificationFailed):
+    """No key that is trusted here has signed it."""
+
+    def __init__(self, keyids: tuple[str, ...]) -> None:
+        super().__init__(f"signatures: none is by a trusted key; signed by {', '.join(keyids)}.")
+        self.keyids = keyids
 
 
 def signers(envelope: Mapping[str, Any], trusted: Mapping[str, PublicKey]) -> list[str]:

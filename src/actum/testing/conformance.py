@@ -33,6 +33,7 @@ from actum.contract.call import (
     Check,
     CheckResult,
     EffectivePolicy,
+    Interpreter,
     Narrowed,
     Plan,
     SealedInput,
@@ -633,6 +634,7 @@ _OTHERS: dict[str, Any] = {
     "provided": {"other": b"other"},
     "proof.checks": (Check(code="IV-01", result=CheckResult.STRIPPED, names=("other",)),),
     "policy.runner": RunnerKind.REMOTE,
+    "policy.interpreters": (Interpreter(prefix="/opt/other"),),
     "policy.narrowed": (Narrowed(field="other", asked="2", given="1", by="other"),),
 }
 

@@ -23,12 +23,12 @@ from actum.store import dsse
 DECISION = {"by": "user:ada", "evidence": "REV-7", "date": "2026-11-15"}
 
 
-def untrusted(pinned: Any, content: str | bytes) -> Refused:
+def untrusted(pinned: Any, content: str | bytes, code: str = "LOCK_UNTRUSTED") -> Refused:
     data = content.encode() if isinstance(content, str) else content
     (pinned.root / "tools.lock").write_bytes(data)
     with pytest.raises(Refused) as refused:
         pinned.registry().entry("ripgrep", None)
-    assert refused.value.code == "LOCK_UNTRUSTED"
+    assert refused.value.code == code
     assert refused.value.remedy
     return refused.value
 
@@ -129,7 +129,9 @@ def signed(pinned: Any, rest: dict[str, Any]) -> str:
 def test_even_a_signed_lock_of_another_version_or_shape_is_refused(pinned: Any) -> None:
     rest = document(pinned)
     del rest["signatures"]
-    assert "version 3" in untrusted(pinned, signed(pinned, {**rest, "version": 3})).message
+    newer = signed(pinned, {**rest, "version": 3})
+    assert "version 3" in untrusted(pinned, newer, "LOCK_NEWER").message
+    assert "version 0" in untrusted(pinned, signed(pinned, {**rest, "version": 0})).message
     assert "'settings'" in untrusted(pinned, signed(pinned, {**rest, "version": 2})).message
     untrusted(pinned, signed(pinned, {**rest, "pins": [{"tool_id": "TL-003"}]}))
     twice = {**rest, "pins": rest["pins"] * 2}

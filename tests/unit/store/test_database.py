@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from actum.errors import EvidenceUnavailable
+from actum.errors import EvidenceUnavailable, Refused
 from actum.store.database import Database
 from actum.store.migrations import MIGRATIONS
 
@@ -166,8 +166,11 @@ def test_a_file_of_a_newer_actum_is_left_alone_and_the_remedy_named(home: Path) 
     with sqlite3.connect(home / "actum.db") as connection:
         connection.execute("PRAGMA user_version = 999")
     connection.close()
-    with pytest.raises(EvidenceUnavailable, match=r"schema 999.*Upgrade Actum"):
+    before = (home / "actum.db").read_bytes()
+    with pytest.raises(Refused, match=r"newer Actum.*schema 999.*Upgrade Actum") as refusal:
         Database.open(home)
+    assert refusal.value.code == "HOME_NEWER"
+    assert (home / "actum.db").read_bytes() == before
 
 
 def test_a_step_that_fails_leaves_the_version_before_it(

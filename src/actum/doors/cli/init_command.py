@@ -18,14 +18,14 @@ from actum.doors.cli import command_table, exit_codes, terminal
 @click.option(
     "--runner",
     type=click.Choice(["docker", "local"]),
-    default="docker",
-    show_default=True,
-    help="The runner of the shipped tools.",
+    help="The runner of the shipped tools. Without it: docker, which this version does not have, so"
+    " that nothing is made.",
 )
-def command(directory: Path, runner: str) -> int:
+def command(directory: Path, runner: str | None) -> int:
     """Make a project in DIR: settings, ready tools with their approvals, keys.
 
-    What exists already is left as it is, so a second run only adds what is missing.
+    What exists already is left as it is, so a second run only adds what is missing. In a clone,
+    which needs no --runner, it makes the keys and says which key of others to trust.
     """
     from actum import settings
     from actum.contract.model import RunnerKind
@@ -34,9 +34,11 @@ def command(directory: Path, runner: str) -> int:
 
     login = settings.login_of(os.environ)
     date = utc_text(datetime.now(UTC))
-    created = create(directory.resolve(), RunnerKind(runner), by=f"user:{login}", date=date)
+    chosen = None if runner is None else RunnerKind(runner)
+    created = create(directory.resolve(), chosen, by=f"user:{login}", date=date)
     enabled = sorted(settings.load(created.root / ".actum", os.environ).runners)
-    following = _next_step(directory, [kind.value for kind in enabled])
+    refusal = created.untrusted
+    following = refusal.remedy if refusal else _next_step(directory, [*map(str, enabled)])
     if command_table.wants_json():
         terminal.document(
             {
@@ -45,6 +47,7 @@ def command(directory: Path, runner: str) -> int:
                 "pinned": list(created.pinned),
                 "settings": list(created.settings),
                 "trusted_keys": list(created.trusted),
+                "untrusted": None if refusal is None else refusal.message,
                 "runners": [kind.value for kind in enabled],
                 "next": following,
             }
@@ -63,6 +66,8 @@ def command(directory: Path, runner: str) -> int:
     terminal.line(f"Enabled runners: {', '.join(enabled) or 'none'}")
     if RunnerKind.LOCAL not in enabled:
         terminal.line("This version has no docker runner, so every tool will be refused here.")
+    if refusal is not None:
+        terminal.line(f"Every execution is refused: {refusal.message}")
     terminal.line(f"Next: {following}")
     return exit_codes.SUCCESS
 

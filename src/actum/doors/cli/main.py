@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 from actum.doors.cli.light_exec import understood
+from actum.platforms import unsupported
 
 if TYPE_CHECKING:
     import click
@@ -56,6 +57,9 @@ COMMANDS = {name: (f"{_HERE}.{name}_command", text) for name, text in _HELP.item
 def main(arguments: Sequence[str] | None = None) -> None:
     """The entry point: always exits."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    if sentence := unsupported():
+        code = _failed(given, "PLATFORM_UNSUPPORTED", sentence, 3)
+        sys.exit(code)
     code = _run(given)
     if arguments is None and understood(given) is not None:
         _leave(code)
