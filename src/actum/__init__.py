@@ -71,6 +71,11 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module 'actum' has no attribute {name!r}")
     import importlib
 
+    from actum.platforms import unsupported
+
+    if sentence := unsupported():
+        raise ImportError(sentence, name="actum")
+
     return getattr(importlib.import_module(_HOMES[name]), name)
 
 
