@@ -50,8 +50,6 @@ class Calls(Protocol):
     @property
     def python_session(self) -> Callable[..., PythonSession]: ...
     @property
-    def with_value(self) -> Callable[[Result], Result]: ...
-    @property
     def act(self) -> Callable[..., ActionResult]: ...
 
 
@@ -79,11 +77,8 @@ class AsyncRuntime:
 
     async def python(self, code: str, **words: Any) -> Result:
         return await self._approved(
-            lambda **more: self._calls.python(code, **more), self._again_with_value, words
+            lambda **more: self._calls.python(code, **more), self._calls.execute, words
         )
-
-    def _again_with_value(self, contract: Contract, **words: Any) -> Result:
-        return self._calls.with_value(self._calls.execute(contract, **words))
 
     @asynccontextmanager
     async def python_session(self, **words: Any) -> AsyncIterator[AsyncSession]:

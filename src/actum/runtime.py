@@ -209,25 +209,35 @@ class Runtime:
         files: Mapping[str, bytes | str] | None = None,
         preload: Sequence[str] = (),
         venv: str | os.PathLike[str] | None = None,
+        cwd: str | os.PathLike[str] | None = None,
         **words: Any,
     ) -> Result:
         """Run a snippet in its own interpreter; `output` is its final value.
 
         `params` become variables of the snippet, `files` are in its working directory, `preload` is
-        imported ahead of requests, `venv` adds its packages. Other options as for `exec`.
+        imported ahead of requests, `venv` adds its packages. The working directory is a new, empty
+        one, or `cwd`, a folder of the host. Other options as for `exec`. A value that JSON does not
+        have is a mark, an object with the key `$type`: see docs/python.md.
         """
+        snippet.require_fit(words)
         own = words.pop("set", None)
-        check_snippet(code, params=params, files=files, preload=preload, venv=venv, fields=own)
-        environment = None if venv is None else Path(venv)
-        arguments, fields = snippet.words(preload, environment, self.services.registry)
-        result = self.exec(
+        check_snippet(
+            code, params=params, files=files, preload=preload, venv=venv, cwd=cwd, fields=own
+        )
+        arguments, fields = snippet.words(
+            preload,
+            None if venv is None else Path(venv),
+            None if cwd is None else os.fspath(cwd),
+            self.services.registry,
+        )
+        snippet.require_own_folder(fields[snippet.CWD], files)
+        return self.exec(
             snippet.TOOL,
             *arguments,
             stdin=snippet.order(code, params or {}, files or {}),
             set={**fields, **(own or {})},
             **words,
         )
-        return self.with_value(result)
 
     def python_session(
         self,
@@ -236,6 +246,7 @@ class Runtime:
         files: Mapping[str, bytes | str] | None = None,
         preload: Sequence[str] = (),
         venv: str | os.PathLike[str] | None = None,
+        cwd: str | os.PathLike[str] | None = None,
         idle_s: float = IDLE_S,
         timeout: str | float | None = None,
         lifetime: str | float = "600s",
@@ -252,15 +263,23 @@ class Runtime:
         from actum.execution import python_session
         from actum.execution.kept_tool import open_server
 
+        snippet.require_fit(words, kept=True)
         own = words.pop("set", None)
-        check_snippet("", params=params, files=files, preload=preload, venv=venv, fields=own)
+        check_snippet(
+            "", params=params, files=files, preload=preload, venv=venv, cwd=cwd, fields=own
+        )
         check_call(changes=changes, idle_s=idle_s)
         # By their names here: the session's own contract has another time limit than its calls'.
         duration_ms(lifetime, "lifetime")
         if timeout is not None:
             duration_ms(timeout, "timeout")
-        environment = None if venv is None else Path(venv)
-        arguments, fields = snippet.words(preload, environment, self.services.registry)
+        arguments, fields = snippet.words(
+            preload,
+            None if venv is None else Path(venv),
+            None if cwd is None else os.fspath(cwd),
+            self.services.registry,
+        )
+        snippet.require_own_folder(fields[snippet.CWD], files)
         fields |= own or {}
 
         def contract_of(order: bytes | None, limit: str | float | None) -> Contract:
@@ -344,7 +363,7 @@ class Runtime:
         if turn is None:
             patience = self.services.wait_s if queue_s is None else queue_s
             turn = Queueing(self.services.concurrency, cancel, patience)
-        return execute_when_approved(
+        result = execute_when_approved(
             lambda: execute(
                 asked, self.services, on_output=on_output, cancel=cancel, turn=turn, changes=changes
             ),
@@ -353,6 +372,7 @@ class Runtime:
             on_waiting=on_waiting,
             cancel=cancel,
         )
+        return self.with_value(result)
 
     def record_golden(
         self, contract: AnyContract, *, by: str, why: str, replace: bool = False

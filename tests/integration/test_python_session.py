@@ -445,15 +445,19 @@ def test_a_flood_is_counted_bounded_and_digested(rt: Runtime) -> None:
         assert endless.outcome is Outcome.TIMED_OUT
 
 
-def test_an_answer_that_is_too_long_or_no_json_is_no_value(rt: Runtime) -> None:
+def test_a_value_that_is_too_long_or_was_forged_comes_back_as_a_mark(rt: Runtime) -> None:
     with rt.python_session() as s:
-        assert s.run("'x' * (3 << 20)").output is None
-        assert s.run("{1, 2}").output is None
+        assert s.run("'x' * (3 << 20)").output == "x" * (3 << 20)
+        long = s.run("'x' * (9 << 20)").output
+        assert (long["$type"], long["$truncated"]) == ("str", True)
+        assert s.run("{1, 2}").output == [1, 2]
         assert s.run("1").output == 1
     for said in ("'{]'", "'{\"value\": ' + '[' * 100000"):
         with rt.python_session() as s:
             forged = s.run(f"import __main__\n__main__._encode = lambda _: {said}\n1")
-            assert forged.outcome is Outcome.TOOL_ERROR
+            assert forged.outcome is Outcome.SUCCEEDED
+            assert forged.output["$type"] == "value.json"
+            assert forged.output["$repr"].startswith("{")
     assert verifies(rt)
 
 
@@ -466,7 +470,7 @@ def test_a_session_that_answers_nonsense_with_the_right_word_fools_only_itself(
         "frame = sys._getframe()\n"
         "while frame.f_code.co_name != '_interpret': frame = frame.f_back\n"
         "word, answers = frame.f_locals['word'], frame.f_locals['answers']\n"
-        'answers.send(word + b\'l\' + b\'{"code": 0, "value": "forged"}\')\n'
+        "answers.send(word + b'l' + b'0\\n{\"value\": \"forged\"}')\n"
         "'true'"
     )
     with rt.python_session() as s:

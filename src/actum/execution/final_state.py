@@ -70,7 +70,7 @@ def ended(
     """A tool ran, or was cancelled before it could."""
     intent, output, problems = execution.intent, meaning.output, meaning.problems
     verdict = conclude(execution.contract.outputs, capture, problems)
-    if output is None and intent.tool is not None and intent.tool.name == snippet.TOOL:
+    if output is None:
         output = snippet.value_in(capture)
     determination = execution.determination
     allowlist = None

@@ -36,10 +36,11 @@ def check_snippet(
     files: object,
     preload: object = (),
     venv: object = None,
+    cwd: object = None,
     fields: object = None,
 ) -> None:
     """The keywords of `Runtime.python` and of sessions; `fields` are those of `set`."""
-    _require(_snippet_problems(code, params, files, preload, venv, fields))
+    _require(_snippet_problems(code, params, files, preload, venv, cwd, fields))
 
 
 def check_call(
@@ -115,7 +116,13 @@ def _request_problems(request: ExecRequest) -> Iterator[Problem]:
 
 
 def _snippet_problems(
-    code: object, params: object, files: object, preload: object, venv: object, fields: object
+    code: object,
+    params: object,
+    files: object,
+    preload: object,
+    venv: object,
+    cwd: object,
+    fields: object,
 ) -> Iterator[Problem]:
     yield from _text("code", code, optional=False)
     yield from _mapping("params", {} if params is None else params, "names to JSON values")
@@ -123,13 +130,20 @@ def _snippet_problems(
     yield from _mapping("files", files, 'names to content, such as {"a.txt": "text"}')
     if isinstance(files, Mapping):
         for name, content in files.items():
+            if isinstance(name, str) and not _is_file_name(name):
+                yield _wrong("files", name, "relative paths without ..")
             if not isinstance(content, (str, bytes, bytearray, memoryview)):
                 yield _wrong_kind(f"files.{name}", content, "text or bytes")
     yield from _list("preload", preload, 'modules, such as ["json"]')
     yield from _path("venv", venv)
+    yield from _path("cwd", cwd)
     yield from _mapping(
         "set", {} if fields is None else fields, "fields of the contract to JSON values"
     )
+
+
+def _is_file_name(name: str) -> bool:
+    return "\0" not in name and not any(part in ("", ".", "..") for part in name.split("/"))
 
 
 def _text(name: str, given: object, *, optional: bool = True) -> Iterator[Problem]:

@@ -20,6 +20,7 @@ from actum.contract.outcome import Outcome
 from actum.determinism.second_run import check_claim, trace_determination
 from actum.errors import Refused
 from actum.evidence.records.facts import Stage, Tested
+from actum.execution import snippet
 from actum.execution.attempt import open_record
 from actum.execution.build_cache import not_now
 from actum.execution.cached_answer import store_result
@@ -125,6 +126,9 @@ def conclude(
     """Interpret what came back, compare it with a golden output, and seal."""
     contract, services = execution.contract, execution.services
     capture = with_declared(contract.outputs, capture)
+    tool = execution.intent.tool
+    if tool is not None and tool.name == snippet.TOOL and capture.collected:
+        capture = snippet.named(capture)
     if meaning is None:
         meaning = interpreted(contract, adapter, capture)
     if execution.golden is not None:

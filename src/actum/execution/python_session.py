@@ -97,6 +97,7 @@ class PythonSession:
         """Run a snippet in the state that earlier ones left. `output` is its value."""
         check_snippet(code, params=params, files=files)
         check_call(on_output=on_output, cancel=cancel, turn=turn, queue_s=queue_s)
+        snippet.require_own_folder(self._server.plan.working_directory, files)
         order = snippet.order(
             code,
             {**self._first.get("params", {}), **(params or {})},

@@ -16,6 +16,9 @@ from actum.execution.output_tail import output_tail
 from actum.policy.allowlist import AllowlistCheck
 from actum.value import field, plain, value
 
+#: The type of the collected file that holds the value of a snippet.
+VALUE_TYPE = "snippet-value"
+
 
 class NotSucceeded(ActumError):
     """`Result.check()` on a result that is not a success; `.result` is that result."""
@@ -158,6 +161,12 @@ class Result:
     @property
     def ok(self) -> bool:
         return self.outcome is Outcome.SUCCEEDED
+
+    @property
+    def is_value(self) -> bool:
+        """Whether `output` is the value of a snippet."""
+        files = self.result.artifacts if self.result else ()
+        return self.output is not None and any(each.type == VALUE_TYPE for each in files)
 
     def check(self) -> Result:
         """This result, or `NotSucceeded`."""

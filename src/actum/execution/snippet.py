@@ -9,21 +9,36 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from actum.capture.collection import ARTIFACT
-from actum.contract.model import SCRATCH, Json
+from actum.contract.model import SCRATCH, SCRATCH_INSIDE, Json
 from actum.errors import ContractInvalid, Problem
 from actum.execution.interpret import SMALL_BYTES
-from actum.execution.result import Result
+from actum.execution.result import VALUE_TYPE, Result
 from actum.store.blobs import BlobStore
 from actum.value import replace
 
 if TYPE_CHECKING:
-    from actum.capture.model import Capture
+    from actum.capture.model import Capture, Collected
     from actum.registry.registry import Registry
 
 TOOL = "snippet"
+CWD = "inputs.working_directory"
 _VALUE = "value.json"
+_SHOWN_BYTES = 16_384
 _ENCODER = json.JSONEncoder(allow_nan=False)
 _quoted = json.encoder.encode_basestring_ascii
+
+
+#: Keywords of `exec` that a snippet cannot have, and what has their meaning.
+_NOT_FOR_SNIPPETS = {
+    "tool": "the tool is `snippet`; use Runtime.exec for another one",
+    "arguments": "pass values in params",
+    "parameters": "pass values in params",
+    "stdin": "pass values in params, and content in files",
+}
+#: Keywords of one call, which a session as a whole cannot have.
+_FOR_ONE_CALL = dict.fromkeys(("on_output", "cancel", "queue_s", "turn"), "give it to run()") | {
+    "wait_s": "have the request approved first: `actum approvals`"
+}
 
 
 def order(code: str, params: Mapping[str, Json], files: Mapping[str, bytes | str]) -> bytes:
@@ -57,11 +72,19 @@ def _without_json(params: Mapping[str, Json], error: Exception) -> ContractInval
     return ContractInvalid(tuple(problems) or (found,))
 
 
+def require_fit(words: Mapping[str, Any], *, kept: bool = False) -> None:
+    """Refuse keywords that have no meaning for a snippet, or for a session."""
+    for name, instead in (_NOT_FOR_SNIPPETS | (_FOR_ONE_CALL if kept else {})).items():
+        if name in words:
+            where = "a session" if kept and name in _FOR_ONE_CALL else "a snippet"
+            raise _invalid(name, f"{where} does not take it: {instead}", "")
+
+
 def words(
-    preload: Sequence[str], venv: Path | None, registry: Registry
+    preload: Sequence[str], venv: Path | None, cwd: str | None, registry: Registry
 ) -> tuple[tuple[str, ...], dict[str, Any]]:
-    """(arguments, contract fields): no directory of the host but the packages of a venv."""
-    fields: dict[str, Any] = {"inputs.working_directory": SCRATCH}
+    """(arguments, contract fields): no directory of the host but `cwd` and a venv's packages."""
+    fields: dict[str, Any] = {CWD: SCRATCH if cwd is None else cwd}
     if venv is None:
         return tuple(preload), fields
     from actum.execution.snippet_venv import site_packages  # few calls need it
@@ -69,14 +92,41 @@ def words(
     packages = site_packages(venv.resolve(), registry, TOOL)
     fields["sandbox.filesystem.level"] = "extended"
     fields["sandbox.filesystem.read"] = [str(packages)]
+    if fields[CWD] != SCRATCH:
+        fields["sandbox.filesystem.read"].append(cwd)
     return (f"@{packages}", *preload), fields
+
+
+def require_own_folder(cwd: str, files: Mapping[str, bytes | str] | None) -> None:
+    """Refuse files for a snippet whose working directory is a folder of the host."""
+    if files and cwd not in (SCRATCH, SCRATCH_INSIDE):
+        raise _invalid(
+            "files",
+            f"cannot be put into cwd={cwd!r}, which is a folder of the host",
+            "cwd without files, or files without cwd",
+        )
+
+
+def _invalid(field: str, message: str, permitted: str) -> ContractInvalid:
+    return ContractInvalid((Problem(field=field, message=message, permitted=permitted),))
+
+
+def named(capture: Capture) -> Capture:
+    """The capture of a snippet, with the file that holds its value called so."""
+    return replace(capture, collected=tuple(map(_called, capture.collected)))
+
+
+def _called(item: Collected) -> Collected:
+    if item.kind != ARTIFACT or item.path != _VALUE:
+        return item
+    return replace(item, type=VALUE_TYPE)
 
 
 def value_in(capture: Capture) -> Json:
     """The value of a snippet that has just ended, if it is small. A large one is read after its
     record is closed: the snippet wrote it, and parsed JSON can take much memory."""
     for found in capture.collected:
-        if found.path == _VALUE and found.kind == ARTIFACT and found.size <= SMALL_BYTES:
+        if found.type == VALUE_TYPE and found.size <= SMALL_BYTES:
             return _value(found.content)
     return None
 
@@ -86,7 +136,7 @@ def with_value(result: Result, blobs: BlobStore) -> Result:
     the result is a recorded one. An exception is in its stderr as well."""
     if result.output is not None or result.result is None or not result.result.artifacts:
         return result
-    found = next((item for item in result.result.artifacts if item.path == _VALUE), None)
+    found = next((item for item in result.result.artifacts if item.type == VALUE_TYPE), None)
     if found is None:
         return result
     content = (result.small_files or {}).get(found.blake3)
@@ -94,8 +144,18 @@ def with_value(result: Result, blobs: BlobStore) -> Result:
 
 
 def _value(content: bytes) -> Json:
+    """The value as JSON. The snippet may have written the file itself: then the value is a mark
+    with the beginning of that file."""
     try:
-        answer = json.loads(content)
+        answer = json.loads(content, parse_constant=_no_constant)
+        if isinstance(answer, dict):
+            return answer.get("value")
     except (ValueError, RecursionError):
-        return None  # the snippet wrote the file itself, and not as JSON
-    return answer.get("value") if isinstance(answer, dict) else None
+        pass
+    text = content[:_SHOWN_BYTES].decode(errors="replace")
+    mark: dict[str, Json] = {"$type": _VALUE, "$repr": text}
+    return mark | {"$truncated": True} if len(content) > _SHOWN_BYTES else mark
+
+
+def _no_constant(name: str) -> Json:
+    raise ValueError(f"{name} is not JSON")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
+import re
 import secrets
 import select
 import time
@@ -251,6 +251,11 @@ class SessionRunner:
 
 _VEIL = bytes(byte ^ 0x5A for byte in range(256))  #: as in `sandbox.session_program`
 
+_CODE = re.compile(rb"[0-9]{1,2}|1[0-9]{2}|2[0-4][0-9]|25[0-5]")
+
+#: The longest answer: a value, as `sandbox.snippet_program` limits it, and its frame.
+_ANSWER_BYTES = 16 << 20
+
 #: Limit on output of an ended session that is still read.
 _DRAIN_BYTES = 8 << 20
 
@@ -264,6 +269,7 @@ class _Output:
             b"o": keeper(STDOUT_BYTES, redaction),
             b"e": keeper(STDERR_BYTES, redaction),
         }
+        self._parts = bytearray()
         self.answer = b""
         self.code = 1
         self.death = ""
@@ -278,10 +284,14 @@ class _Output:
             if kind in self.keepers:
                 self._show(kind, bytes(self.keepers[kind].feed(_unveiled(rest))))
                 return None
+            if kind == b"p":
+                self._add(_unveiled(rest))
+                return None
             stray, _, content = rest.partition(b" ")
             self.stray = int(stray)
             if kind == b"a":
-                self._read_answer(_unveiled(content))
+                self._add(_unveiled(content))
+                self._read_answer(bytes(self._parts))
             else:
                 self.death = _death(content)
         except (ValueError, RecursionError, binascii.Error):
@@ -299,13 +309,18 @@ class _Output:
         if self._on_output is not None and chunk:
             self._on_output("stdout" if kind == b"o" else "stderr", chunk)
 
+    def _add(self, part: bytes) -> None:
+        self._parts += part
+        if len(self._parts) > _ANSWER_BYTES:
+            raise ValueError
+
     def _read_answer(self, content: bytes) -> None:
-        document = json.loads(content)
-        if not isinstance(document, dict):
-            raise ValueError  # noqa: TRY004 -- one invalid answer among others
-        code = document.pop("code", None)
-        self.code = code & 0xFF if type(code) is int else 1
-        self.answer = json.dumps(document).encode() if document else b""
+        """The exit code on a line, then the value. The value is stored as it is, and not parsed
+        before the record is closed."""
+        code, end, self.answer = content.partition(b"\n")
+        if not end or not _CODE.fullmatch(code):
+            raise ValueError
+        self.code = int(code)
 
 
 def _unveiled(text: bytes) -> bytes:

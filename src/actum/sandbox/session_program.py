@@ -7,7 +7,8 @@ is not dumpable, so snippets cannot reach its descriptors or memory. An order ca
 token, and only a message with that token is its answer. Earlier snippets can make the interpreter
 send anything: an answer is untrusted output of the session.
 
-Lines to the host: `o` and `e` (output), `a` (the answer), `x` (the interpreter has ended).
+Lines to the host: `o` and `e` (output), `p` (a part of the answer), `a` (the last part), `x` (the
+interpreter has ended).
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     CarryOut = Callable[[dict[str, Any], dict[str, Any]], tuple[int, str]]
 
 _WORD_BYTES = 32
-_ANSWER_BYTES = 2 << 20
+_ANSWER_BYTES = 16 << 20
 _PACKET_BYTES = 1 << 15
 _CHUNK_BYTES = 48 << 10
 _LAST, _MORE = b"l", b"m"
@@ -88,10 +89,7 @@ def _interpret(orders: int, answers: socket.socket, carry_out: CarryOut) -> NoRe
                 stream.flush()
         if os.getpid() != own:
             os._exit(code)  # a child that a snippet forked has ended its snippet, too
-        # The answer is a JSON object as text; one more field is inserted.
-        text = (f'{{"code": {code}, {answer[1:]}' if answer else f'{{"code": {code}}}').encode()
-        if len(text) > _ANSWER_BYTES:
-            text = json.dumps({"code": code, "value": None, "repr": "too long"}).encode()
+        text = f"{code}\n{answer}".encode()
         for start in range(0, len(text), _PACKET_BYTES):
             last = start + _PACKET_BYTES >= len(text)
             part = text[start : start + _PACKET_BYTES]
@@ -121,6 +119,7 @@ class _Porter:
         self._outputs = outputs
         self._stray = 0  #: bytes of output between two orders
         self._unread = bytearray()
+        self._answered = 0  #: bytes of the current answer
         os.set_blocking(orders, False)
         answers.setblocking(False)
         self._woken, waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -135,14 +134,16 @@ class _Porter:
             if not first:
                 self._drop_strays()
             first = False
-            answer = self._carry(word, word + b"%08x" % len(order) + order)
-            _send(b"a%d " % self._stray + _veiled(answer))
+            last = self._carry(word, word + b"%08x" % len(order) + order)
+            _send(b"a%d " % self._stray + _veiled(last))
 
     def _next_line(self, *, watch: bool) -> bytes:
         poll = select.poll()
         poll.register(0, select.POLLIN)
         poll.register(self._woken, select.POLLIN)
-        while b"\n" not in self._unread:
+        searched = 0
+        while (end := self._unread.find(b"\n", searched)) < 0:
+            searched = len(self._unread)
             for descriptor, _event in poll.poll():
                 if descriptor == 0:
                     part = os.read(0, 1 << 16)
@@ -153,13 +154,14 @@ class _Porter:
                     self._reap()
                 else:
                     poll.unregister(self._woken)
-        line, _, rest = bytes(self._unread).partition(b"\n")
-        self._unread = bytearray(rest)
+        line = bytes(self._unread[:end])
+        del self._unread[: end + 1]
         return line
 
     def _carry(self, word: bytes, order: bytes) -> bytes:
-        """Send one order to the interpreter and relay its output. Returns its answer."""
-        answer = bytearray()
+        """Send one order to the interpreter and relay its output and the parts of its answer.
+        Returns the last part."""
+        self._answered = 0
         pending = memoryview(order)
         poll = select.poll()
         for descriptor in (0, self._woken, self._answers.fileno(), *self._outputs):
@@ -184,10 +186,10 @@ class _Porter:
                     # It closed the socket. Either it is dead, which SIGCHLD reports, or the
                     # deadline will end it.
                     poll.unregister(descriptor)
-                elif self._receive(word, answer):
+                elif (last := self._receive(word)) is not None:
                     # Output written before the answer is in the pipes by now.
                     self._relay_rest()
-                    return bytes(answer)
+                    return last
 
     def _write(self, pending: memoryview, event: int) -> int:
         if event & select.POLLERR:
@@ -196,18 +198,21 @@ class _Porter:
             return os.write(self._orders, pending)
         return 0
 
-    def _receive(self, word: bytes, answer: bytearray) -> bool:
-        """Receive one packet; true once the answer is complete. Other tokens are ignored."""
+    def _receive(self, word: bytes) -> bytes | None:
+        """Receive one packet. Returns the last part of the answer. Other tokens are ignored."""
         with contextlib.suppress(BlockingIOError):
             packet = self._answers.recv(_WORD_BYTES + 1 + _PACKET_BYTES)
             if packet[:_WORD_BYTES] != word:
                 self._stray += len(packet)
-                return False
-            answer += packet[_WORD_BYTES + 1 :]
-            if len(answer) > _ANSWER_BYTES:
+                return None
+            part = packet[_WORD_BYTES + 1 :]
+            self._answered += len(part)
+            if self._answered > _ANSWER_BYTES:
                 self._end(b"sent an answer over the limit")
-            return packet[_WORD_BYTES : _WORD_BYTES + 1] == _LAST
-        return False
+            if packet[_WORD_BYTES : _WORD_BYTES + 1] == _LAST:
+                return part
+            _send(b"p" + _veiled(part))
+        return None
 
     def _relay(self, descriptor: int, most: int) -> int:
         chunk = os.read(descriptor, min(most, _CHUNK_BYTES))

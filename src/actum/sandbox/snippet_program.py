@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import ast
 import base64
+import contextlib
 import json
 import os
 import stat
@@ -29,12 +30,20 @@ _NAME = "<snippet>"
 _SESSION = "session:"  #: the first argument, for a session of several snippets
 _ENTRY = "__snippet__"
 _VALUE = "__value__"
+_SCALARS = frozenset({int, float, bool})
+_SHORT = 4_096
+#: The longest value; the most that the host collects is 10 MiB, together with files.
+_VALUE_LETTERS = 8 << 20
+_FOLDER = os.path.dirname(os.path.abspath(__file__))
+beside: dict[str, Any] = {}  #: programs beside this one, by name
 _VALUE_FILE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
 _read_order = json.JSONDecoder().raw_decode
 _encode = json.JSONEncoder(allow_nan=False).encode
 
 
 def main() -> None:
+    # By lines, so that the host receives a print when it is made.
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     if sys.argv[1:2] == [_SESSION]:
         import session  # type: ignore[import-not-found]  # beside this file, inside
 
@@ -107,7 +116,9 @@ def _imports(wanted: list[str]) -> None:
     sys.path[0] = ""  # imports start at the working directory, as with `python3 -`
     for name in wanted:
         if name.startswith("@"):
-            sys.path.append(name[1:])
+            # As in a virtual environment: after the standard library, before the system's packages.
+            places = [n for n, path in enumerate(sys.path) if path.endswith("-packages")]
+            sys.path.insert(places[0] if places else len(sys.path), name[1:])
         else:
             __import__(name)
     sys.argv = [_NAME]
@@ -187,10 +198,24 @@ def _returns(node: ast.AST) -> bool:
 def _answer(value: Any) -> str:
     if value is None:
         return ""
-    try:
-        return _encode({"value": value})
-    except (TypeError, ValueError, RecursionError):
-        return _encode({"value": None, "repr": repr(value)})
+    # Most values are numbers and short texts, which need no conversion.
+    if type(value) in _SCALARS or (type(value) is str and len(value) < _SHORT):
+        with contextlib.suppress(ValueError):  # a number that JSON does not have
+            return _encode({"value": value})
+    text: str = _beside("value").encoded(value, _VALUE_LETTERS)
+    return f'{{"value": {text}}}'
+
+
+def _beside(name: str) -> Any:
+    """A program beside this one. The zygote imports them ahead (`learn`)."""
+    found = beside.get(name)
+    if found is None:
+        # By its path: sys.path is the snippet's, and may have a module of the same name.
+        found = beside[name] = type(sys)(f"actum_{name}")
+        path = f"{_FOLDER}/{name}.py"
+        with open(path, "rb") as file:
+            exec(compile(file.read(), path, "exec", dont_inherit=True), found.__dict__)  # noqa: S102
+    return found
 
 
 def _described(error: BaseException, source: str) -> dict[str, Any]:

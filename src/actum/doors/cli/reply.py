@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 #: Limits that make a tool fail by itself, with an error that does not name them.
 _FAILED_BY = ("max_children", "allow_fork", "scratch_bytes", "artifacts_bytes", "network")
+#: A longer value of a snippet is cut in the summary.
+_VALUE_LETTERS = 200
 
 
 def error_document(error: ActumError) -> dict[str, Json]:
@@ -76,11 +79,20 @@ def summary_lines(result: Result) -> Iterator[str]:
         facts.append(f"cached from {result.cached}, not run again")
     facts.append(f"receipt {result.receipt_id}")
     yield "actum: " + " · ".join(facts)
+    if result.is_value:
+        yield _value_line(result.output)
     if result.workspace is not None and result.workspace.state != "unchanged":
         yield from _workspace_lines(result.execution_id, result.workspace)
     yield from map(narrowed_line, result.narrowed)
     yield from stripped_lines(result.stripped)
     yield from (violation_line(violation) for violation in result.violations)
+
+
+def _value_line(value: Json) -> str:
+    text = json.dumps(value)
+    if len(text) <= _VALUE_LETTERS:
+        return f"  value: {text}"
+    return f"  value: {text[:_VALUE_LETTERS]}… (all of it: --json)"
 
 
 def narrowed_line(found: Narrowed) -> str:
