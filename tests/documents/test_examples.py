@@ -161,7 +161,12 @@ def _misfits(text: str) -> dict[str, Any]:
     """Why the fragment is of no contract, tool or adapter; {} if it is of one."""
     document = load_document(text)
     found = {}
-    for file in sorted(ROOT.glob("src/actum/*/schemas/*.json")):
+    for name in (
+        "contract/schemas/execution-contract",
+        "registry/schemas/tool",
+        "registry/schemas/adapter",
+    ):
+        file = ROOT / f"src/actum/{name}.json"
         problems = check(document, _partial(json.loads(file.read_text())))
         if not problems:
             return {}
