@@ -34,13 +34,23 @@ def prove(database: Database, seq: int) -> dict[str, Json]:
             f"seq: there is no audit record {seq} in this home.",
             remedy="`actum audit checkpoint` says how many there are.",
         )
-    path = inclusion_proof(seq - 1, note.parse(newest[0]).checkpoint.size, node_reader(database))
+    return _bundle(database, seq, record[0], newest[0])
+
+
+def prove_under(database: Database, seq: int, checkpoint: str) -> dict[str, Json]:
+    """The bundle for record `seq`, which exists, under one checkpoint of this log."""
+    (record,) = database.rows("SELECT record FROM audit WHERE seq = ?", (seq,))
+    return _bundle(database, seq, record[0], checkpoint)
+
+
+def _bundle(database: Database, seq: int, record: bytes, checkpoint: str) -> dict[str, Json]:
+    path = inclusion_proof(seq - 1, note.parse(checkpoint).checkpoint.size, node_reader(database))
     return {
         "format": FORMAT,
         "seq": seq,
-        "record": record[0].decode(),
+        "record": record.decode(),
         "proof": [base64.b64encode(each).decode() for each in path],
-        "checkpoint": newest[0],
+        "checkpoint": checkpoint,
     }
 
 

@@ -1,17 +1,22 @@
-"""`actum evidence`: shows evidence records, and gets the files and streams that they name."""
+"""`actum evidence`: shows evidence records, gets what they name, and exports archives."""
 
 from __future__ import annotations
 
 import base64
 import os
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from actum.contract.timestamps import utc_text
 from actum.doors.cli import command_table, exit_codes, terminal
+from actum.doors.cli.receipts_command import full_receipt_id
+from actum.doors.cli.time_options import MOMENT, moment
 
 if TYPE_CHECKING:
+    from actum.evidence.archive import Exported, Exporter, Selection
     from actum.evidence.retrieval import Stored
     from actum.runtime import Runtime
 
@@ -71,6 +76,98 @@ def _full(runtime: Runtime, wanted: str) -> str:
     from actum.evidence.id_prefixes import IdKind
 
     return full_id(runtime.database, wanted, (*EXECUTIONS, IdKind.EVIDENCE))
+
+
+@command.command("export")
+@click.argument("ids", metavar="[ID...]", nargs=-1)
+@click.option("--all", "everything", is_flag=True, help="Every receipt of this home.")
+@click.option("--since", type=moment, metavar=MOMENT, help="Receipts of what ended since then.")
+@click.option(
+    "-o",
+    "--output",
+    "target",
+    required=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="The archive: a new file, mode 0600.",
+)
+@click.option("--records", is_flag=True, help="Evidence records and traces too.")
+@click.option("--files", is_flag=True, help="Evidence records, traces and collected files too.")
+def export_evidence(
+    ids: tuple[str, ...],
+    everything: bool,
+    since: datetime | None,
+    target: Path,
+    records: bool,
+    files: bool,
+) -> int:
+    """Export receipts as one archive that verifies elsewhere, without this project.
+
+    ID is of a receipt or an execution; of a work item, its receipt's or its run's, which brings
+    the receipts of its calls. The archive holds the receipts, proofs that they are in the log, its signed head and the
+    public keys. Receipts name paths and people. Evidence records and files hold content, so they
+    are added only on request. Raw output that only a session holds is never added.
+
+    `actum verify FILE --key KEY.pub` checks it anywhere.
+    """
+    from actum.evidence.archive import Exporter, Selection
+    from actum.store.keys import public_keys
+
+    if sum((bool(ids), everything, since is not None)) != 1:
+        raise click.UsageError("Give ids, or --all, or --since: one of them.")
+    with command_table.open_runtime() as runtime:
+        services = runtime.services
+        selection = Selection(
+            ids=tuple(full_receipt_id(runtime.database, each) for each in ids),
+            since=utc_text(since) if since else "",
+            records=records,
+            files=files,
+        )
+        exporter = Exporter(
+            runtime.database,
+            services.blobs,
+            signer=services.ledger.log.signer,
+            keys=tuple(public_keys(runtime.settings.home)),
+        )
+        done = _exported(exporter, selection, target)
+        keyid = services.ledger.log.signer.keyid
+    if command_table.wants_json():
+        terminal.document(
+            {
+                "file": str(target),
+                "receipts": done.receipts,
+                "files": done.files,
+                "bytes": done.size,
+                "keyid": keyid,
+            }
+        )
+    else:
+        terminal.aside(
+            f"actum: {done.receipts} receipts and {done.files} files are in {target}, signed by"
+            f" {keyid}."
+        )
+        terminal.aside(
+            "  `actum keys show --pem > KEY.pub`, then elsewhere:"
+            f" `actum verify {target.name} --key KEY.pub`."
+        )
+    return exit_codes.SUCCESS
+
+
+def _exported(exporter: Exporter, selection: Selection, target: Path) -> Exported:
+    # A new file: it never replaces another, and no link leads it elsewhere.
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        descriptor = os.open(target, flags, 0o600)
+    except FileExistsError as error:
+        raise click.UsageError(f"--output {target}: it exists already. Name a new file.") from error
+    except OSError as error:
+        raise click.UsageError(f"--output {target}: {error.strerror}.") from error
+    try:
+        with open(descriptor, "wb") as file:
+            return exporter.export(selection, file)
+    except BaseException:
+        target.unlink(missing_ok=True)  # half of an archive is none
+        raise
 
 
 def _write(target: Path, content: bytes) -> None:

@@ -50,8 +50,8 @@ def command(target: str | None, everything: bool, key: Path | None, checkpoint: 
     execution. Receipts of work items too.
 
     Checks the signature, the evidence and files it signs, the trace and the audit log. FILE may
-    also be a proof made by `actum audit prove`. Also reports whether the settings are approved,
-    which is not part of the verdict.
+    also be a proof made by `actum audit prove`, or an archive made by `actum evidence export`. Also
+    reports whether the settings are approved, which is not part of the verdict.
 
     --all writes nothing, and names everything that was changed, deleted, swapped or added: table or
     file, row, column, the expected and the actual value. Without --checkpoint it cannot detect that
@@ -104,6 +104,7 @@ class _Home:
     blobs: BlobStore
     receipts: Receipts
     trusted: Mapping[str, PublicKey]
+    approving: Mapping[str, PublicKey]  #: `trusted` without retired keys
 
 
 @contextmanager
@@ -130,6 +131,7 @@ def _opened() -> Iterator[_Home]:
             blobs=BlobStore(settings.home, database),
             receipts=Receipts(database, settings.home),
             trusted=keyring.trusted,
+            approving=keyring.approving,
         )
     finally:
         database.close()
@@ -137,6 +139,7 @@ def _opened() -> Iterator[_Home]:
 
 def _alone(target: str | None, key: Path) -> tuple[Finding, ...]:
     from actum.evidence.proof import check_proof, is_proof
+    from actum.evidence.verify.archive_findings import is_archive
     from actum.evidence.verify.receipt_verifier import read_receipt_file, verify_file
     from actum.evidence.verify.work_findings import is_work_receipt, work_file_findings
     from actum.store.keys import PublicKey
@@ -145,12 +148,21 @@ def _alone(target: str | None, key: Path) -> tuple[Finding, ...]:
         raise click.UsageError("--key checks a FILE; name one.")
     public = PublicKey.from_pem(key.read_text(), where=str(key))
     trusted = {public.keyid: public}
+    if is_archive(Path(target)):
+        return _archive(Path(target), trusted)
     document = read_receipt_file(Path(target))
     if is_proof(document):
         return tuple(check_proof(document, trusted))
     if is_work_receipt(document):
         return (_read_as(target), *work_file_findings(document, trusted, None))
     return verify_file(Path(target), trusted)
+
+
+def _archive(path: Path, trusted: Mapping[str, PublicKey]) -> tuple[Finding, ...]:
+    from actum.evidence.verify.archive_findings import archive_findings
+
+    with path.open("rb") as file:
+        return tuple(archive_findings(file, trusted))
 
 
 def _everything(checkpoint: Path | None) -> tuple[tuple[Finding, ...], dict[str, Json]]:
@@ -192,6 +204,7 @@ def _kept(checkpoint: Path | None) -> tuple[str, str] | None:
 
 def _findings(home: _Home, target: str | None, checkpoint: Path | None) -> tuple[Finding, ...]:
     from actum.evidence.proof import check_proof, is_proof
+    from actum.evidence.verify.archive_findings import is_archive
     from actum.evidence.verify.receipt_verifier import Verifier, read_receipt_file, verify_receipt
     from actum.evidence.verify.work_findings import (
         is_work_receipt,
@@ -201,6 +214,9 @@ def _findings(home: _Home, target: str | None, checkpoint: Path | None) -> tuple
 
     receipts, trusted = home.receipts, home.trusted
     if target is not None and Path(target).is_file():
+        if is_archive(Path(target)):
+            # Without retired keys: a copy of one could sign an archive with a log of its own.
+            return _archive(Path(target), home.approving)
         document = read_receipt_file(Path(target))
         if is_proof(document):
             return (_read_as(target), *check_proof(document, trusted))
