@@ -150,7 +150,8 @@ def _validate(block: Block, folder: Path) -> None:
             (project / "actum.toml").write_text(block.text)
             read_settings(project)
         case "json":
-            json.loads(block.text)
+            text = block.text.strip()
+            json.loads(text if text.startswith(("{", "[")) else f"{{{text}}}")  # or some members
         case "" | "text":
             pass
         case _:

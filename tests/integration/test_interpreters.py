@@ -22,6 +22,7 @@ from actum.store.keys import Keyring
 from common import prefixes
 from common.own_folder import own_folder
 from common.prefixes import PYTHON
+from common.receipt_schema import problems
 from common.settings import add_settings
 
 __all__ = ["own_folder"]
@@ -60,6 +61,7 @@ def policy_of(runtime: Runtime, receipt_id: str | None) -> Mapping[str, Any]:
     assert receipt_id is not None
     payload = str(runtime.services.receipts.find(receipt_id).envelope["payload"])
     statement = json.loads(base64.b64decode(payload))
+    assert problems("receipt", statement) == []
     found: Mapping[str, Any] = statement["predicate"]["policy"]["document"]
     return found
 

@@ -104,9 +104,9 @@ def export_evidence(
     """Export receipts as one archive that verifies elsewhere, without this project.
 
     ID is of a receipt or an execution; of a work item, its receipt's or its run's, which brings
-    the receipts of its calls. The archive holds the receipts, proofs that they are in the log, its signed head and the
-    public keys. Receipts name paths and people. Evidence records and files hold content, so they
-    are added only on request. Raw output that only a session holds is never added.
+    the receipts of its calls. The archive holds the receipts, proofs that they are in the log, its
+    signed head and the public keys. Receipts name paths and people. Evidence records and files hold
+    content, so they are added only on request. Raw output that only a session holds is never added.
 
     `actum verify FILE --key KEY.pub` checks it anywhere.
     """
