@@ -73,6 +73,7 @@ class Runtime:
         )
         self.keyring, self.database = services.keyring, services.database
         self.blobs, self.approvals = services.blobs, services.approvals
+        self.standing_approvals = services.standing_approvals
         self._sessions: set[PythonSession] = set()
         self._warm = False
         self._swept = 0.0

@@ -9,6 +9,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from actum.approvals.requests import Approvals
+from actum.approvals.standing_approvals import StandingApprovals
+from actum.contract.approvers import Approvers
 from actum.contract.encoder import hasten
 from actum.contract.ids import new_id
 from actum.contract.model import Contract, RunnerKind
@@ -86,13 +88,18 @@ def build(
     if runners is None:
         governed = (str(root), settings.protected_names)
         runners = enabled_runners(settings, secrets, pool=pool, spawner=spawner, governed=governed)
+    approved, policy = ApprovedSettings(settings.file, home, registry.lock), _policy(settings)
+
+    def approvers() -> Approvers:
+        return approvers_in(registry.lock())
+
     services = Services(
         keyring=keyring,
         database=database,
         blobs=blobs,
         registry=registry,
-        settings=ApprovedSettings(settings.file, home, registry.lock),
-        policy=_policy(settings),
+        settings=approved,
+        policy=policy,
         settlement=_settlement(settings),
         runners=runners,
         secrets=secrets,
@@ -104,7 +111,10 @@ def build(
             ledger.log,
             clock,
             Inbox(home),
-            approvers=lambda: approvers_in(registry.lock()),
+            approvers=approvers,
+        ),
+        standing_approvals=StandingApprovals(
+            database, ledger.log, clock, registry, approved, policy, approvers
         ),
         executions=Executions(database),
         receipts=Receipts(database, home),

@@ -6,6 +6,7 @@ import contextlib
 import subprocess
 import sys
 import time
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,7 @@ def make_home(root: Path) -> Path:
         _executions(rt)
         _transactions(rt)
         _approvals(rt)
+        _standing_approvals(rt)
         _servers(rt)
         _pure_plane(rt)
         _works(rt)
@@ -108,8 +110,9 @@ def _write_out(home: Path) -> None:
 def _let_shell_ask_for_more(root: Path) -> None:
     file = root / "tools/shell/tool.yaml"
     document = yaml.safe_load(file.read_text())
-    document["scope"] |= {"filesystem": [".", "/etc"], "network": "off"}  # YAML 1.1: a boolean
-    document["permissions"]["filesystem"] = {"read": [".", "/etc"], "write": [".", "/etc"]}
+    paths = [".", "/etc", str(root.parent / "out")]
+    document["scope"] |= {"filesystem": [*paths], "network": "off"}  # YAML 1.1: a boolean
+    document["permissions"]["filesystem"] = {"read": [*paths], "write": [*paths]}  # no YAML alias
     file.write_text(yaml.safe_dump(document))
     keyring = Keyring.open(root / ".actum")
     approve(root, keyring, "shell", by="user:maker", evidence="test", date="2026-11-15")
@@ -200,6 +203,26 @@ def _approvals(rt: Runtime) -> None:
     _succeed(_shell(rt, "true used", set=_ELEVATED, purpose="used"))
     for _ in range(2):
         assert _shell(rt, "exit 126").outcome is Outcome.PERMISSION_DENIED
+
+
+def _standing_approvals(rt: Runtime) -> None:
+    """Unused, used, used up, revoked."""
+    out = rt.settings.root.parent / "out"
+    out.mkdir()
+    words = {"paths": [out], "by": "user:boss", "why": "so"}
+    writing = {
+        "sandbox.filesystem.level": "elevated",
+        "sandbox.filesystem.read": ["."],
+        "sandbox.filesystem.write": [str(out)],
+    }
+    grant = rt.standing_approvals.grant
+    grant("shell", uses=1, **words)
+    _succeed(_shell(rt, "true", set=writing))  # used up
+    grant("shell", uses=3, until=timedelta(days=1), **words)
+    _succeed(_shell(rt, "true", set=writing))
+    revoked = grant("shell", until=timedelta(days=1), **words)
+    rt.standing_approvals.revoke(revoked.approval_id, by="user:boss", why="no more")
+    grant("shell", until=timedelta(days=1), **words)
 
 
 def _servers(rt: Runtime) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 
 from actum.approvals.requests import ApprovalRequired, Approvals
+from actum.approvals.standing_approvals import StandingApprovals
 from actum.errors import Refused
+from actum.evidence.log import Page
 from actum.evidence.records.execution_event import execution_event
 from actum.evidence.records.facts import Intent
 from actum.evidence.records.trace import EventType, Trace
@@ -53,8 +56,35 @@ def request_commit(
     return request_id
 
 
+def using(
+    approvals: Approvals,
+    standing: StandingApprovals,
+    granted: tuple[Granted, ...],
+    used: tuple[Granted, ...],
+    intent: Intent,
+) -> Callable[[Page], None]:
+    """For the transaction that lets an execution start: use the decisions up, or raise.
+
+    An execution uses a standing approval once, for all its needs and attempts; `used` are the
+    decisions of earlier attempts.
+    """
+    at, execution_id = intent.started_at, intent.execution_id
+    once = tuple(grant for grant in granted if not grant.is_standing)
+    use_once = approvals.using(once, execution_id, at)
+    before = {grant.request_id for grant in used}
+    counted = {grant.request_id: grant for grant in granted if grant.is_standing}
+
+    def use(page: Page) -> None:
+        use_once(page)
+        for approval_id, grant in counted.items():
+            if approval_id not in before:
+                standing.use(page, grant, execution_id, intent.trace_id, at)
+
+    return use
+
+
 def trace_use(granted: tuple[Granted, ...], intent: Intent, trace: Trace) -> None:
-    """The start of the execution has used these decisions up (`Approvals.using`)."""
+    """The start of the execution has used these decisions (`using`)."""
     for grant in granted:
         _emit(grant.need.gate, grant.request_id, grant.decided_by, "used", intent, trace)
 

@@ -15,20 +15,20 @@ open.
 from __future__ import annotations
 
 import json
-import re
 import sqlite3
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from enum import StrEnum
 
 from actum.approvals.approval_call import BoundCall, opened
+from actum.approvals.decider import require_fit
 from actum.contract.approvers import Approvers, Role, person
 from actum.contract.canonical import sha256_bytes
 from actum.contract.ids import new_id
 from actum.contract.model import Contract, Json
 from actum.contract.os_user import OsUser, os_user
-from actum.errors import Refused, Violation
+from actum.errors import Refused, VerificationFailed, Violation
 from actum.evidence.log import Log, Page
 from actum.evidence.records.audit import VERSION, Decision, Kind, closed
 from actum.evidence.records.bound_rows import ROWS, bound, bound_now, differing, row_of
@@ -44,6 +44,7 @@ from actum.policy.gates import (
     ApprovalNeeded,
     Granted,
 )
+from actum.policy.standing_cover import as_bounds
 from actum.store.database import Database
 from actum.store.inbox import Inbox
 from actum.value import value
@@ -54,14 +55,12 @@ _VALID_FOR = {GOVERNING_CHANGES: timedelta(days=3_650)}
 #: The gate of an escalation: a tool was denied something, and a person should check why.
 EXIT_126 = "EXIT-126"
 
-_WHO = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+-]{0,127}")
 _TYPES = {
     NETWORK: "network",
     WRITE_OUTSIDE: "file",
     ELEVATED: "permission",
     GOVERNING_CHANGES: "file",
 }
-_WHY_CHARACTERS = 2_000
 _POLL_S = 0.2
 _TABLE = "approvals"
 
@@ -75,19 +74,32 @@ class State(StrEnum):
     EXPIRED = "expired"  #: undecided or unused for too long; computed, never stored
 
 
-class ApprovalRequired(Refused):
-    """There is no decision yet about `needed`, for `call`."""
+_NO_REASONS: Mapping[ApprovalNeeded, str] = {}
 
-    def __init__(self, needed: tuple[ApprovalNeeded, ...], call: BoundCall) -> None:
+
+class ApprovalRequired(Refused):
+    """There is no decision yet about `needed`, for `call`.
+
+    `reasons` says of a need why no standing approval covers it.
+    """
+
+    def __init__(
+        self,
+        needed: tuple[ApprovalNeeded, ...],
+        call: BoundCall,
+        reasons: Mapping[ApprovalNeeded, str] = _NO_REASONS,
+    ) -> None:
         super().__init__(
             "APPROVAL_REQUIRED",
             "Nobody has approved this.",
             violations=tuple(
-                _violation(need, "", "Ask for it with `actum exec`.") for need in needed
+                _violation(need, "", f"Ask for it with `actum exec`. {reasons.get(need, '')}")
+                for need in needed
             ),
         )
         self.needed = needed
         self.call = call
+        self.reasons = reasons
 
 
 @value
@@ -190,7 +202,7 @@ class Approvals:
             ).fetchall()
             self._inbox.keep_only({row[0] for row in rows})
 
-    def standing(
+    def decided(
         self, call_sha256: str, needed: Iterable[ApprovalNeeded], at: datetime
     ) -> tuple[Granted, ...]:
         """Decisions for exactly this call that still hold; raises if one of them was a no."""
@@ -222,7 +234,9 @@ class Approvals:
             else:
                 request_id = request.request_id
             remedy = f"`actum approvals approve {request_id} --by WHO --why TEXT`"
-            violations.append(_violation(need, request_id, f"Request {request_id}: {remedy}."))
+            more = _grant_command(need, contract.tool_id)
+            remedy = f"Request {request_id}: {remedy}{more}. {refusal.reasons.get(need, '')}"
+            violations.append(_violation(need, request_id, remedy))
         self._inbox.put(sha256, refusal.call.content)
         return Refused("APPROVAL_REQUIRED", refusal.message, violations=tuple(violations))
 
@@ -261,10 +275,7 @@ class Approvals:
 
     def decide(self, request_id: str, decision: Decision, *, by: str, why: str) -> Request:
         """Record a person's decision, in the store and in the signed log, in one transaction."""
-        if not _WHO.fullmatch(by):
-            raise _unfit("--by", by, "a name of letters, digits and . _ : @ + -")
-        if not why.strip() or len(why) > _WHY_CHARACTERS:
-            raise _unfit("--why", why[:40], f"a reason of at most {_WHY_CHARACTERS} characters")
+        require_fit(by, why)
         at = rfc3339(self._clock())
         with self._log.page() as page:
             request = _one(page.cursor, request_id, at) or self.find(request_id)
@@ -326,7 +337,7 @@ class Approvals:
 
         def use(page: Page) -> None:
             for grant in granted:
-                _require_recorded(page.cursor, grant)
+                _require_recorded(page, grant)
                 used = page.cursor.execute(
                     "UPDATE approvals SET state = 'used', used_by = ? WHERE request_id = ?"
                     " AND state = 'approved' AND expires_at > ?",
@@ -441,8 +452,17 @@ def _violation(need: ApprovalNeeded, request_id: str, remedy: str) -> Violation:
         code="APPROVAL_REQUIRED",
         field=need.gate,
         value=request_id,
-        message=f"{need.gate}: {need.operation} of {need.target} needs an approval. {remedy}",
+        message=f"{need.gate}: {need.operation} of {need.target} needs an approval."
+        f" {remedy.strip()}",
     )
+
+
+def _grant_command(need: ApprovalNeeded, tool_id: str) -> str:
+    """How to permit later calls too, where a standing approval can."""
+    bounds = as_bounds(need)
+    if not bounds:
+        return ""
+    return f", or for later calls too `actum approvals grant {tool_id} {bounds} --uses N …`"
 
 
 def _risk(need: ApprovalNeeded) -> dict[str, Json]:
@@ -463,12 +483,6 @@ def _risk(need: ApprovalNeeded) -> dict[str, Json]:
     else:
         level, factors = "medium", ["reaches a service that is not public, or not HTTP"]
     return {"risk_level": level, "risk_factors": factors, "mitigations": ["sandbox", "single use"]}
-
-
-def _unfit(field: str, value: str, permitted: str) -> Refused:
-    return Refused(
-        "DECISION_UNFIT", f"{field}: {value!r} is not {permitted}.", remedy="Correct it."
-    )
 
 
 def _require_decidable(request: Request, by: str) -> None:
@@ -545,13 +559,15 @@ def _event(cursor: sqlite3.Cursor, request_id: str, event: str, at: str) -> dict
     }
 
 
-def _require_recorded(cursor: sqlite3.Cursor, grant: Granted) -> None:
-    """The log is signed, the row is not: an edited row alone approves nothing."""
-    row = row_of(cursor, _TABLE, grant.request_id)
-    found = cursor.execute(
-        "SELECT record FROM audit WHERE seq = ?", (row["decision_seq"],)
-    ).fetchone()
-    record = json.loads(found[0]) if found else {}
+def _require_recorded(page: Page, grant: Granted) -> None:
+    """The log is signed, the row is not: an edited row approves nothing, nor does a used one that
+    was put back."""
+    row = row_of(page.cursor, _TABLE, grant.request_id)
+    record: dict[str, Json] = {}
+    try:
+        record, *later = _records_about(grant.request_id, page.proven_from(row["decision_seq"]))
+    except (VerificationFailed, TypeError, ValueError):
+        later = []
     expected = {
         "kind": Kind.APPROVAL,
         "request_id": grant.request_id,
@@ -564,8 +580,9 @@ def _require_recorded(cursor: sqlite3.Cursor, grant: Granted) -> None:
     }
     # Records before version 3 bind no row. Since then a changed expiry is found here. A row that
     # was used meanwhile differs legitimately, and is refused as used.
-    changed = row["state"] == State.APPROVED and any(
-        tuple(differing(_TABLE, each["columns"], row)) for each in record.get(ROWS, ())
+    changed = row["state"] == State.APPROVED and (
+        any(tuple(differing(_TABLE, each["columns"], row)) for each in record.get(ROWS, ()))
+        or any(each.get("event") == "used" for each in later)
     )
     if changed or any(record.get(name) != value for name, value in expected.items()):
         raise Refused(
@@ -573,3 +590,13 @@ def _require_recorded(cursor: sqlite3.Cursor, grant: Granted) -> None:
             f"The audit log holds no such decision about {grant.request_id}.",
             remedy="The store was changed outside Actum. Run `actum verify --all`.",
         )
+
+
+def _records_about(request_id: str, records: Iterable[bytes]) -> list[dict[str, Json]]:
+    text = request_id.encode()
+    found = [json.loads(record) for record in records if text in record]
+    return [
+        each
+        for each in found
+        if (each.get("kind"), each.get("request_id")) == (Kind.APPROVAL, request_id)
+    ]

@@ -182,6 +182,19 @@ def _key(_database: Reader, _seq: int, record: dict[str, Any]) -> Activity:
     )
 
 
+def _standing(_database: Reader, _seq: int, record: dict[str, Any]) -> Activity | None:
+    if record["event"] == "used":
+        return None  # the execution is listed
+    return Activity(
+        time=record["ts"],
+        kind="standing approval",
+        outcome=str(record["event"]),
+        about=str(record["tool_id"]),
+        id=str(record["approval_id"]),
+        by=str(record["decided_by"]),
+    )
+
+
 def _action(_database: Reader, _seq: int, record: dict[str, Any]) -> Activity | None:
     if record.get("event_type") == "action_audit" and record.get("status") != "PENDING":
         return Activity(
@@ -210,6 +223,7 @@ _DESCRIBED: dict[str, _Describe] = {
     Kind.FINAL: _execution,
     Kind.WORK: _work,
     Kind.APPROVAL: _approval,
+    Kind.STANDING: _standing,
     Kind.CHANGES: _changes,
     Kind.MALFORMED: _malformed,
     Kind.KEY_ROTATE: _key,

@@ -28,6 +28,7 @@ class IdKind(StrEnum):
     EVIDENCE = "evidence"
     TRACE = "trace"
     REQUEST = "approval request"
+    STANDING_APPROVAL = "standing approval"
 
 
 @value(kw_only=False)
@@ -46,6 +47,7 @@ _PLACES = {
     IdKind.EVIDENCE: _Place("evidence_records", "evidence_id", ("evidence_ref",)),
     IdKind.TRACE: _Place("trace_events", "trace_id"),
     IdKind.REQUEST: _Place("approvals", "request_id"),
+    IdKind.STANDING_APPROVAL: _Place("standing_approvals", "approval_id"),
 }
 
 

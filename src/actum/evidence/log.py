@@ -64,6 +64,26 @@ class Page:
         insert_audit(self.cursor, [(seq, record, nodes)])
         return seq
 
+    def proven_from(self, first: int) -> Iterator[bytes]:
+        """The records from number `first` to the end.
+
+        Raises `VerificationFailed` unless they are those of the signed tree, none changed and none
+        missing. That is known only once the last one was read: read all, then use them.
+        """
+        if not 0 < first <= self._edge.size:
+            raise VerificationFailed(f"The log has no record {first}.")
+        edge = read_edge(first - 1, node_reader(self.cursor))
+        rows = self.cursor.connection.cursor().execute(
+            "SELECT record FROM audit WHERE seq >= ? ORDER BY seq", (first,)
+        )
+        for (record,) in rows:
+            edge, _ = edge.grown(leaf_hash(record))
+            yield record
+        if edge != self._edge:
+            raise VerificationFailed(
+                f"The records from number {first} on are not those that were signed."
+            )
+
     def hand_over(self, successor: Signer) -> None:
         """Both keys sign this page's checkpoint; the next page is the successor's."""
         self._successor = successor

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from actum.approvals.approval_stage import request_commit, trace_use
+from actum.approvals.approval_stage import request_commit, trace_use, using
 from actum.capture.model import Capture
 from actum.contract.call import Plan
 from actum.contract.model import Determinism
@@ -61,7 +61,8 @@ def open_record(execution: Execution) -> None:
     services, intent, granted = execution.services, execution.intent, execution.granted
     use = None
     if granted is not execution.used:
-        use = services.approvals.using(granted, intent.execution_id, intent.started_at)
+        approvals, standing = services.approvals, services.standing_approvals
+        use = using(approvals, standing, granted, execution.used, intent)
     if execution.opened is None:
         execution.opened = services.ledger.write_ahead(intent, use)
     else:

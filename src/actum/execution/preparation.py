@@ -187,13 +187,24 @@ def _approved(
     files: FileDigests,
     snapshot: PathSnapshot,
 ) -> Judged:
-    """The same call, judged with the decisions of people about exactly it."""
+    """The same call, judged with the decisions of people about exactly it, and with the standing
+    approvals that cover it."""
     services = execution.services
     bound = planning.bound_call(contract, entry, judged, files)
-    granted = services.approvals.standing(bound.sha256, judged.needed, execution.intent.started_at)
+    at = execution.intent.started_at
+    decided = services.approvals.decided(bound.sha256, judged.needed, at)
+    given = {grant.need for grant in decided}
+    standing, reasons = services.standing_approvals.serving(
+        [need for need in judged.needed if need not in given],
+        pin=entry.pin,
+        reached=judged.wished.network.allow,
+        requested_by=contract.metadata.requested_by,
+        at=at,
+    )
+    granted = (*decided, *standing)
     judged = planning.judge(contract, entry, call, services.policy, granted, snapshot)
     if judged.needed:
-        raise ApprovalRequired(judged.needed, bound)
+        raise ApprovalRequired(judged.needed, bound, reasons)
     execution.granted = granted
     execution.know(policy=judged.policy, checks=judged.checks, decisions=granted)
     judged.require_permissible()

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from actum.approvals.requests import Approvals
+from actum.approvals.standing_approvals import StandingApprovals
 from actum.contract.model import Contract, RunnerKind
 from actum.errors import Refused
 from actum.evidence.executions import Executions
@@ -52,6 +53,7 @@ class Services:
     runners: Mapping[RunnerKind, Runner]  #: enabled here; any other kind is refused by name
     ledger: Ledger
     approvals: Approvals
+    standing_approvals: StandingApprovals
     executions: Executions
     receipts: Receipts
     evidence: EvidenceStore

@@ -15,6 +15,7 @@ from actum.contract.call import Narrowed
 from actum.contract.governing_names import GOVERNING
 from actum.contract.levels import (
     DEFAULT_FILESYSTEM_LEVEL,
+    SYSTEM_PATHS,
     FilesystemGrant,
     expand_filesystem,
     is_within,
@@ -244,14 +245,18 @@ class _Wanted:
 def _needed(
     level: FilesystemLevel, wanted: _Wanted, root: str, here: str, output: str | None
 ) -> Iterator[ApprovalNeeded]:
-    if level is FilesystemLevel.ELEVATED:
-        system = [path for path in wanted.read if not is_covered(path, wanted.ordinary)]
-        target = ": ".join(["filesystem level elevated", *([", ".join(system)] if system else [])])
-        yield ApprovalNeeded(gate=ELEVATED, target=target, operation="read")
     workspace = [folder for folder in (here, output) if folder and is_within(folder, root)]
-    for path in wanted.write:
-        if not is_covered(path, workspace):
-            yield _write_outside(path)
+    outside = [path for path in wanted.write if not is_covered(path, workspace)]
+    if level is FilesystemLevel.ELEVATED:
+        # AG-04 decides about paths to write that are no system paths, and so about reading them.
+        decided = [path for path in outside if not is_covered(path, SYSTEM_PATHS)]
+        ordinary = (*wanted.ordinary, *decided)
+        system = [path for path in wanted.read if not is_covered(path, ordinary)]
+        if system or not decided:
+            shown = [", ".join(system)] if system else []
+            target = ": ".join(["filesystem level elevated", *shown])
+            yield ApprovalNeeded(gate=ELEVATED, target=target, operation="read")
+    yield from map(_write_outside, outside)
 
 
 def _write_outside(path: str) -> ApprovalNeeded:

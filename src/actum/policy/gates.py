@@ -31,9 +31,13 @@ class ApprovalNeeded:
     operation: str  #: read, write or connect
 
 
+#: Begins `Granted.decided_by` where a standing approval decided.
+STANDING = "standing:"
+
+
 @value
 class Granted:
-    """A person's decision for exactly this call."""
+    """A person's decision for exactly this call, or a standing approval that covers it."""
 
     need: ApprovalNeeded
     request_id: str
@@ -44,6 +48,13 @@ class Granted:
     decided_as: OsUser | None = None
     #: The decider's role; ``any``: there were no approvers; ``None``: an earlier version decided.
     role: str | None = None
+    #: Of a standing approval: the person who granted it, and the digest of its terms as judged.
+    granted_by: str | None = None
+    terms_sha256: str | None = None
+
+    @property
+    def is_standing(self) -> bool:
+        return self.granted_by is not None
 
     @property
     def same_user(self) -> bool | None:
@@ -55,6 +66,8 @@ class Granted:
     @property
     def entry(self) -> str:
         """The notation in an effective policy and its receipt."""
+        if self.is_standing:
+            return f"{self.need.gate}:{self.decided_by}"
         return f"{self.need.gate}:{self.decided_by}:{self.request_id}"
 
 

@@ -50,6 +50,8 @@ class Connected:
 _USED_INSIDE = tuple(ipaddress.ip_network(text) for text in ("198.18.0.0/15", "127.0.0.53/32"))
 #: One address inside the sandbox for each; a longer list would be a way around level open.
 MAX_HOSTS = 1_000
+#: Between an endpoint and its address of [egress.resolve]; no host name contains a space.
+_AT = " at "
 
 
 def connected(
@@ -189,8 +191,13 @@ def _internal(wanted: NetworkPolicy, settings: PolicySettings) -> dict[Endpoint,
         address = literal(endpoint.host) if mapped is None else split_address(mapped)[0]
         if _is_this_machine(endpoint.host) or (address is not None and internal_network(address)):
             # The approval includes the address: another one needs another approval.
-            found[endpoint] = _connect(f"{endpoint} at {mapped}" if mapped else str(endpoint))
+            found[endpoint] = _connect(f"{endpoint}{_AT}{mapped}" if mapped else str(endpoint))
     return found
+
+
+def endpoint_in(need: ApprovalNeeded) -> str:
+    """The endpoint of a need that `_internal` found, without its address."""
+    return need.target.partition(_AT)[0]
 
 
 def _is_any(entry: str) -> bool:

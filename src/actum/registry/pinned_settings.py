@@ -206,6 +206,11 @@ class ApprovedSettings:
         #: Replaced as a whole, so it needs no lock.
         self._passed: tuple[Lock, tuple[_Stamp | None, ...]] | None = None
 
+    @property
+    def sha256(self) -> str:
+        """Of the settings in use that need an approval, as in `SettingsChange`."""
+        return sha256_json(dict(self._in_force.approvable))
+
     def require(self) -> Lock | None:
         """The lock that approves them; raises `Refused` unless both hold. ``None``: the lock
         itself is refused, and the registry gives the reason."""

@@ -340,6 +340,45 @@ CREATE TRIGGER server_tools_are_never_removed BEFORE DELETE ON server_tools BEGI
 END;
 """
 
+_STANDING = """
+CREATE TABLE standing_approvals (
+    approval_id   TEXT PRIMARY KEY,
+    tool_id       TEXT NOT NULL,
+    pin           TEXT NOT NULL,
+    binding       TEXT NOT NULL,
+    hosts         TEXT NOT NULL,
+    paths         TEXT NOT NULL,
+    uses          INTEGER,
+    used          INTEGER NOT NULL,
+    until         TEXT,
+    granted_at    TEXT NOT NULL,
+    granted_by    TEXT NOT NULL,
+    granted_uid   INTEGER NOT NULL,
+    granted_user  TEXT NOT NULL,
+    granted_role  TEXT NOT NULL,
+    granted_why   TEXT NOT NULL,
+    revoked_at    TEXT,
+    revoked_by    TEXT,
+    revoked_uid   INTEGER,
+    revoked_user  TEXT,
+    revoked_role  TEXT,
+    revoked_why   TEXT,
+    last_used_by  TEXT,
+    last_seq      INTEGER NOT NULL REFERENCES audit (seq),
+    CHECK (uses IS NOT NULL OR until IS NOT NULL),
+    CHECK (used >= 0 AND (uses IS NULL OR used <= uses))
+) STRICT;
+CREATE INDEX standing_approvals_by_tool ON standing_approvals (tool_id);
+
+CREATE TRIGGER standing_approvals_only_end BEFORE UPDATE ON standing_approvals
+WHEN OLD.revoked_at IS NOT NULL OR NEW.used < OLD.used OR NEW.last_seq <= OLD.last_seq BEGIN
+    SELECT RAISE(ABORT, 'a standing approval is used and revoked, and never renewed');
+END;
+CREATE TRIGGER standing_approvals_are_never_removed BEFORE DELETE ON standing_approvals BEGIN
+    SELECT RAISE(ABORT, 'standing approvals are append-only');
+END;
+"""
+
 MIGRATIONS: tuple[tuple[Part, ...], ...] = (
     (_FIRST,),
     (_TREE, _CHECKPOINTS, _grow_tree, _TREE_GROWN),
@@ -351,4 +390,5 @@ MIGRATIONS: tuple[tuple[Part, ...], ...] = (
     (_JOURNAL,),  # `actum.journal` replaces the table `unfiled`
     (_DECIDERS,),
     (_BOUND_ROWS,),  # audit records bind every row from here on (`evidence.records.bound_rows`)
+    (_STANDING,),
 )

@@ -328,7 +328,7 @@ def test_of_two_runtimes_that_use_one_approval_at_once_one_is_refused(
         sha256 = runtime.approvals.find(request_id).call_sha256
         need = runtime.approvals.find(request_id).need
         grants = [
-            each.approvals.standing(sha256, [need], project.clock()) for each in (runtime, other)
+            each.approvals.decided(sha256, [need], project.clock()) for each in (runtime, other)
         ]
         assert grants[0] == grants[1] != ()
         with runtime.services.ledger.log.page() as page:

@@ -25,6 +25,10 @@ def age(text: str) -> timedelta:
     return timedelta(seconds=int(match[1]) * _SECONDS[match[2]])
 
 
+def is_age(text: str) -> bool:
+    return _AGE.fullmatch(text) is not None
+
+
 def moment(text: str) -> datetime:
     """An age before now, a date, or a date with a time, as the type of an option."""
     if _AGE.fullmatch(text):

@@ -32,6 +32,7 @@ class Kind(StrEnum):
     KEY_ROTATE = "KEY_ROTATE"  #: another key signs from here on
     WORK = "WORK"  #: a work item begins, or is over
     APPROVAL = "APPROVAL"  #: an approval was requested, decided or used
+    STANDING = "STANDING"  #: a standing approval was granted, used or revoked
     CHANGES = "CHANGES"  #: a decision about changes after their execution was closed
     SERVER = "SERVER"  #: what an MCP server offered when it was first used under an approval
     ADOPTED = "ADOPTED"  #: records from before there were checkpoints are signed from here on

@@ -46,6 +46,16 @@ BOUND: Mapping[str, BoundTable] = {
         ),
         places=frozenset({"decision_seq"}),
     ),
+    "standing_approvals": BoundTable(
+        key=("approval_id",),
+        plain=frozenset(
+            {
+                *("approval_id", "tool_id", "pin", "until", "granted_at", "granted_by"),
+                *("granted_role", "revoked_at", "revoked_by", "revoked_role", "last_used_by"),
+            }
+        ),
+        places=frozenset({"last_seq"}),
+    ),
     "work_runs": BoundTable(
         key=("run_id",),
         plain=frozenset(

@@ -174,6 +174,7 @@ def _decision(granted: Granted) -> dict[str, Json]:
         "gate": granted.need.gate,
         "request_id": granted.request_id,
         "decided_by": granted.decided_by,
+        **({"granted_by": granted.granted_by} if granted.is_standing else {}),
         "decided_uid": None if decided is None else decided.uid,
         "decided_user": None if decided is None else decided.name,
         "role": granted.role,

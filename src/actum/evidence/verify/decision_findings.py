@@ -13,7 +13,7 @@ from actum.contract.approvers import ANY_USER
 from actum.contract.model import Json
 from actum.evidence.records.audit import Decision, Kind, closed
 from actum.evidence.verify.findings import Finding
-from actum.policy.gates import GOVERNING_CHANGES
+from actum.policy.gates import GOVERNING_CHANGES, STANDING
 from actum.store.database import Database
 
 
@@ -24,7 +24,7 @@ def decision_findings(
     home, what the receipt itself says."""
     for decision in predicate.get("decisions", ()):
         who = _who(decision)
-        recorded = database is None or _is_recorded(decision, database)
+        recorded = database is None or _is_recorded(decision, predicate, database)
         detail = who if recorded else f"the audit log has no such decision: {who}"
         yield Finding(subject, "approval", recorded, detail)
     if database is not None and (predicate.get("workspace") or {}).get("state") == "held":
@@ -33,7 +33,11 @@ def decision_findings(
 
 def _who(decision: Mapping[str, Json]) -> str:
     same = "; the same user asked and approved" if decision["same_user"] else ""
-    return f"{decision['gate']} by {_named(decision)}{_in_role(decision.get('role'))}{same})"
+    by = decision["decided_by"]
+    granted = f"standing approval {by.removeprefix(STANDING)}, granted by "
+    standing = granted if by.startswith(STANDING) else ""
+    named = _named({**decision, "decided_by": decision.get("granted_by", by)})
+    return f"{decision['gate']} by {standing}{named}{_in_role(decision.get('role'))}{same})"
 
 
 def _named(decision: Mapping[str, Json]) -> str:
@@ -82,7 +86,11 @@ def _about_changes(subject: str, execution_id: str, database: Database) -> Itera
             yield Finding(subject, "changes", False, detail)
 
 
-def _is_recorded(decision: Mapping[str, Json], database: Database) -> bool:
+def _is_recorded(
+    decision: Mapping[str, Json], predicate: Mapping[str, Json], database: Database
+) -> bool:
+    if str(decision["decided_by"]).startswith(STANDING):
+        return _is_use_recorded(decision, predicate, database)
     row = database.row(
         "SELECT audit.record FROM approvals JOIN audit ON audit.seq = approvals.decision_seq"
         " WHERE request_id = ?",
@@ -102,3 +110,39 @@ def _is_recorded(decision: Mapping[str, Json], database: Database) -> bool:
         "decided_role": decision.get("role"),
     }
     return all(record.get(name) == value for name, value in expected.items())
+
+
+def _is_use_recorded(
+    decision: Mapping[str, Json], predicate: Mapping[str, Json], database: Database
+) -> bool:
+    """Whether the log has the grant and, if the tool ran, its use: by this execution, or by the one
+    that it serves (an MCP server runs under the trace of the call)."""
+    approval_id = str(decision["request_id"])
+    rows = database.rows(
+        "SELECT record FROM audit WHERE instr(record, ?) ORDER BY seq",
+        (f'"approval_id":"{approval_id}"'.encode(),),
+    )
+    about = [
+        record
+        for record in (json.loads(row[0]) for row in rows)
+        if (record.get("kind"), record.get("approval_id")) == (Kind.STANDING, approval_id)
+    ]
+    user = decision["decided_user"]
+    granted = {
+        "event": "granted",
+        "decided_by": closed(decision.get("granted_by")),
+        "decided_uid": decision["decided_uid"],
+        "decided_user": None if user is None else closed(user),
+        "decided_role": decision.get("role"),
+        "tool_id": closed(predicate["tool"]["id"]),
+        "pin": closed(predicate["tool"]["pin"]),
+    }
+    used = {
+        "event": "used",
+        "decided_by": closed(decision["decided_by"]),
+        "trace_id": closed(predicate["trace_id"]),
+    }
+    return all(
+        any(all(record.get(name) == wanted[name] for name in wanted) for record in about)
+        for wanted in ((granted, used) if predicate.get("ending") else (granted,))
+    )

@@ -1,4 +1,5 @@
-"""Tables whose rows audit records bind column by column: `approvals`, `work_runs`, `server_tools`.
+"""Tables whose rows audit records bind column by column: both kinds of approvals, `work_runs`,
+`server_tools`.
 
 See `evidence.records.bound_rows` for how they are bound, and `evidence.adoption` for older rows.
 """
@@ -21,6 +22,7 @@ from actum.store.snapshot import Snapshot
 #: The name of a row in findings.
 _NAMES = {
     "approvals": "approval",
+    "standing_approvals": "standing approval",
     "work_runs": "work run",
     "server_tools": "tools of an MCP server",
 }
@@ -73,6 +75,8 @@ def _row_findings(
         difference(f"{table}.{name}", expected, found)
         for name, expected, found in differing(table, bound.columns, row)
     ]
+    if table == "standing_approvals" and row["last_seq"] != bound.seq:
+        wrong.append(difference(f"{table}.last_seq", bound.seq, row["last_seq"]))
     detail = f"audit record {bound.seq} says otherwise: {'; '.join(wrong)}"
     yield judged(subject, "columns", not wrong, detail)
 
