@@ -202,3 +202,42 @@ def test_a_mark_names_this_process(dead: str):
     boot, namespace, pid, start = current_owner().split(" ")
     assert sweep.marked_name().startswith(f"{boot[:8]}-{namespace[5:-1]}-{pid}-{start}-")
     assert sweep.marked_name() != sweep.marked_name()
+
+
+_COMMAND = (sys.executable, "-m", "actum.doors.cli.main")
+
+
+def _files(home: Path) -> dict[str, bytes]:
+    return {
+        str(file.relative_to(home)): file.read_bytes() for file in home.rglob("*") if file.is_file()
+    }
+
+
+@pytest.mark.parametrize(
+    "words", [("verify",), ("verify", "--all"), ("receipts", "list"), ("doctor",)], ids=" ".join
+)
+def test_commands_that_run_nothing_remove_what_a_killed_process_left(
+    project: Path, temporary: Path, dead: str, words: tuple[str, ...]
+):
+    with Runtime.open(project) as runtime:
+        assert runtime.exec("shell", stdin=b"true", cwd=project).ok
+    left = sweep.make_home().parent / dead
+    removal.make(left)
+    _boot, namespace, pid, start, _ = dead.split("-")
+    groups = [f"{parent}/{namespace}-{pid}-{start}-1" for parent in sweep._group_parents()]
+    for folder in groups:
+        os.makedirs(folder)
+    done = subprocess.run([*_COMMAND, *words], cwd=project, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert not left.exists()
+    assert [folder for folder in groups if os.path.exists(folder)] == []
+
+
+def test_verify_changes_no_record_of_a_killed_process(project: Path):
+    """What verify is to judge, it must not change: the next execution closes the record."""
+    _crash(project)
+    before = _files(project / ".actum")
+    done = subprocess.run([*_COMMAND, "verify", "--all"], cwd=project, capture_output=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert _files(project / ".actum") == before
+    assert _records(project) == [("FINAL", "EXCEPTION", 1)]

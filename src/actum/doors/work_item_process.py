@@ -40,8 +40,17 @@ def main() -> None:
         return
     from actum.runtime import Runtime
 
-    with Runtime.open(order["root"], home=Path(order["home"]), pool=False) as runtime:
-        _answer(runtime.work_items.here(order, _tell))
+    try:
+        with Runtime.open(order["root"], home=Path(order["home"]), pool=False) as runtime:
+            _answer(runtime.work_items.here(order, _tell))
+    except Exception as error:
+        from actum.doors.known_failures import explained
+
+        known = explained(error)
+        if known is None:
+            raise
+        # The caller repeats it, and recovers as after any other death of this process.
+        sys.exit(str(known))
 
 
 def _tell(word: Mapping[str, Any]) -> None:

@@ -90,15 +90,24 @@ def sweep_groups() -> None:
         sweep_folder(parent)
 
 
+def sweep_host() -> None:
+    """Both, for a command that opens no runtime: no record is read or written, and a folder that
+    cannot be removed is left to the next sweep."""
+    for remove in (sweep_homes, sweep_groups):
+        with contextlib.suppress(OSError):
+            remove()
+
+
 def _group_parents() -> list[str]:
     """The folders of this user's groups; none if groups cannot be made."""
     try:
         layout = Layout.of_host()
         if layout.version() == 2:
             return [cgroup_v2.place(layout)]
+        parents = cgroup_v1.Hierarchies.of(layout).parents(os.geteuid())
     except CgroupsUnavailable:
         return []  # no groups, so none left behind
-    return [*dict.fromkeys(cgroup_v1.Hierarchies.of(layout).parents(os.geteuid()).values())]
+    return [*dict.fromkeys(parents.values())]
 
 
 def _homes() -> Path:

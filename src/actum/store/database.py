@@ -29,6 +29,8 @@ from actum.store.migrations import MIGRATIONS, Part
 FILE_NAME = "actum.db"
 BUSY_TIMEOUT_S = 10.0
 _FOLD_PAGES = 2_000
+#: With less room than this, a failed write is taken for a lack of room.
+_ROOM_BYTES = 65_536
 
 _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _CLOSED_TO_US = {
@@ -429,6 +431,14 @@ def _without_room(error: BaseException | None) -> bool:
     return _code(error) in _NO_ROOM
 
 
+def _is_full(path: Path) -> bool:
+    try:
+        room = os.statvfs(path.parent)
+    except OSError:
+        return False
+    return room.f_bavail * room.f_frsize < _ROOM_BYTES
+
+
 def fault(error: sqlite3.Error, path: Path) -> EvidenceUnavailable:
     code = _code(error)
     if code in _DAMAGED:
@@ -438,7 +448,9 @@ def fault(error: sqlite3.Error, path: Path) -> EvidenceUnavailable:
         text = f"The store {path} cannot be written: {error}."
         remedy = "Check its owner, its mode and that its file system is not mounted read-only."
     elif code in _NO_ROOM:
-        text = f"The store {path} cannot take more records: {error}."
+        # On a full disk SQLite says "disk I/O error" where it needs room for its shared memory.
+        why = "its file system is full" if _is_full(path) else error
+        text = f"The store {path} cannot take more records: {why}."
         remedy = "Free space on that file system, or look for disk errors in the kernel log."
     elif code in _TAKEN:
         return held(path, BUSY_TIMEOUT_S)

@@ -35,8 +35,10 @@ def command() -> int:
     whether its settings are approved, and what to set in your own git. Exits 0 if at least one
     runner is usable, nothing is damaged and the settings are approved."""
     from actum.runners.local import LocalRunner
+    from actum.sandbox.sweep import sweep_host
     from actum.workspace.host_git import takes_bare_repositories
 
+    sweep_host()
     runner = LocalRunner()
     try:
         capabilities = runner.capabilities()

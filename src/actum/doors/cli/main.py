@@ -93,6 +93,11 @@ def _run(arguments: list[str]) -> int:
         # The outermost handler: an unexpected error is a fault of Actum, and is reported as one.
         if os.environ.get("ACTUM_DEBUG") == "1":
             raise
+        from actum.doors.known_failures import explained
+
+        known = explained(error)
+        if known is not None:
+            return _ours(known, arguments)
         text = f"Actum failed: {type(error).__name__}: {error}. ACTUM_DEBUG=1 shows where."
         return _failed(arguments, "FAULT", text, 70)
     return code

@@ -53,15 +53,22 @@ def command(target: str | None, everything: bool, key: Path | None, checkpoint: 
     also be a proof made by `actum audit prove`, or an archive made by `actum evidence export`. Also
     reports whether the settings are approved, which is not part of the verdict.
 
-    --all writes nothing, and names everything that was changed, deleted, swapped or added: table or
-    file, row, column, the expected and the actual value. Without --checkpoint it cannot detect that
-    the newest records were removed together with all that belongs to them. An owner of the signing
-    key can forge consistent records. Rows that an older version wrote and nothing binds are
-    counted.
+    Removes control groups and temporary folders of processes that were killed, and changes no
+    record.
+
+    --all writes nothing in the project, and names everything that was changed, deleted, swapped or
+    added: table or file, row, column, the expected and the actual value. Without --checkpoint it
+    cannot detect that the newest records were removed together with all that belongs to them. An
+    owner of the signing key can forge consistent records. Rows that an older version wrote and
+    nothing binds are counted.
     """
     if (everything or checkpoint) and target:
         raise click.UsageError("Give an ID or FILE, or --all or --checkpoint, not both.")
     notes: dict[str, Json] = {}
+    if key is None:
+        from actum.sandbox.sweep import sweep_host
+
+        sweep_host()
     if key is not None:
         findings = _alone(target, key)
     elif everything:
