@@ -19,7 +19,9 @@ $(READY): requirements/dev.txt pyproject.toml scripts/setup scripts/debian-packa
 $(NATIVE) &: $(NATIVE_SOURCES) | $(READY)
 	$(BIN)/python hatch_build.py
 
-demo: setup
+# Needs no `make setup`: without one it installs what a user installs, into .demo.
+demo: $(if $(wildcard $(READY)),setup)
+	test -e $(READY) || scripts/demo-install
 	scripts/demo.sh
 
 # Everything that CI runs. One file stays in one process: its tests may share a sandbox.

@@ -5,6 +5,8 @@ set -euo pipefail
 
 cd "$(dirname "$0")/.."
 actum=$PWD/.venv/bin/actum
+[ -e .venv/.ready ] || actum=$PWD/.demo/bin/actum
+actum=${ACTUM:-$actum}
 place=$(mktemp -d "${TMPDIR:-/tmp}/actum-demo.XXXXXX")
 trap 'rm -rf "$place"' EXIT
 cd "$place"

@@ -111,3 +111,49 @@ def test_what_is_unpacked_from_the_wheel_runs_without_a_compiler(
     )
     assert done.returncode == 0, done.stderr.decode()
     assert json.loads(done.stdout)["result"]["stdout"] == "from the wheel\n"
+
+
+@pytest.mark.sandbox
+def test_the_wheel_is_installed_into_a_fresh_environment_and_removed_again(
+    wheel: Path, tmp_path: Path
+) -> None:
+    """With pip, as pipx and uv do it. The dependencies are those of this environment: nothing is
+    fetched."""
+    venv = tmp_path / "venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
+    python = venv / "bin/python"
+    (packages,) = venv.glob("lib/python*/site-packages")
+    # After the installed package: this checkout is importable there as well.
+    (packages / "dependencies.pth").write_text(f"{Path(pytest.__file__).parents[1]}\n")
+    pip = [sys.executable, "-m", "pip", "--python", python, "--disable-pip-version-check"]
+    environment = {"PATH": f"{venv}/bin:/usr/bin:/bin", "HOME": str(tmp_path)}
+
+    def run(*words: str | Path, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            words,
+            input=stdin,
+            text=True,
+            capture_output=True,
+            cwd=tmp_path,
+            env=environment,
+            check=False,
+        )
+
+    install = (*pip, "install", "--no-deps", "--no-index", "--force-reinstall", wheel)
+    installed = run(*install)
+    assert installed.returncode == 0, installed.stderr
+    where = run(python, "-c", "import actum; print(actum.__file__)")
+    assert where.stdout.startswith(str(packages)), where
+    assert run("actum", "init", "demo", "--runner", "local").returncode == 0
+    done = run("actum", "exec", "--home", "demo", "python", "--stdin", "-", stdin="print(6 * 7)")
+    assert (done.returncode, done.stdout) == (3, ""), "outside of the project"
+    done = run("sh", "-c", "cd demo && echo 'print(6 * 7)' | actum exec python --stdin -")
+    assert (done.returncode, done.stdout) == (0, "42\n"), done.stderr
+    assert run("actum", "verify", "--all", "--home", "demo").returncode == 0
+    # An upgrade: the same project goes on.
+    assert (
+        run(*pip, "install", "--no-deps", "--no-index", "--force-reinstall", wheel).returncode == 0
+    )
+    assert run("actum", "verify", "--all", "--home", "demo").returncode == 0
+    assert run(*pip, "uninstall", "--yes", "actum").returncode == 0
+    assert not (venv / "bin/actum").exists()

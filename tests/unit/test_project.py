@@ -7,10 +7,12 @@ import runpy
 import subprocess
 import tomllib
 from collections import Counter
+from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -96,6 +98,23 @@ def test_the_licence_is_the_one_that_is_declared():
     assert "END OF TERMS AND CONDITIONS" in text
 
 
+def test_the_demo_installs_the_build_backend_with_all_that_it_needs():
+    script = (ROOT / "scripts/demo-install").read_text()
+    listed = re.search(r"\(([a-z|-]+)\)==", script)
+    assert listed
+    needed, seen = ["hatchling"], set()
+    while needed:
+        name = needed.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        required = [Requirement(text) for text in metadata.requires(name) or ()]
+        needed += [
+            each.name for each in required if not each.marker or each.marker.evaluate({"extra": ""})
+        ]
+    assert set(listed[1].split("|")) == seen
+
+
 def test_the_make_targets_are_the_documented_ones():
     makefile = (ROOT / "Makefile").read_text()
     phony = re.search(r"^\.PHONY: (.+)$", makefile, re.MULTILINE)
@@ -105,7 +124,16 @@ def test_the_make_targets_are_the_documented_ones():
     assert sorted(phony[1].split()) == sorted(documented)
 
 
-@pytest.mark.parametrize("script", ["scripts/setup", "scripts/debian-packages", ".ci/run"])
+@pytest.mark.parametrize(
+    "script",
+    [
+        "scripts/setup",
+        "scripts/debian-packages",
+        "scripts/demo-install",
+        "scripts/demo.sh",
+        ".ci/run",
+    ],
+)
 def test_a_script_is_executable_and_parses(script: str):
     path = ROOT / script
     assert path.stat().st_mode & 0o111
