@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import socket
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -29,12 +31,6 @@ from .transcripts import Names, steps_of
 ROOT = Path(__file__).resolve().parents[2]
 #: Quoted texts of others.
 _QUOTED = {"docs/requirements.md"}
-#: Pages that do not run yet. Shrinks; nothing is added here.
-_NOT_YET: set[str] = {
-    "docs/configuration.md",
-    "docs/python.md",
-    "docs/quickstart.md",
-}
 
 
 def _pages() -> Iterator[str]:
@@ -50,14 +46,11 @@ PAGES = list(_pages())
 
 def test_pages_are_found() -> None:
     assert {"README.md", "docs/quickstart.md", "examples/api/README.md"} <= set(PAGES)
-    assert set(PAGES) >= _NOT_YET, "a page that is gone needs no exception"
 
 
 @pytest.mark.sandbox
 @pytest.mark.parametrize("name", PAGES)
 def test_the_examples_of_a_page_run(name: str, tmp_path: Path) -> None:
-    if name in _NOT_YET:
-        pytest.skip("its examples do not run yet")
     reader = Reader(tmp_path)
     try:
         for block in blocks_of(ROOT / name, name):
@@ -74,7 +67,8 @@ class Reader:
         self._home.mkdir(mode=0o700)
         start = folder / "t"
         start.mkdir()
-        self._names = Names(places={"/tmp/t": str(start), "path/to/": f"{ROOT}/"})
+        places = {"/tmp/t": str(start), "path/to/": f"{ROOT}/", "8765": _free_port()}
+        self._names = Names(places=places)
         self._shell = Shell(start, self._environment())
         self._printed = ""  #: by the block before
 
@@ -134,6 +128,35 @@ class Reader:
         program.write_text(block.given + block.text)
         code, self._printed = self._shell.run(f"{sys.executable} -P {program}")
         assert code == 0, f"{block.where}: exit code {code}\n{self._printed}"
+        missing = missing_comment(block.text, self._printed)
+        assert missing is None, f"{block.where}: {missing!r} is not printed:\n{self._printed}"
+
+
+def _free_port() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return str(server.getsockname()[1])
+
+
+def missing_comment(program: str, printed: str) -> str | None:
+    """The first comment behind a `print` that is not what was printed, in order.
+
+    Behind a value a comment may go on: `# 2: the session goes on`.
+    """
+    lines = iter(printed.splitlines())
+    for comment in re.findall(r"^ *print\(.*\)  # (.+)$", program, re.MULTILINE):
+        if not any(
+            comment == line or (line and comment.startswith(tuple(f"{line}{end}" for end in ":;,")))
+            for line in lines
+        ):
+            return str(comment)
+    return None
+
+
+def test_a_comment_behind_print_is_its_output() -> None:
+    program = "print(1)  # 1: one\nprint(2)  # 2\n"
+    assert missing_comment(program, "1\n2\n") is None
+    assert missing_comment(program, "1\n3\n") == "2"
+    assert missing_comment(program, "2\n1\n") == "2"
 
 
 def _validate(block: Block, folder: Path) -> None:

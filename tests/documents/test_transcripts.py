@@ -23,6 +23,10 @@ def test_a_transcript_is_commands_and_their_output() -> None:
     ]
 
 
+def test_a_shift_is_no_here_document() -> None:
+    assert list(steps_of("$ echo $((1 << 2))\n4\n")) == [Step(0, "echo $((1 << 2))", ("4",))]
+
+
 def test_text_before_the_first_command_is_an_error() -> None:
     with pytest.raises(AssertionError, match="begins with a command"):
         list(steps_of("a\n$ true\n"))

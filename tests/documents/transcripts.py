@@ -63,7 +63,7 @@ def steps_of(text: str) -> Iterator[Step]:
         while at < len(lines) and (command.endswith("\\") or lines[at].startswith("> ")):
             command += "\n" + lines[at].removeprefix("> ")
             at += 1
-        here = re.search(r"<<-?\s*['\"]?(\w+)", command)
+        here = re.search(r"<<-?\s*['\"]?([A-Za-z_]\w*)", command)
         while here and at < len(lines) and command.rsplit("\n", 1)[-1] != here[1]:
             command += "\n" + lines[at]
             at += 1
@@ -78,7 +78,8 @@ def steps_of(text: str) -> Iterator[Step]:
 class Names:
     """Ids as the page writes them, and those of this run."""
 
-    places: dict[str, str] = field(default_factory=dict)  #: folders of the page
+    #: Folders and ports of the page.
+    places: dict[str, str] = field(default_factory=dict)
     ids: dict[str, str] = field(default_factory=dict)
 
     def found(self, written: str) -> str | None:
