@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
 
 from actum.contract.canonical import sha256_bytes
-from actum.value import field, value
+from actum.value import field, replace, value
 
 
 @value(kw_only=False)
@@ -183,6 +183,14 @@ class Denial:
     count: int = 1
 
 
+#: The kind and the targets of a `Denial` of addresses without a route, which the kernel counts
+#: without keeping them: where names can be reached, and where the tool has no network.
+NETWORK = "network"
+ADDRESS_LITERAL, NO_NETWORK = "address literal: no route", "no network: no route"
+#: The beginnings of `Connection.refused` for a permitted host.
+NOT_RESOLVED, NOT_CONNECTED = "name not resolved: ", "not connected: "
+
+
 @value
 class Connection:
     """One attempt to connect outside, as the deciding relay saw it."""
@@ -194,6 +202,45 @@ class Connection:
     sent: int = 0
     received: int = 0
     refused: str = ""  #: the reason; empty when connected
+    count: int = 1  #: how often; more than 1 for a refused name only
+
+    @property
+    def kind(self) -> tuple[str, int, str, str]:
+        """Equal for repetitions."""
+        return self.host, self.port, self.address, self.refused
+
+    @property
+    def denied(self) -> bool:
+        """Whether Actum refused it; false if the host was permitted and could not be reached."""
+        return bool(self.refused) and not self.refused.startswith((NOT_RESOLVED, NOT_CONNECTED))
+
+
+def network_denials(connections: Iterable[Connection]) -> tuple[Denial, ...]:
+    """The refused ones as denials."""
+    return tuple(
+        Denial(
+            kind=NETWORK,
+            target=f"{item.host}:{item.port} ({item.refused})",
+            time_ms=item.time_ms,
+            count=item.count,
+        )
+        for item in connections
+        if item.refused
+    )
+
+
+def later(before: Iterable[Connection], after: Iterable[Connection]) -> tuple[Connection, ...]:
+    """The connections of `after` that are not in `before`, an earlier state of the same record."""
+    known: dict[tuple[str, int, str, str], int] = {}
+    for item in before:
+        known[item.kind] = known.get(item.kind, 0) + item.count
+    found = []
+    for item in after:
+        seen = min(item.count, known.get(item.kind, 0))
+        known[item.kind] = known.get(item.kind, 0) - seen
+        if item.count > seen:
+            found.append(replace(item, count=item.count - seen))
+    return tuple(found)
 
 
 @value

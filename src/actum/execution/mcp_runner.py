@@ -16,6 +16,7 @@ from actum.capture.model import (
     NOT_COMPARED_YET,
     Cancelled,
     Capture,
+    Connection,
     CoverLost,
     DeadlinePassed,
     Ending,
@@ -27,6 +28,8 @@ from actum.capture.model import (
     PolicyBroken,
     SealLost,
     Workspace,
+    later,
+    network_denials,
 )
 from actum.capture.streams import SILENCE
 from actum.capture.streams import whole as whole_stream
@@ -315,6 +318,7 @@ class _Call:
         self.answer: Answer | None = None
         self.failure: NoAnswer | None = None
         self.asked = False  #: whether the server may have received the call
+        self._refused_before: tuple[Connection, ...] = ()
 
     @property
     def time_s(self) -> float:
@@ -328,12 +332,19 @@ class _Call:
         if self.failure is not None or self.talk is None:
             return
         self.asked = True
+        self._refused_before = self.talk.server.channel.refused()
         try:
             self.answer = self.talk.call(self.plan)
             self.talk.ask_ahead()
         except NoAnswer as failure:
             if self.answer is None:
                 self.failure = failure
+
+    def refused(self) -> tuple[Connection, ...]:
+        """The connections and names that a kept server was refused during this call."""
+        if not self.asked or self.talk is None:
+            return ()
+        return later(self._refused_before, self.talk.server.channel.refused())
 
     @property
     def broken_off(self) -> bool:
@@ -353,13 +364,14 @@ class _Call:
         if self.answer is not None and self.talk is not None:
             said = self.talk.server.channel.redacted(encoded(self.answer.document))
         of_server = server if whole else None
+        refused = () if of_server is not None else self.refused()
         return Capture(
             ending=self._ending(server),
             stdout=whole_stream(said, STDOUT_BYTES),
             stderr=SILENCE if of_server is None else of_server.stderr,
             enforcement=rows,
-            denials=() if of_server is None else of_server.denials,
-            connections=() if of_server is None else of_server.connections,
+            denials=network_denials(refused) if of_server is None else of_server.denials,
+            connections=refused if of_server is None else of_server.connections,
             collected=() if of_server is None else of_server.collected,
             not_collected=() if of_server is None else of_server.not_collected,
             duration_ms=self.elapsed_ms,

@@ -6,7 +6,16 @@ import base64
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from actum.capture.model import Connection, Denial, Enforced, Stream, Workspace
+from actum.capture.model import (
+    ADDRESS_LITERAL,
+    NETWORK,
+    NO_NETWORK,
+    Connection,
+    Denial,
+    Enforced,
+    Stream,
+    Workspace,
+)
 from actum.capture.streams import SILENCE
 from actum.contract.call import Narrowed
 from actum.contract.model import Json
@@ -109,6 +118,16 @@ class FellBack:
 
 
 @value
+class NetworkRefusal:
+    """A host that the tool tried and that Actum refused, or attempts that the kernel counted."""
+
+    host: str  #: empty for addresses without a route: the kernel keeps none of them
+    port: int  #: 0 for a name that was only looked up
+    count: int
+    why: str
+
+
+@value
 class Result:
     """One execution, as its caller gets it."""
 
@@ -167,6 +186,23 @@ class Result:
         """Whether `output` is the value of a snippet."""
         files = self.result.artifacts if self.result else ()
         return self.output is not None and any(each.type == VALUE_TYPE for each in files)
+
+    @property
+    def network_refused(self) -> tuple[NetworkRefusal, ...]:
+        """What the tool tried to reach and was refused, whatever its exit code: each once, with
+        its count. A permitted host that did not answer is not among them; it is in `egress`."""
+        found: dict[tuple[str, int, str], int] = {}
+        for one in self.egress:
+            if one.denied:
+                key = one.host, one.port, one.refused
+                found[key] = found.get(key, 0) + one.count
+        for denial in self.denials:
+            if denial.kind == NETWORK and denial.target in (ADDRESS_LITERAL, NO_NETWORK):
+                found["", 0, denial.target] = denial.count
+        return tuple(
+            NetworkRefusal(host=host, port=port, count=count, why=why)
+            for (host, port, why), count in found.items()
+        )
 
     def check(self) -> Result:
         """This result, or `NotSucceeded`."""
@@ -236,6 +272,7 @@ class Result:
             "enforcement": enforcement,
             "denials": _plain(self.denials),
             "egress": _plain(self.egress),
+            "network_refused": _plain(self.network_refused),
             "workspace": plain(self.workspace) if self.workspace else None,
             "cached": self.cached,
             "determinism": self.determinism,

@@ -27,6 +27,7 @@ from actum.capture.model import (
     SealLost,
     Signalled,
     Workspace,
+    network_denials,
 )
 from actum.contract.call import TOKEN_FILE, Plan
 from actum.contract.levels import is_within
@@ -120,17 +121,7 @@ _CUT_SHORT = "more folders, or closed ones, than can be compared"
 def denials_of(supervised: Supervised, connections: tuple[Connection, ...]) -> tuple[Denial, ...]:
     if not supervised.denials and not connections:
         return ()
-    found = [*supervised.denials]
-    found += [
-        Denial(
-            kind="network",
-            target=f"{item.host}:{item.port} ({item.refused})",
-            time_ms=item.time_ms,
-        )
-        for item in connections
-        if item.refused
-    ]
-    return tuple(found)
+    return (*supervised.denials, *network_denials(connections))
 
 
 def collect_outputs(

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from actum.capture.model import Capture, Enforced
+from actum.capture.model import Capture, Connection, Enforced
 from actum.contract.call import EffectivePolicy, Plan
 from actum.contract.limits import IDLE_S, MESSAGE_BYTES
 from actum.contract.model import RunnerKind
@@ -118,6 +118,10 @@ class Channel(Protocol):
 
     def enforcement(self, note: str = "") -> tuple[Enforced, ...]:
         """The manifest so far; `note` is appended to every mechanism."""
+        ...
+
+    def refused(self) -> tuple[Connection, ...]:
+        """The connections and names that were refused so far, in the order of their time."""
         ...
 
     def redacted(self, content: bytes) -> bytes:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from actum.capture.model import Capture, Enforced, Stream
+from actum.capture.model import Capture, Connection, Enforced, Stream
 from actum.capture.streams import keeper
 from actum.contract.limits import STDOUT_BYTES
 from actum.runners.supervise import Stop
@@ -22,6 +22,7 @@ from actum.value import replace
 
 if TYPE_CHECKING:
     from actum.capture.redaction import Redaction
+    from actum.runners.egress_setup import Egress
 
 #: How long a tool may take to exit by itself once its stdin has ended.
 _LEAVE_S = 0.5
@@ -50,6 +51,7 @@ class Duplex:
         self._searched = 0  #: how much of `_unread` holds no end of a line
         self._longest = 0
         self._measure: Callable[[str], tuple[Enforced, ...]] | None = None
+        self._egress: Egress | None = None
         self._ended = False
         self._stopped = False
         self._spoken = time.monotonic()
@@ -80,6 +82,10 @@ class Duplex:
                 pass
         return self._keeper.finish()
 
+    def goes_outside(self, egress: Egress) -> None:
+        """Set the egress of the tool, for the refusals during a call."""
+        self._egress = egress
+
     def measure_by(self, measure: Callable[[str], tuple[Enforced, ...]] | None) -> None:
         """Set the function that measures a running tool; ``None`` once it has ended."""
         with self._lock:
@@ -93,6 +99,10 @@ class Duplex:
                 return self._measure(note) + self.rows(None, note)
             except OSError:  # it has just ended, and its init has removed the groups
                 return ()
+
+    def refused(self) -> tuple[Connection, ...]:
+        session = None if self._egress is None else self._egress.session
+        return () if session is None else session.refused()
 
     def rows(self, stop: Stop | None, note: str = "") -> tuple[Enforced, ...]:
         """The manifest rows of limits that only a kept tool has."""
@@ -314,6 +324,11 @@ class LocalChannel:
             return self._duplex.measured(note)
         rows = self._capture.enforcement
         return tuple(replace(row, mechanism=row.mechanism + note) for row in rows)
+
+    def refused(self) -> tuple[Connection, ...]:
+        if self._capture is None:
+            return self._duplex.refused()
+        return tuple(one for one in self._capture.connections if one.refused)
 
     @property
     def redaction(self) -> Redaction | None:

@@ -295,6 +295,7 @@ class LocalRunner:
             enforced = tuple(row.limit for row in foreseen if row.enforced)
             lifecycle.reached(EventType.TOOL_RUN_RESOURCE_APPLIED, {"limits": enforced})
             if duplex is not None:
+                duplex.goes_outside(egress)
                 duplex.measure_by(
                     lambda note: manifest.measured(
                         foreseen,

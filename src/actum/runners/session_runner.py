@@ -30,6 +30,8 @@ from actum.capture.model import (
     LimitKilled,
     PolicyBroken,
     Stream,
+    later,
+    network_denials,
 )
 from actum.capture.streams import keeper
 from actum.contract.call import EffectivePolicy, Plan
@@ -122,8 +124,11 @@ class SessionRunner:
         )
         try:
             output = _Output(on_output, self._channel.redaction)
+            before = self._channel.refused()
             ending = self._converse(plan, output, cancel)
             capture = self._captured(ending, output, foreseen, lifecycle.elapsed_ms())
+            refused = later(before, self._channel.refused())
+            capture = replace(capture, connections=refused, denials=network_denials(refused))
         except BaseException:
             self.broken_off = True
             self.end("a call was broken off")

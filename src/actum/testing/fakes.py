@@ -12,7 +12,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from actum.capture.model import Capture, Closed, Ending, Enforced, Exited, Stream
+from actum.capture.model import Capture, Closed, Connection, Ending, Enforced, Exited, Stream
 from actum.contract.call import EffectivePolicy, Plan
 from actum.contract.limits import IDLE_S, MESSAGE_BYTES
 from actum.contract.model import RunnerKind
@@ -149,6 +149,9 @@ class FakeChannel:
         return math.inf
 
     def enforcement(self, note: str = "") -> tuple[Enforced, ...]:  # noqa: ARG002
+        return ()
+
+    def refused(self) -> tuple[Connection, ...]:
         return ()
 
     def redacted(self, content: bytes) -> bytes:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import sys
 import time
 
@@ -58,6 +59,12 @@ def misbehave(how: str, request: dict) -> None:
             sys.stdout.write("x" * 65_536)
         sys.stdout.write('"}}\n')
         sys.stdout.flush()
+    elif how.startswith("reach "):
+        try:
+            socket.getaddrinfo(how.removeprefix("reach "), 80, socket.AF_INET)
+            answer(request, text("found"))
+        except OSError:
+            answer(request, text("not found"))
     elif how == "hang":
         time.sleep(3600)
     elif how == "die":

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from mcp_types.version import KNOWN_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 
 from actum.adapters import mcp as adapter
-from actum.capture.model import Capture, Enforced
+from actum.capture.model import Capture, Connection, Enforced
 from actum.contract.call import Plan
 from actum.mcp.client import Answer, Talk
 from actum.mcp.decode import decode_result
@@ -61,6 +61,9 @@ class Served:
         return "" if self._coming else "it has ended"
 
     def enforcement(self, note: str = "") -> tuple[Enforced, ...]:
+        return ()
+
+    def refused(self) -> tuple[Connection, ...]:
         return ()
 
     def redacted(self, content: bytes) -> bytes:

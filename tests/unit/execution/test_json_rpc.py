@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mcp import MCPError
 
-from actum.capture.model import Capture, Enforced
+from actum.capture.model import Capture, Connection, Enforced
 from actum.mcp.json_rpc import Broken, Conversation, Gone, Late, NoAnswer, drive
 
 
@@ -31,6 +31,9 @@ class Lines:
         return "" if self._coming else "it has ended"
 
     def enforcement(self, note: str = "") -> tuple[Enforced, ...]:
+        return ()
+
+    def refused(self) -> tuple[Connection, ...]:
         return ()
 
     def redacted(self, content: bytes) -> bytes:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from actum.capture.model import ADDRESS_LITERAL, NO_NETWORK
 from actum.contract.model import Json
 from actum.contract.outcome import Outcome
 from actum.errors import ActumError, ContractInvalid, Refused, Violation
@@ -15,7 +16,7 @@ from actum.value import as_dict
 if TYPE_CHECKING:
     from actum.capture.model import Workspace
     from actum.contract.call import Narrowed
-    from actum.execution.result import Result
+    from actum.execution.result import NetworkRefusal, Result
 
 
 #: Limits that make a tool fail by itself, with an error that does not name them.
@@ -66,6 +67,8 @@ def summary_lines(result: Result) -> Iterator[str]:
         if result.outcome is Outcome.TOOL_ERROR:
             tripped = [row.limit for row in result.enforcement if row.tripped]
             facts += [f"{limit} reached" for limit in tripped if limit in _FAILED_BY]
+    if refused := result.network_refused:
+        facts.append(f"network refused: {_refused_text(refused)}")
     facts += [
         f"{name} truncated" for name, kept in (result.streams or {}).items() if kept.truncated
     ]
@@ -93,6 +96,27 @@ def _value_line(value: Json) -> str:
     if len(text) <= _VALUE_LETTERS:
         return f"  value: {text}"
     return f"  value: {text[:_VALUE_LETTERS]}… (all of it: --json)"
+
+
+#: Refused hosts that a summary names; `--json` has all.
+_MOST_REFUSED = 3
+_WITHOUT_HOST = {
+    ADDRESS_LITERAL: "addresses without a route",
+    NO_NETWORK: "the tool has no network",
+}
+
+
+def _refused_text(refused: tuple[NetworkRefusal, ...]) -> str:
+    shown = [_one_refused(each) for each in refused[:_MOST_REFUSED]]
+    more = len(refused) - len(shown)
+    return ", ".join([*shown, f"{more} more"] if more else shown)
+
+
+def _one_refused(refusal: NetworkRefusal) -> str:
+    name = refusal.host or _WITHOUT_HOST.get(refusal.why, refusal.why)
+    if refusal.port:
+        name = f"[{name}]:{refusal.port}" if ":" in name else f"{name}:{refusal.port}"
+    return name if refusal.count == 1 else f"{name} ({refusal.count}×)"
 
 
 def narrowed_line(found: Narrowed) -> str:

@@ -13,7 +13,7 @@ import struct
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 
-from actum.capture.model import Connection
+from actum.capture.model import NOT_CONNECTED, NOT_RESOLVED, Connection
 from actum.contract.egress import Address, Endpoint, literal, plain_address, split_address
 from actum.sandbox.egress.bounds import Bounds
 from actum.sandbox.egress.doors import Doors
@@ -76,6 +76,10 @@ class Session:
     def arrived(self, address: str, ports: list[int], descriptors: list[int]) -> None:
         """Receive requested listeners from the init; fewer if some ports were taken."""
         self._loop.call_soon_threadsafe(self._serve_new, address, ports, descriptors)
+
+    def refused(self) -> tuple[Connection, ...]:
+        """The refusals so far, in the order of their time."""
+        return tuple(one for one in self._records.all() if one.refused)
 
     def close(self) -> tuple[Connection, ...]:
         """Close everything; returns the record."""
@@ -266,7 +270,7 @@ class Session:
         except (OSError, UnicodeError) as error:
             return [], _unresolved(error)
         if not addresses:
-            return [], "name not resolved: no address"
+            return [], f"{NOT_RESOLVED}no address"
         for address, port in addresses:
             if self._plan.denies_address(address, port):
                 return addresses, f"address {address} denied"
@@ -303,7 +307,7 @@ class Session:
                     self._loop.sock_connect(outside, (str(address), port)), self._bounds.connect_s
                 )
             except (OSError, TimeoutError) as error:
-                why = f"not connected: {getattr(error, 'strerror', None) or 'timed out'}"
+                why = f"{NOT_CONNECTED}{getattr(error, 'strerror', None) or 'timed out'}"
                 self._sockets.discard(outside)
                 outside.close()
             else:
@@ -362,7 +366,7 @@ class Session:
 
 
 def _unresolved(error: Exception) -> str:
-    return f"name not resolved: {getattr(error, 'strerror', None) or error}"
+    return f"{NOT_RESOLVED}{getattr(error, 'strerror', None) or error}"
 
 
 def _reset(inside: socket.socket) -> None:

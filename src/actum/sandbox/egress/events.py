@@ -8,6 +8,7 @@ from typing import Any
 from actum.capture.model import Connection
 from actum.contract.egress import Endpoint
 from actum.sandbox.egress.bounds import Bounds
+from actum.value import replace
 
 
 class Records:
@@ -19,6 +20,7 @@ class Records:
         self._began = time.monotonic()
         self._connections: list[Connection] = []
         self._names: dict[str, Connection] = {}
+        self._counted: set[str] = set()  #: names of which one counting query came
         self._beyond = 0
 
     def connection(self, endpoint: Endpoint, address: str = "", **facts: Any) -> None:
@@ -28,14 +30,22 @@ class Records:
         """An attempt over the limit of connections: only counted."""
         self._beyond += 1
 
-    def name(self, name: str, refused: str, address: str = "") -> None:
-        """A name that was looked up, the first time."""
-        if name in self._names:
+    def name(self, name: str, refused: str, address: str = "", *, again: bool = False) -> None:
+        """A name that was looked up, with the time of the first query. `again`: counts repetitions;
+        programs send two queries, for IPv4 and IPv6, where they mean one."""
+        known = self._names.get(name)
+        if known is not None:
+            if again and name in self._counted:
+                self._names[name] = replace(known, count=known.count + 1)
+            if again:
+                self._counted.add(name)
             return
         if len(self._names) >= self._bounds.refused_names:
             self._beyond += 1
             return
         self._names[name] = self._entry(name, 0, address, refused=refused)
+        if again:
+            self._counted.add(name)
 
     def _entry(self, host: str, port: int, address: str, **facts: Any) -> Connection:
         elapsed = int((time.monotonic() - self._began) * 1000)

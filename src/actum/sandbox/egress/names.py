@@ -55,7 +55,7 @@ class Names:
             return await self._looked_up(question)
         ports = plan.ports_of(name) if name else ()
         if not ports and not any(item.host == name for item in plan.endpoints):
-            self._records.name(name, "name not allowed")
+            self._records.name(name, "name not allowed", again=question.wants_ipv4)
             return dns.answer(question, exists=False)
         if not question.wants_ipv4:
             return dns.answer(question, exists=True)

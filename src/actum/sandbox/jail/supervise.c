@@ -144,9 +144,9 @@ static struct denial *denial_of(const char *kind, const char *target);
 /* No deny(): the kernel has refused them, and needs no pause of ours. */
 static void count_literals(void)
 {
-    int64_t count = has_doors ? attempts_without_route() : 0;
+    int64_t count = attempts_without_route();
     if (count)
-        denial_of("network", "address literal: no route")->count = count;
+        denial_of("network", has_doors ? "address literal: no route" : "no network: no route")->count = count;
 }
 
 /* Measures the use of the scratch space. The kernel keeps no peak, so we poll. */
