@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import os
 import pwd
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from actum.contract.model import RunnerKind
 from actum.errors import Refused
+from actum.package_clients import Registries, limited, registries_of_host
 from actum.secrets.sources import Source, source_of
 from actum.settings_file import FILE_NAME, SettingsFile, no_project, read_settings
 from actum.value import field, value
@@ -31,8 +30,9 @@ class Settings:
     trusted_keys: tuple[str, ...]  #: public keys (PEM) whose pins count here, beside our own
     dependencies: tuple[str, ...]  #: folders that filesystem level `extended` may read
     interpreters: tuple[str, ...]  #: folders outside the system's whose programs tools may execute
-    #: hosts of network level `registry`: those of actum.toml, else of this host's package clients
-    registries: tuple[str, ...]
+    #: hosts of network level `registry`; ``None``: those of this host's package clients
+    listed_registries: tuple[str, ...] | None
+    clients: Mapping[str, str] = field(repr=False)  #: variables that set package clients up
     apis: tuple[str, ...]  #: hosts of network level `api`
     resolve: Mapping[str, str]  #: "host:port" -> "address:port", for private names
     mcp_websocket: bool  #: whether MCP servers may be reached by a non-standard transport
@@ -58,6 +58,14 @@ class Settings:
     protected_names: tuple[str, ...]  #: held back at a commit, beside governing and git names
     secrets: Mapping[str, Source]  #: the source of each; settings never hold a value
     file: SettingsFile = field(repr=False)  #: the file that all of it was read from
+
+    def registries(self, writable: Iterable[str]) -> Registries:
+        """What network level `registry` means here. `writable` are the paths that tools may write;
+        a file in one of them, or in the project, sets nothing up."""
+        found = registries_of_host(self.clients, (str(self.root), *writable))
+        if self.listed_registries is None:
+            return found
+        return limited(found, self.listed_registries)
 
 
 def discover(start: Path, home: Path | None = None) -> Path:
@@ -119,6 +127,7 @@ def load(home: Path, environment: Mapping[str, str]) -> Settings:
     root = home.parent
     file = read_settings(root)
     limit = file.get("limits", "max_concurrent")
+    listed = file.get("network", "registries")
     return Settings(
         root=root,
         home=home,
@@ -128,7 +137,8 @@ def load(home: Path, environment: Mapping[str, str]) -> Settings:
             str((root / path).resolve()) for path in file.get("filesystem", "dependencies")
         ),
         interpreters=tuple(file.get("interpreters", "prefixes")),
-        registries=_registries(file.get("network", "registries"), environment),
+        listed_registries=None if listed is None else tuple(listed),
+        clients=_client_environment(environment),
         apis=tuple(file.get("network", "apis")),
         resolve={name.lower(): address for name, address in file.get("egress", "resolve").items()},
         mcp_websocket=file.get("mcp", "websocket"),
@@ -160,56 +170,16 @@ def load(home: Path, environment: Mapping[str, str]) -> Settings:
     )
 
 
-def _registries(listed: Sequence[str] | None, environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Only what the host and the user configured: a tool may have written a file in the project."""
-    if listed is not None:
-        return tuple(listed)
-    home = Path(environment.get("HOME", "/nonexistent"))
-    urls = [environment.get(name, "") for name in _REGISTRY_VARIABLES]
-    ini = (*_PIP_FILES, home / ".config/pip/pip.conf", home / ".pip/pip.conf")
-    npm = (*_NPM_FILES, home / ".npmrc")
-    apt = (_APT / "sources.list", *sorted((_APT / "sources.list.d").glob("*.list")))
-    deb822 = sorted((_APT / "sources.list.d").glob("*.sources"))
-    for pattern, files in (
-        (_PIP_LINE, ini),
-        (_NPM_LINE, npm),
-        (_APT_LINE, apt),
-        (_DEB822_LINE, deb822),
-    ):
-        for file in files:
-            urls += pattern.findall(_text(file))
-    found = {host for text in urls for url in text.split() if (host := _registry_host(url))}
-    return tuple(sorted(found))
+#: The variables by which pip and npm are set up, by the beginning of their names.
+_CLIENT_VARIABLES = ("HOME", "XDG_CONFIG_HOME", "PIP_", "NPM_CONFIG_")
 
 
-_REGISTRY_VARIABLES = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "npm_config_registry")
-_PIP_FILES = (Path("/etc/pip.conf"), Path("/etc/xdg/pip/pip.conf"))
-_NPM_FILES = (Path("/etc/npmrc"), Path("/usr/etc/npmrc"))
-_APT = Path("/etc/apt")
-#: A value may continue over indented lines.
-_PIP_LINE = re.compile(r"^(?:extra-)?index-url\s*[=:]\s*(.*(?:\n[ \t]+.+)*)", re.MULTILINE)
-_NPM_LINE = re.compile(r"^(?:@[^:=\s]+:)?registry\s*=\s*(.+)", re.MULTILINE)
-_APT_LINE = re.compile(r"^deb(?:-src)?\s+(?:\[[^\]]*\]\s+)?(\S+)", re.MULTILINE)
-_DEB822_LINE = re.compile(r"^URIs:\s*(.*(?:\n[ \t]+.+)*)", re.MULTILINE | re.IGNORECASE)
-
-
-def _text(file: Path) -> str:
-    try:
-        return file.read_text(errors="replace")
-    except OSError:
-        return ""  # not configured here, or not readable
-
-
-def _registry_host(url: str) -> str:
-    """`host`, or `host:port` where the URL names a port; empty for a local folder."""
-    try:
-        parts = urlsplit(url.strip("\"'"))
-        host, port = parts.hostname or "", parts.port
-    except ValueError:
-        return ""
-    if parts.scheme not in ("http", "https") or not host:
-        return ""
-    return f"{host}:{port}" if port else host
+def _client_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    return {
+        name: text
+        for name, text in environment.items()
+        if name.upper().startswith(_CLIENT_VARIABLES)
+    }
 
 
 def login_of(environment: Mapping[str, str]) -> str:

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from functools import cache
 from typing import TYPE_CHECKING
 
 from actum.approvals.requests import Approvals
@@ -88,7 +89,8 @@ def build(
     if runners is None:
         governed = (str(root), settings.protected_names)
         runners = enabled_runners(settings, secrets, pool=pool, spawner=spawner, governed=governed)
-    approved, policy = ApprovedSettings(settings.file, home, registry.lock), _policy(settings)
+    approved = ApprovedSettings(settings.file, home, registry.lock)
+    policy = _policy(settings, lambda: registry.lock().writable(root))
 
     def approvers() -> Approvers:
         return approvers_in(registry.lock())
@@ -142,13 +144,13 @@ def _mcp_runner(
     return McpRunner(runner, contract, entry, execution)
 
 
-def _policy(settings: Settings) -> PolicySettings:
+def _policy(settings: Settings, writable: Callable[[], tuple[str, ...]]) -> PolicySettings:
     return PolicySettings(
         repo_root=str(settings.root),
         home=str(settings.home),
         dependencies=settings.dependencies,
         interpreters=settings.interpreters,
-        registry_hosts=settings.registries,
+        registries=cache(lambda: settings.registries(writable())),
         api_hosts=settings.apis,
         resolve=settings.resolve,
         own_authorities=settings.file.authorities is not None,

@@ -1,8 +1,8 @@
 """A tool's `args_schema`: which parameters are valid, and which are literal or paths.
 
-The schema is JSON Schema with one keyword of ours, `x-actum`: ``literal``, ``path`` or a list of
-both, on a property or on its `items`. Nothing is ever fetched: a `$ref` that leaves the document
-is refused. The schema itself was validated when the tool was loaded.
+The schema is JSON Schema with one keyword of ours, `x-actum`: ``literal``, ``path``, ``url`` or a
+list of them, on a property or on its `items`. Nothing is ever fetched: a `$ref` that leaves the
+document is refused. The schema itself was validated when the tool was loaded.
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ RAW = "arguments"
 class Marks:
     literal: bool = False
     path: bool = False
+    url: bool = False
 
 
 def marks_of(schema: Mapping[str, Json], name: str) -> Marks:
-    """How the values of `name` are checked; unmarked means neither literal nor a path."""
+    """How the values of `name` are checked; unmarked means neither literal, path nor URL."""
     declared = set(_declared(_property(schema, name)))
-    return Marks(literal="literal" in declared, path="path" in declared)
+    return Marks(literal="literal" in declared, path="path" in declared, url="url" in declared)
 
 
 def _property(schema: Mapping[str, Json], name: str) -> Mapping[str, Json]:

@@ -481,8 +481,12 @@ def _risk(need: ApprovalNeeded) -> dict[str, Json]:
     elif need.target == ANY_NAME:
         level, factors = "high", ["whatever the tool can read can leave by any public host"]
     else:
-        level, factors = "medium", ["reaches a service that is not public, or not HTTP"]
+        level, factors = "medium", [_OUTSIDE]
     return {"risk_level": level, "risk_factors": factors, "mitigations": ["sandbox", "single use"]}
+
+
+#: Of a host by name, an internal address, and class tcp.
+_OUTSIDE = "reaches a host that the pin does not name, a service that is not public, or not HTTP"
 
 
 def _require_decidable(request: Request, by: str) -> None:

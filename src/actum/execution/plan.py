@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from actum.adapters.url_hosts import with_url_hosts
 from actum.approvals.approval_call import BoundCall, FileDigests, bind
 from actum.contract.call import (
     Call,
@@ -17,7 +18,7 @@ from actum.contract.call import (
 )
 from actum.contract.canonical import sha256_json
 from actum.contract.contract_json import asked_document
-from actum.contract.model import Contract, Determinism
+from actum.contract.model import Contract, Determinism, NetworkLevel
 from actum.determinism.claims import objections as objections_to_level
 from actum.determinism.claims import steady
 from actum.errors import Refused, Violation
@@ -25,6 +26,7 @@ from actum.policy.effective import PolicySettings, effective_policy
 from actum.policy.environment import tool_environment
 from actum.policy.gates import ApprovalNeeded, Granted, imagined
 from actum.policy.inputs import Checked, check_inputs
+from actum.policy.network import level_of
 from actum.policy.secret_grants import check_secrets, descriptor_numbers
 from actum.registry.executable import MINIMAL_PATH, in_system
 from actum.registry.model import Entry
@@ -32,13 +34,15 @@ from actum.registry.path_snapshot import PathSnapshot
 from actum.registry.registry import Registry
 from actum.value import replace, value
 
-#: The variables by which OpenSSL, curl, requests, Node and git find trusted authorities.
+#: The variables by which OpenSSL, curl, requests, Node, git, pip and npm find trusted authorities.
 _AUTHORITY_VARIABLES = (
     "SSL_CERT_FILE",
     "CURL_CA_BUNDLE",
     "REQUESTS_CA_BUNDLE",
     "NODE_EXTRA_CA_CERTS",
     "GIT_SSL_CAINFO",
+    "PIP_CERT",
+    "npm_config_cafile",
 )
 
 
@@ -82,6 +86,7 @@ def judge(
     granted: tuple[Granted, ...],
     snapshot: PathSnapshot,
 ) -> Judged:
+    contract = with_url_hosts(contract, entry)
     policy, objections, needed = effective_policy(contract, entry, settings, granted, snapshot)
     wished = policy
     if needed:
@@ -121,6 +126,12 @@ def make_plan(
         determinism=contract.determinism,
         path=entry.tool.path,
     )
+    if level_of(contract.sandbox.network, entry) is NetworkLevel.REGISTRY:
+        set_up = settings.registries().environment
+        # Beneath what the caller gives, and only what the tool's approval names.
+        environment = {
+            name: set_up[name] for name in set_up if name in judged.policy.environment
+        } | environment
     if settings.own_authorities and judged.policy.network.enabled:
         environment |= dict.fromkeys(_AUTHORITY_VARIABLES, "/run/ca.pem")
     environment |= descriptor_numbers(call.secrets)

@@ -2,8 +2,8 @@
 
 The pin of a tool approves the hosts in its scope (AG-03). A host that the contract requests beyond
 them is a violation; a host that an adapter or a level would add beyond them is not granted. Level
-open, internal addresses and plain TCP need a person's approval each time; a wildcard never covers
-an internal address.
+open, internal addresses, plain TCP and a host that only ``*`` covers need a person's approval each
+time; a wildcard never covers an internal address.
 """
 
 from __future__ import annotations
@@ -72,8 +72,11 @@ def connected(
     )
     wanted = NetworkPolicy(enabled=True, allow=allow, deny=grant.deny, outbound=outbound)
     internal = _internal(wanted, settings)
-    needed = tuple(_needed(request, wanted, internal))
-    policy = _without_missing(request, wanted, internal, granted)
+    named = _named(request, wanted, internal, entry, settings)
+    needed = (*_needed(request, wanted, internal), *named.values())
+    missing = frozenset(host for host, need in named.items() if need not in granted)
+    allow = tuple(host for host in allow if host not in missing)
+    policy = _without_missing(request, replace(wanted, allow=allow), internal, granted)
     return Connected(
         policy=policy if policy.allow and policy.outbound else off,
         violations=(*violations, *_beyond(request, grant, entry), *_unusable(allow)),
@@ -84,10 +87,11 @@ def connected(
 def _granted(request: NetworkRequest, entry: Entry, settings: PolicySettings) -> NetworkGrant:
     """The hosts before the contract's lists: of its level, or the adapter's override."""
     override, hosts = entry.adapter.override, entry.tool.scope.hosts
-    if request.level is not None:
+    level = level_of(request, entry)
+    if level is not None:
         return expand_network(
-            request.level,
-            registry_hosts=settings.registry_hosts,
+            level,
+            registry_hosts=settings.registries().hosts if level is NetworkLevel.REGISTRY else (),
             api_hosts=settings.api_hosts or hosts,
         )
     if not request.enabled:
@@ -99,6 +103,16 @@ def _granted(request: NetworkRequest, entry: Entry, settings: PolicySettings) ->
         return NetworkGrant(enabled=True, allow=override.network_allow)
     # With a list of its own, each host is checked against the scope, with its own message.
     return NetworkGrant(enabled=True, allow=hosts if request.allow is None else request.allow)
+
+
+def level_of(request: NetworkRequest, entry: Entry) -> NetworkLevel | None:
+    """The contract's level, or the adapter's where the contract names neither level nor hosts."""
+    override = entry.adapter.override
+    if request.level is not None or request.enabled is False or request.allow is not None:
+        return request.level
+    if override.network_enabled is False or override.network_allow is not None:
+        return None
+    return override.network_level
 
 
 def _wants_network(request: NetworkRequest) -> bool:
@@ -198,6 +212,42 @@ def _internal(wanted: NetworkPolicy, settings: PolicySettings) -> dict[Endpoint,
 def endpoint_in(need: ApprovalNeeded) -> str:
     """The endpoint of a need that `_internal` found, without its address."""
     return need.target.partition(_AT)[0]
+
+
+def _named(
+    request: NetworkRequest,
+    wanted: NetworkPolicy,
+    internal: dict[Endpoint, ApprovalNeeded],
+    entry: Entry,
+    settings: PolicySettings,
+) -> dict[str, ApprovalNeeded]:
+    """Hosts that only ``*`` in the tool's scope covers: the pin approves none of them by name.
+
+    The project approves the hosts of level registry and of `[network] apis`. An internal address
+    has an approval of its own.
+    """
+    level = level_of(request, entry)
+    if level is NetworkLevel.OPEN:
+        return {}
+    approved = [pattern for pattern in entry.tool.scope.hosts if not _is_any(pattern)]
+    if level is NetworkLevel.REGISTRY:
+        approved += settings.registries().hosts
+    elif level is NetworkLevel.API:
+        approved += settings.api_hosts
+    return {
+        host: _connect(host)
+        for host in wanted.allow
+        if not _is_any(host)
+        and not reaches(approved, host)
+        and not _all_internal(host, wanted, internal)
+    }
+
+
+def _all_internal(
+    host: str, wanted: NetworkPolicy, internal: dict[Endpoint, ApprovalNeeded]
+) -> bool:
+    endpoints = plan_egress(replace(wanted, allow=(host,))).endpoints
+    return bool(endpoints) and all(endpoint in internal for endpoint in endpoints)
 
 
 def _is_any(entry: str) -> bool:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
+from actum.package_clients import Registries
 from actum.value import field, value
 
 
@@ -13,7 +14,8 @@ class PolicySettings:
     home: str  #: the `.actum` directory: never visible inside
     dependencies: tuple[str, ...] = ()  #: directories that level extended may also read
     interpreters: tuple[str, ...] = ()  #: approved folders whose programs a tool may execute
-    registry_hosts: tuple[str, ...] = ()
+    #: Of level registry; read when a call needs them.
+    registries: Callable[[], Registries] = Registries
     api_hosts: tuple[str, ...] = ()  #: project-wide bound of level api; empty for the tool's own
     #: "host:port" -> "address:port": private names, and so the internal ones among them
     resolve: Mapping[str, str] = field(default_factory=dict)

@@ -20,7 +20,7 @@ from actum.registry.sdk_names import sdk_problems
 from actum.registry.transforms import schema_fault, spec_problem
 
 MARK = "x-actum"
-_MARKS = frozenset({"literal", "path"})
+_MARKS = frozenset({"literal", "path", "url"})
 
 
 def folder_problems(snapshot: Snapshot) -> Iterator[Problem]:
@@ -132,7 +132,7 @@ def _args_schema(document: Document, schema: Mapping[str, Json]) -> Iterator[Pro
                         (*key_path, "properties", name, *part, MARK),
                         "unknown mark.",
                         value=str(mark),
-                        permitted="literal, path",
+                        permitted="literal, path, url",
                     )
 
 

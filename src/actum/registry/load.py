@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from actum.contract.canonical import sha256_bytes
-from actum.contract.model import RunnerKind
+from actum.contract.model import NetworkLevel, RunnerKind
 from actum.documents.document import Document, check, load_document
 from actum.errors import ContractInvalid, Problem
 from actum.registry.coherence import (
@@ -232,4 +232,5 @@ def _override(value: Mapping[str, Any]) -> SandboxOverride:
         memory_mb=value.get("memory_mb"),
         network_enabled=network.get("enabled"),
         network_allow=_optional_tuple(network.get("allow")),
+        network_level=NetworkLevel(network["level"]) if "level" in network else None,
     )

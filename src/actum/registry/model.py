@@ -11,7 +11,7 @@ from enum import StrEnum
 from functools import cached_property
 
 from actum.contract.call import AdapterRef, ToolRef
-from actum.contract.model import Json, RunnerKind
+from actum.contract.model import Json, NetworkLevel, RunnerKind
 from actum.value import field, value
 
 #: The operation that compiles an sdk adapter's sources; its approval permits it.
@@ -135,6 +135,7 @@ class SandboxOverride:
     memory_mb: int | None = None
     network_enabled: bool | None = None
     network_allow: tuple[str, ...] | None = None
+    network_level: NetworkLevel | None = None  #: of a call that names no level and no hosts
 
 
 _MAPPINGS = {

@@ -25,6 +25,7 @@ _LINKS = 40  #: the kernel's limit
 _SCRIPTS = 4  #: nested script interpreters; the kernel's limit
 _FIRST_LINE_BYTES = 256  #: bytes of a script that the kernel reads
 _FLAGS = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+_TEXT_BYTES = 1_048_576  #: of a configuration file
 _DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 #: Programs that execute a file named by an argument, or a file in a folder named by one.
@@ -71,6 +72,22 @@ def require_operators(path: str, writable: Iterable[str]) -> None:
     step of `path`; `Unavailable` if it cannot be opened."""
     with ExitStack() as held:
         _Walk(held, writable).folder(path)
+
+
+def trusted_text(path: str, writable: Iterable[str]) -> str:
+    """The content of a file that nobody but the operator could have written. Raises
+    `UnsafeCommand` for another one, and `Unavailable` for one that cannot be read."""
+    with ExitStack() as held:
+        found = _Walk(held, writable, sticky=True).program(path, executable=False)
+        try:
+            with open(_of(found), "rb", opener=_readable) as file:
+                return file.read(_TEXT_BYTES).decode(errors="replace")
+        except OSError as error:
+            raise Unavailable(f"{path}: {error.strerror}") from error
+
+
+def _readable(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK)
 
 
 def _found(name: str, environment: Mapping[str, str]) -> str:
@@ -210,8 +227,9 @@ def _is_in(path: str, untrusted: Mapping[tuple[int, int], str]) -> bool:
 class _Walk:
     """Opens paths from the root, one name at a time, and checks every step."""
 
-    def __init__(self, held: ExitStack, writable: Iterable[str]) -> None:
+    def __init__(self, held: ExitStack, writable: Iterable[str], *, sticky: bool = False) -> None:
         self._held = held
+        self._sticky = sticky  #: accept directories such as /tmp, where only owners rename
         self._callers = {0, os.geteuid()}
         #: By identity: a bind mount or a link is another name for the same directory.
         self._writable = dict(_identities(writable))
@@ -282,7 +300,8 @@ class _Walk:
                 " of the project and of every path that a tool may write"
             )
         self._require_owner(status, path, step)
-        if status.st_mode & _WRITABLE_BY_OTHERS:
+        shared = self._sticky and stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX
+        if status.st_mode & _WRITABLE_BY_OTHERS and not shared:
             mode = stat.S_IMODE(status.st_mode)
             raise UnsafeCommand(
                 f"{path}: {step} is writable by others than its owner (mode {mode:04o});"

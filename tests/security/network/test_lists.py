@@ -101,7 +101,7 @@ def test_level_registry_reaches_what_the_package_clients_are_set_up_for(
     (home / ".npmrc").write_text("@ours:registry=http://npm.test/x/\nregistry = file:///x\n")
     environment = {"HOME": str(home), "PIP_INDEX_URL": "http://pip.test/simple", "LOGNAME": "me"}
     net = make("*", names=("npm.test", "pip.test", "api.test"), environment=environment)
-    assert {"npm.test", "pip.test"} <= set(net.settings.registries)
+    assert {"npm.test", "pip.test"} <= set(net.settings.registries(()).hosts)
     result = net.run(fetch("npm.test", "pip.test", "api.test"), level="registry")
     assert said(result) == ["hello npm.test", "hello pip.test", "no"]
 

@@ -22,6 +22,7 @@ from actum.contract.model import (
     SandboxRequest,
 )
 from actum.errors import Violation
+from actum.package_clients import Registries
 from actum.policy.effective import PolicySettings, effective_policy
 from actum.policy.gates import ApprovalNeeded, Granted, imagined
 from actum.policy.order import wider
@@ -35,7 +36,7 @@ SETTINGS = PolicySettings(
     repo_root=REPO,
     home=f"{REPO}/.actum",
     dependencies=("/no-such-place/deps",),
-    registry_hosts=("packages.test",),
+    registries=lambda: Registries(hosts=("packages.test",)),
 )
 
 
@@ -460,6 +461,44 @@ def test_open_internal_addresses_and_raw_tcp_need_approval() -> None:
     assert partly.allow == ("127.0.0.1:80", "8.8.8.8", "api.test")
     assert partly.internal == ("127.0.0.1:80",)
     assert partly.outbound == ("https", "tcp")
+
+
+def anywhere(**changes: Any) -> Entry:
+    """A tool whose pin approves no host by name but one."""
+    return make_entry(
+        scope=make_scope(network=True, hosts=("*", "api.test")),
+        permissions=make_permissions(outbound=("https",)),
+        **changes,
+    )
+
+
+def test_a_host_that_only_a_star_covers_needs_an_approval() -> None:
+    request = network(enabled=True, allow=("api.test", "evil.test", "10.0.0.1:443"))
+    decided = decide(anywhere(), network=request)
+    assert set(decided.needed) == {connect("evil.test"), connect("10.0.0.1:443")}
+    assert decided.violations == ()
+    assert decided.policy.network.allow == ("api.test",)
+    approved = decide(anywhere(), granted=by(connect("evil.test")), network=request)
+    assert approved.policy.network.allow == ("api.test", "evil.test")
+    registry = decide(anywhere(), network=network(level=NetworkLevel.REGISTRY))
+    assert (registry.needed, registry.policy.network.allow) == ((), ("packages.test",))
+    bounded = replace(SETTINGS, api_hosts=("other.test",))
+    api = decide(anywhere(), bounded, network=network(level=NetworkLevel.API))
+    assert (api.needed, api.policy.network.allow) == ((), ("other.test",))
+
+
+def test_the_level_of_the_adapter_holds_for_a_call_that_names_neither_level_nor_hosts() -> None:
+    entry = anywhere(override=SandboxOverride(network_level=NetworkLevel.REGISTRY))
+    for request in (network(), network(enabled=True)):
+        decided = decide(entry, network=request)
+        assert (decided.violations, decided.needed) == ((), ())
+        assert decided.policy.network.allow == ("packages.test",)
+    for request in (network(enabled=False), network(level=NetworkLevel.OFFLINE)):
+        assert decide(entry, network=request).policy.network == OFF
+    named = decide(entry, network=network(enabled=True, allow=("api.test",)))
+    assert named.policy.network.allow == ("api.test",)
+    off = SandboxOverride(network_level=NetworkLevel.REGISTRY, network_enabled=False)
+    assert decide(anywhere(override=off)).policy.network == OFF
 
 
 @pytest.mark.parametrize("wildcard", ["*", "*:443"])

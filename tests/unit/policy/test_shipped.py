@@ -45,6 +45,9 @@ def taken_through(
 
 
 CALLS: dict[str, dict[str, Any]] = {
+    "fetch": {"parameters": {"url": "https://example.test/a?b=c&d"}},
+    "npm": {"arguments": ("install", "left-pad@^1.0.0")},
+    "pip": {"arguments": ("install", "--target", "vendor", "six>=1.0; python_version>'3'")},
     "git": {"arguments": ("log", "--format=%h (%s)", "-n", "3")},
     "node": {"stdin": b"console.log(1)"},
     "python": {"stdin": b"print(1)"},

@@ -291,7 +291,8 @@ def test_two_folders_that_claim_one_id_are_both_refused(repository: Any, edit: E
 def test_a_broken_folder_is_reported_and_leaves_the_others_usable(pinned: Any) -> None:
     (pinned.folder("git") / "tool.yaml").write_text("tool_id: [")
     tools, problems = pinned.registry().survey()
-    assert [tool.name for tool in tools] == ["ripgrep", "shell", "python", "node", "snippet"]
+    offline = ["ripgrep", "shell", "python", "node", "snippet"]
+    assert [tool.name for tool in tools] == [*offline, "pip", "npm", "fetch"]
     assert problems and all("git" in problem.file for problem in problems)
     assert pinned.registry().entry("TL-003", None).tool.name == "ripgrep"
 

@@ -15,7 +15,8 @@ from actum.registry.digest import folder_digest
 from actum.registry.load import load_adapters, load_tool
 from actum.registry.ship import ship, shipped_names
 
-NAMES = ("git", "node", "python", "ripgrep", "shell", "snippet")
+NAMES = ("fetch", "git", "node", "npm", "pip", "python", "ripgrep", "shell", "snippet")
+ONLINE = ("fetch", "npm", "pip")
 SEED_ADP_001 = """\
 adapter_id: ADP-001
 name: ripgrep-search
@@ -89,16 +90,25 @@ def test_ids_are_the_ones_that_are_documented(repository: Any) -> None:
         "python": "TL-011",
         "node": "TL-012",
         "snippet": "TL-013",
+        "pip": "TL-014",
+        "npm": "TL-015",
+        "fetch": "TL-016",
     }
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_shipped_tool_is_offline_and_sets_nothing_that_loads_code(
+def test_a_shipped_tool_names_no_host_and_sets_nothing_that_loads_code(
     repository: Any, name: str
 ) -> None:
     tool = load_tool(repository.folder(name))
-    assert (tool.scope.network, tool.scope.hosts) == (False, ())
-    assert (tool.permissions.outbound, tool.permissions.secrets) == ((), ())
+    if name in ONLINE:
+        # No host by name: level registry reaches those of this host, else a person decides.
+        assert (tool.scope.network, tool.scope.hosts) == (True, ("*",))
+        assert tool.permissions.outbound == ("http", "https")
+    else:
+        assert (tool.scope.network, tool.scope.hosts) == (False, ())
+        assert tool.permissions.outbound == ()
+    assert tool.permissions.secrets == ()
     harmful = {"PATH", "ENV", "BASH_ENV", "PYTHONSTARTUP", "PYTHONPATH", "NODE_OPTIONS", "IFS"}
     assert not harmful & set(tool.environment)
     assert not [v for v in tool.environment if v.startswith(("LD_", "GIT_", "NODE_", "BASH_"))]
@@ -125,7 +135,7 @@ def test_shipping_writes_the_chosen_runner_and_nothing_else_differs(
 def test_shipping_leaves_what_is_there_already(tmp_path: Path) -> None:
     (tmp_path / "git").mkdir()
     written = ship(tmp_path, RunnerKind.LOCAL)
-    assert [path.name for path in written] == ["node", "python", "ripgrep", "shell", "snippet"]
+    assert [path.name for path in written] == [name for name in NAMES if name != "git"]
     assert list((tmp_path / "git").iterdir()) == []
 
 

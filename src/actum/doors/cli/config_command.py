@@ -37,7 +37,7 @@ def show_config() -> int:
         "trust.keys": list(found.trusted_keys),
         "filesystem.dependencies": list(found.dependencies),
         "interpreters.prefixes": list(found.interpreters),
-        "network.registries": list(found.registries),
+        "network.registries": list(found.registries(()).hosts),
         "network.apis": list(found.apis),
         "egress.resolve": [f"{name} = {place}" for name, place in found.resolve.items()],
         "egress.ca_file": found.ca_file,
