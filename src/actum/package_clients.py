@@ -92,7 +92,7 @@ class _Files:
         self._root = root.rstrip("/")
         self._writable = writable
 
-    def system(self, path: str) -> str:
+    def of_host(self, path: str) -> str:
         return f"{self._root}/{path}"
 
     def text(self, path: str) -> str:
@@ -110,7 +110,7 @@ class _Files:
     def program(self, name: str) -> str:
         """The real path of a program of the system; empty if it is not installed."""
         for folder in _PROGRAM_FOLDERS:
-            path = self.system(f"{folder}/{name}")
+            path = self.of_host(f"{folder}/{name}")
             if os.path.isfile(path):
                 return os.path.realpath(path)
         return ""
@@ -154,8 +154,8 @@ def _pip_options(files: _Files, environment: Mapping[str, str], python: str) -> 
         user = environment.get("XDG_CONFIG_HOME") or f"{files.home}/.config"
         prefix = os.path.dirname(os.path.dirname(python)) if python else ""
         for path in (
-            files.system("etc/xdg/pip/pip.conf"),
-            files.system("etc/pip.conf"),
+            files.of_host("etc/xdg/pip/pip.conf"),
+            files.of_host("etc/pip.conf"),
             f"{files.home}/.pip/pip.conf",
             f"{user}/pip/pip.conf",
             f"{prefix}/pip.conf" if prefix else "",
@@ -217,8 +217,8 @@ def _npm(files: _Files, environment: Mapping[str, str]) -> Registries:
     options: dict[str, str] = {}
     for path in (
         f"{package}/npmrc" if package else "",
-        files.system("etc/npmrc"),
-        given.get("npm_config_globalconfig") or files.system("usr/etc/npmrc"),
+        files.of_host("etc/npmrc"),
+        given.get("npm_config_globalconfig") or files.of_host("usr/etc/npmrc"),
         given.get("npm_config_userconfig") or f"{files.home}/.npmrc",
     ):
         if path.startswith("/"):
@@ -259,7 +259,7 @@ def _npm_default(files: _Files, package: str) -> str:
 
 
 def _apt(files: _Files) -> Iterator[str]:
-    listed = files.system("etc/apt/sources.list")
+    listed = files.of_host("etc/apt/sources.list")
     found: tuple[tuple[str, Callable[[str], list[str]]], ...] = (
         (listed, _APT_LINE.findall),
         *((path, _APT_LINE.findall) for path in sorted(glob(f"{listed}.d/*.list"))),
