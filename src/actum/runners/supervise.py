@@ -238,9 +238,10 @@ class Supervisor:
             if self.on_output is not None:
                 # A listener that does not return holds this thread, but never the tool's deadline.
                 late_s = deadline + TERM_GRACE_S - time.monotonic()
-                watch = threading.Timer(max(0.0, late_s), sandbox.kill)
-                watch.daemon = True
-                watch.start()
+                timer = threading.Timer(max(0.0, late_s), sandbox.kill)
+                timer.daemon = True
+                timer.start()
+                watch = timer
             while sandbox.early:  # reports of a sandbox that was started ahead
                 self.hear()
             while True:
