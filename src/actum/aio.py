@@ -15,6 +15,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from actum.contract.model import Contract
@@ -131,7 +132,11 @@ class AsyncRuntime:
         patience = self._calls.services.wait_s if queue_s is None else queue_s
         loop = asyncio.get_running_loop()
         until = loop.time() + (wait_s or 0)
+        approvals = self._calls.approvals
         while True:
+            granted = None
+            if wait_s is not None:
+                granted = await loop.run_in_executor(self._desk, approvals.granted_so_far)
             call = _Call(self, function, again, own, patience)
             result = await call.outcome()
             if wait_s is None or "APPROVAL_REQUIRED" not in result.reason_codes:
@@ -141,9 +146,8 @@ class AsyncRuntime:
                 if hasattr(returned, "__await__"):
                     await returned
             requests = [violation.value for violation in result.violations]
-            while not await loop.run_in_executor(
-                self._desk, self._calls.approvals.wait, requests, 0.0
-            ):
+            decided = partial(approvals.wait, requests, 0.0, granted=granted)
+            while not await loop.run_in_executor(self._desk, decided):
                 if loop.time() >= until:
                     return result
                 await asyncio.sleep(_APPROVAL_POLL_S)

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import json
 import os
-import pwd
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from actum.contract.os_user import os_user
+
 from .conftest import make_project
 from .terminal import Answer, Terminal
 
 pytestmark = pytest.mark.sandbox
 
-ME = pwd.getpwuid(os.getuid()).pw_name
+ME = os_user().name
 
 
 @pytest.fixture

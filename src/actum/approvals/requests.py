@@ -315,12 +315,24 @@ class Approvals:
                 remedy="Let the requester ask again: that stores the call for the same request.",
             )
 
+    def granted_so_far(self) -> int:
+        """The number of standing approvals: a new one may serve a call that waits."""
+        return int((self._database.row("SELECT count(*) FROM standing_approvals") or (0,))[0])
+
     def wait(
-        self, request_ids: Iterable[str], until: float, stop: Callable[[], bool] | None = None
+        self,
+        request_ids: Iterable[str],
+        until: float,
+        stop: Callable[[], bool] | None = None,
+        *,
+        granted: int | None = None,
     ) -> bool:
-        """Wait until none is pending, or one is denied. ``False``: the time ended before."""
+        """Wait until none is pending, or one is denied, or more standing approvals than `granted`
+        exist. ``False``: the time ended before."""
         waiting = list(request_ids)
         while waiting:
+            if granted is not None and self.granted_so_far() != granted:
+                return True
             states = [self.find(request_id).state for request_id in waiting]
             if State.DENIED in states or State.PENDING not in states:
                 return True

@@ -24,6 +24,7 @@ def execute_when_approved(
     """
     until = None if wait_s is None else time.monotonic() + wait_s
     while True:
+        granted = None if until is None else approvals.granted_so_far()
         result = execute()
         if until is None or "APPROVAL_REQUIRED" not in result.reason_codes:
             return result
@@ -31,5 +32,5 @@ def execute_when_approved(
             on_waiting(result)
         requests = [violation.value for violation in result.violations]
         stop = None if cancel is None else (lambda: cancel.requested)
-        if not approvals.wait(requests, until, stop):
+        if not approvals.wait(requests, until, stop, granted=granted):
             return result

@@ -420,7 +420,9 @@ def test_waiting_goes_on_when_somebody_approves(runtime: Runtime, project: Proje
     def decide() -> None:
         with project.open() as other:
             until = time.monotonic() + 20
-            while not other.approvals.latest(undecided=True) and time.monotonic() < until:
+            # The call is stored after its request.
+            while not any(map(other.approvals.call_of, other.approvals.latest(undecided=True))):
+                assert time.monotonic() < until
                 time.sleep(0.02)
             (request,) = other.approvals.latest(undecided=True)
             other.approvals.decide(request.request_id, Decision.ALLOW, by="boss", why="fine")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import os
@@ -19,6 +20,7 @@ import yaml
 
 from actum import Outcome, Result, Runtime
 from actum.approvals.standing import StandingApproval
+from actum.contract.request import ExecRequest
 from actum.errors import Refused
 from actum.evidence.records.audit import Decision
 from actum.registry.approval_workflow import block, unblock
@@ -672,3 +674,36 @@ def test_a_process_that_is_killed_as_its_tool_starts_has_spent_the_use(
         assert call(runtime, project, out).outcome is Outcome.SUCCEEDED
         assert why(call(runtime, project, out)) == "its 2 uses are used up."
         assert problems(runtime) == []
+
+
+# Calls that wait for a decision
+
+
+def test_a_call_that_waits_goes_on_with_a_standing_approval(
+    runtime: Runtime, project: Project, out: Path
+) -> None:
+    elsewhere = out.with_name("elsewhere")
+    elsewhere.mkdir()
+    asked: list[list[str]] = []
+
+    def granted(result: Result) -> None:
+        # One that does not cover it, and then one that does.
+        asked.append(request_ids(result))
+        grant(runtime, elsewhere if len(asked) == 1 else out)
+
+    fields = elevated(write=[str(out)])
+    request = ExecRequest(tool="shell", stdin=b"true", cwd=str(project.work), set=fields)
+    result = runtime.execute(runtime.draft(request), wait_s=60, on_waiting=granted)
+    assert result.outcome is Outcome.SUCCEEDED
+    assert asked[0] == asked[1]
+
+
+def test_an_awaited_call_that_waits_goes_on_too(
+    runtime: Runtime, project: Project, out: Path
+) -> None:
+    async def wait() -> Result:
+        words: Any = {"stdin": b"true", "cwd": project.work, "set": elevated(write=[str(out)])}
+        waiting = lambda _result: grant(runtime, out)  # noqa: E731
+        return await runtime.aio.exec("shell", wait_s=60, on_waiting=waiting, **words)
+
+    assert asyncio.run(wait()).outcome is Outcome.SUCCEEDED
