@@ -144,7 +144,8 @@ class BlobStore:
         return Refused(
             "CONTENT_REMOVED",
             f"The content {blake3} was removed by `actum gc --keep` on {gone.at}.",
-            remedy="The evidence record has its name, size and digests. A backup may have it.",
+            remedy="The evidence record has its name, size and digests; a backup may have it. An"
+            " export can leave files out, or begin with newer executions (--since).",
         )
 
 
