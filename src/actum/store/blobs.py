@@ -48,6 +48,10 @@ class BlobStore:
         if not os.access(self._folder, os.W_OK | os.X_OK):
             raise _cannot_keep(self.root, PermissionError(13, "Permission denied"))
 
+    @property
+    def closed(self) -> bool:
+        return self._database is not None and self._database.closed
+
     def path(self, blake3: str) -> Path:
         # The digest may come from an edited document: it must not traverse directories.
         if not _NAME.fullmatch(blake3):
