@@ -20,7 +20,8 @@ def test_a_value_that_is_no_value_is_not_believed_and_breaks_nothing(jail: Jail,
     code = "import os\nopen('/artifacts/value.json', 'w').write(text)\nos._exit(0)"
     result = jail.runtime.python(code, params={"text": text})
     assert result.outcome == "SUCCEEDED"
-    assert result.output is None
+    assert isinstance(result.output, dict) and result.output["$type"] == "value.json"
+    assert text.startswith(result.output["$repr"])
     assert jail.runtime.python("6 * 7").output == 42
 
 
