@@ -74,7 +74,7 @@ _REPEATED: tuple[tuple[str, ...], ...] = (
     ("executors", "review", f"/nowhere/{NAME}"),
     ("item", "run", f"/nowhere/{NAME}"),
     ("work", f"/nowhere/{NAME}"),
-    ("init", f"/proc/{NAME}"),
+    ("init", f"/proc/{NAME}", "--runner", "local"),
     ("tools", "list", "--home", f"/nowhere/{NAME}"),
 )
 _OTHERS: tuple[tuple[str, ...], ...] = (
