@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -45,6 +46,8 @@ class Calls(Protocol):
     @property
     def exec(self) -> Callable[..., Result]: ...
     @property
+    def shell(self) -> Callable[..., Result]: ...
+    @property
     def execute(self) -> Callable[..., Result]: ...
     @property
     def python(self) -> Callable[..., Result]: ...
@@ -69,6 +72,11 @@ class AsyncRuntime:
     async def exec(self, tool: str, *arguments: str, **words: Any) -> Result:
         return await self._approved(
             lambda **more: self._calls.exec(tool, *arguments, **more), self._calls.execute, words
+        )
+
+    async def shell(self, *words: str | os.PathLike[str], **options: Any) -> Result:
+        return await self._approved(
+            lambda **more: self._calls.shell(*words, **more), self._calls.execute, options
         )
 
     async def execute(self, contract: Any, **words: Any) -> Result:

@@ -15,15 +15,15 @@ from actum import wiring
 from actum.contract.limits import IDLE_S
 from actum.contract.model import Contract, Json, RunnerKind
 from actum.contract.request import ExecRequest
-from actum.errors import ContractInvalid, Refused
-from actum.execution import snippet
+from actum.errors import ContractInvalid, Problem, Refused
+from actum.execution import shell_script, snippet
 from actum.execution.approval_wait import execute_when_approved
 from actum.execution.contract_source import AnyContract, contract_from
 from actum.execution.forecast import Forecast, forecast
 from actum.execution.keyword_types import check_call, check_snippet, not_awaitable
 from actum.execution.pipeline import execute
 from actum.execution.quantities import duration_ms
-from actum.execution.request_document import request_document
+from actum.execution.request_document import request_document, takes_program
 from actum.execution.result import Result, ToolRunResult
 from actum.execution.services import Clock
 from actum.execution.transactions import Transactions
@@ -171,6 +171,17 @@ class Runtime:
             changes=changes,
         )
 
+    def shell(self, *words: str | os.PathLike[str], **options: Any) -> Result:
+        """Run a shell script with the `shell` tool: `rt.shell("ls -la | wc -l")`.
+
+        Several words are one command and its arguments, each of which stays one word:
+        `rt.shell("ls", "-la", "my file")`. Options as for `exec`; the script takes stdin.
+        """
+        if options.pop("stdin", None) is not None:
+            message = "the script is the tool's stdin; write data to a file and read it there."
+            raise ContractInvalid((Problem(field="stdin", message=message),))
+        return self.exec(shell_script.TOOL, stdin=shell_script.script_of(words), **options)
+
     def run_tool(
         self,
         tool_id: str,
@@ -315,6 +326,10 @@ class Runtime:
     def with_value(self, result: Result) -> Result:
         """Decode a snippet's value from its result into `output`."""
         return snippet.with_value(result, self.blobs)
+
+    def takes_program(self, tool: str, *, adapter_id: str | None = None) -> bool:
+        """Whether the stdin of this tool is a program that the caller writes."""
+        return takes_program(tool, adapter_id, self.services.registry)
 
     def draft(self, request: ExecRequest) -> dict[str, Any]:
         """The contract of `request`, before checks and defaults. Records nothing."""

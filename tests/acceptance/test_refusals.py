@@ -213,7 +213,7 @@ def test_a_path_that_escapes_is_refused_wherever_it_is_written(project: Terminal
     as_parameter = project.json("exec", "ripgrep", "-p", "pattern=x", "-p", f"path={path}")
     assert as_parameter.code == 3
     assert ("IV-03", "inputs.parameters.path") in as_parameter.violations
-    as_file = project.json("exec", "shell", "--file", path)
+    as_file = project.json("exec", "shell", "--file", path, stdin=b"true")
     assert ("IV-03", "inputs.input_files[0]") in as_file.violations
 
 
@@ -281,8 +281,8 @@ def test_too_much_in_input_files_is_rejected(project: Terminal):
         with (project.folder / name).open("wb") as file:
             file.truncate(size)
     both = ("exec", "shell", "--file", "half", "--file", "other")
-    assert project.json(*both).json["outcome"] == "SUCCEEDED"
-    answer = project.json(*both, "--file", "one")
+    assert project.json(*both, stdin=b"true").json["outcome"] == "SUCCEEDED"
+    answer = project.json(*both, "--file", "one", stdin=b"true")
     assert (answer.code, answer.json["result"]) == (3, None)
     assert {code for code, _ in answer.violations} == {"IV-05"}
     assert "IV_05" in predicate(project, answer)["reason_codes"]

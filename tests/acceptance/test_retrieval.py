@@ -99,7 +99,8 @@ def test_the_reference_of_a_result_resolves_to_its_record(fresh: Terminal):
 
 @pytest.mark.req("000-30")
 def test_a_refused_request_has_evidence_too(fresh: Terminal):
-    done = fresh.json("exec", "shell", "--set", 'metadata.evidence_ref="no-1"', "--cwd", "/").json
+    words = ("--stdin", "-", "--set", 'metadata.evidence_ref="no-1"', "--cwd", "/")
+    done = fresh.json("exec", "shell", *words, stdin=b"true").json
     assert done["outcome"] == "REJECTED"
     (record,) = fresh.json("evidence", "show", "no-1").json["evidence"]
     assert (record["outcome"], record["receipt_id"]) == ("REJECTED", done["receipt_id"])

@@ -28,7 +28,7 @@ def add(terminal: Terminal, toml: str) -> None:
 
 def check(terminal: Terminal) -> Answer:
     """Everything up to the start of an execution."""
-    return terminal.json("check", "shell")
+    return terminal.json("check", "shell", stdin=b"true")
 
 
 def changed(answer: Answer) -> list[str]:

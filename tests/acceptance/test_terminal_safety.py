@@ -45,6 +45,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Terminal:
     return project
 
 
+PROGRAM = ("--set", 'inputs.stdin="true"')
 #: What repeats the text, and what has no need to.
 _REPEATED: tuple[tuple[str, ...], ...] = (
     (EVIL,),
@@ -56,14 +57,14 @@ _REPEATED: tuple[tuple[str, ...], ...] = (
     ("exec", "shell", "--timeout", EVIL),
     ("exec", "shell", "--set", f"{EVIL}=1"),
     ("exec", "shell", "--set", f"sandbox.timeout_ms={EVIL}"),
-    ("exec", "shell", "--env", f"{EVIL}=1"),
-    ("exec", "shell", "--allow-host", EVIL),
-    ("exec", "shell", "--cwd", f"/nowhere/{EVIL}"),
-    ("exec", "shell", "--file", f"/nowhere/{EVIL}"),
+    ("exec", "shell", *PROGRAM, "--env", f"{EVIL}=1"),
+    ("exec", "shell", *PROGRAM, "--allow-host", EVIL),
+    ("exec", "shell", *PROGRAM, "--cwd", f"/nowhere/{EVIL}"),
+    ("exec", "shell", *PROGRAM, "--file", f"/nowhere/{EVIL}"),
     ("exec", "shell", "--stdin", f"/nowhere/{NAME}"),
     ("exec", "-f", f"/nowhere/{NAME}.yaml"),
     ("exec", "-f", f"{NAME}/contract.yaml"),
-    ("check", "shell", "--cwd", f"/nowhere/{EVIL}"),
+    ("check", "shell", *PROGRAM, "--cwd", f"/nowhere/{EVIL}"),
     ("tools", "show", EVIL),
     ("tools", EVIL),
     ("approvals", "show", EVIL),
@@ -79,8 +80,12 @@ _REPEATED: tuple[tuple[str, ...], ...] = (
 )
 _OTHERS: tuple[tuple[str, ...], ...] = (
     ("exec", f"shell:{EVIL}"),
-    ("exec", "shell", "--cwd", f"/nowhere/{NAME}"),
-    ("exec", "shell", "--file", f"/nowhere/{NAME}"),
+    ("exec", "shell", "--", EVIL),
+    ("exec", "shell", "--", f"-{EVIL}"),
+    ("exec", "shell", "--", "-c", EVIL, EVIL),
+    ("sh", "--", EVIL, EVIL),
+    ("exec", "shell", *PROGRAM, "--cwd", f"/nowhere/{NAME}"),
+    ("exec", "shell", *PROGRAM, "--file", f"/nowhere/{NAME}"),
     ("exec", "say", "--", f"$(evil){EVIL}"),
     ("check", "say", "--", f"$(evil){EVIL}"),
     ("adapters", "search", EVIL),

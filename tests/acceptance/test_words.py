@@ -122,8 +122,8 @@ def test_global_options_are_taken_before_and_after_the_command(project: Terminal
     elsewhere = Terminal(tmp_path)
     home = ("--home", str(project.folder))
     call = ("exec", "shell", "--cwd", str(project.folder))
-    before = elsewhere.actum(*home, "--json", "--session", "mine", *call)
-    after = elsewhere.actum(*call, *home, "--json", "--session", "mine")
+    before = elsewhere.actum(*home, "--json", "--session", "mine", *call, stdin=b"true")
+    after = elsewhere.actum(*call, *home, "--json", "--session", "mine", stdin=b"true")
     assert (before.json["outcome"], before.json["session"]) == ("SUCCEEDED", "mine")
     assert (after.json["outcome"], after.json["session"]) == ("SUCCEEDED", "mine")
 

@@ -31,7 +31,7 @@ def _runtime(folder: Path, runner: FakeRunner, clock: FixedClock | None = None) 
 def test_a_stopped_tool_keeps_what_it_already_said(tmp_path: Path) -> None:
     runner = FakeRunner(captured(b"half", ending=DeadlinePassed(15)))
     with _runtime(tmp_path, runner) as runtime:
-        result = runtime.exec("shell", stdin="", cwd=runtime.settings.root)
+        result = runtime.exec("shell", stdin="true", cwd=runtime.settings.root)
     assert result.outcome is Outcome.TIMED_OUT
     assert result.result is not None
     assert result.result.stdout == "half"
@@ -72,7 +72,8 @@ def test_a_fault_in_the_middle_leaves_four_events(tmp_path: Path) -> None:
 def test_a_fake_is_spoken_with(tmp_path: Path) -> None:
     runner = FakeRunner(captured(), reply=lambda line: (line.upper(), b"more"))
     with _runtime(tmp_path, runner) as runtime:
-        runtime.exec("shell", stdin="", cwd=runtime.settings.root)
+        (runtime.settings.root / "script").write_text("true")
+        runtime.exec("shell", "script", cwd=runtime.settings.root)  # a channel takes no stdin
     events = []
     channel = runner.open(runner.plans[0], events.append)
     assert channel.send(b"hello")
@@ -117,7 +118,11 @@ def test_a_runner_that_does_not_ask_is_a_fault_on_record(tmp_path: Path) -> None
         asked = runtime.contract(
             {
                 "tool_id": "TL-010",
-                "inputs": {"command": "sh", "working_directory": str(runtime.settings.root)},
+                "inputs": {
+                    "command": "sh",
+                    "working_directory": str(runtime.settings.root),
+                    "stdin": "true",
+                },
             }
         )
         with pytest.raises(SandboxUnavailable, match="asked"):

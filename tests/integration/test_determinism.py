@@ -158,7 +158,7 @@ def test_a_program_that_would_see_the_real_clock_is_refused(tmp_path: Path) -> N
         file = root / "tools/shell/tool.yaml"
         file.write_text(file.read_text() + f'\npath: ["{programs}"]\n')
         approve(root, runtime.keyring, "shell", by="b", evidence="e", date="2026-01-01")
-        result = runtime.exec("shell", cwd=root, set={"determinism": "D2"})
+        result = runtime.exec("shell", stdin="true", cwd=root, set={"determinism": "D2"})
         assert result.reason_codes == ("DETERMINISM_UNSUPPORTED",), result.violations
         assert "statically" in result.violations[0].message
 
@@ -185,7 +185,7 @@ def test_versions_are_exact_recorded_and_used(tmp_path: Path) -> None:
     for file in (root / "tools/shell/tool.yaml", next((root / "tools/shell/adapters").iterdir())):
         text = file.read_text()
         for version in ("latest", "^1.0.0", ">=1.0.0", "1.x", "1.0.0 - 1.9.0", "1.0.0 || 2.0.0"):
-            file.write_text(text.replace('version: "1.0.0"', f'version: "{version}"'))
+            file.write_text(text.replace('version: "1.1.0"', f'version: "{version}"'))
             with Runtime.open(root, pool=False) as runtime, pytest.raises(ActumError):
                 approve(root, runtime.keyring, "shell", by="b", evidence="e", date="2026-01-01")
         file.write_text(text)

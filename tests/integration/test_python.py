@@ -53,7 +53,6 @@ def waiting(rt: Runtime, count: int = 1) -> list[Warm]:
         ("'return'", "return"),
         ("'a;b'", "a;b"),
         ("return n", 5),
-        ("", None),
         ("'\\u00e9\\U0001F600'", "é😀"),
     ],
 )

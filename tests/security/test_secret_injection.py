@@ -138,7 +138,12 @@ def test_a_missing_one_is_refused_before_anything_starts(
     assert "OPERATORS_TOKEN is not set" in result.violations[0].message
     assert result.result is None
     root = str(runtime.settings.root)
-    inputs = {"command": "sh", "secrets": {NAME: "env"}, "working_directory": root}
+    inputs = {
+        "command": "sh",
+        "secrets": {NAME: "env"},
+        "working_directory": root,
+        "stdin": "true",
+    }
     forecast = runtime.check({"tool_id": "TL-010", "inputs": inputs})
     assert [violation.code for violation in forecast.violations] == ["SECRET_MISSING"]
 

@@ -2,7 +2,8 @@
 
 The order of argv is fixed: `base_args`, then the parameters whose template starts with `-` in the
 order of `arg_mapping`, then `--`, then the other parameters in the order of `arg_mapping`, then
-`inputs.arguments` unchanged. The `--` is present exactly when a parameter was rendered as a
+`inputs.arguments` unchanged. For an interpreter, `adapters.given_program` finds the program among
+them first. The `--` is present exactly when a parameter was rendered as a
 positional, so that no positional can be read as an option; a call of options and raw arguments
 only (a shell, an interpreter, git) has none.
 
@@ -14,19 +15,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from actum.adapters.args_schema import RAW, Marks, check_parameters, marks_of
+from actum.adapters.given_program import given_program
 from actum.adapters.template import Template, parse_templates
 from actum.contract.call import Argument, Call, secrets_asked
 from actum.contract.canonical import NotCanonical, canonical
 from actum.contract.model import Contract, Json
 from actum.errors import Refused, Violation
 from actum.policy.allowlist import permitting_entry
-from actum.registry.model import CliInterface, Entry
+from actum.registry.model import Entry
+from actum.value import replace
 
 _SHOWN = 80  #: characters of an offending value that a message repeats
 
 
-def build_call(contract: Contract, entry: Entry) -> Call:
-    """What would run; raises `Refused` with every violation of the tool's schema at once."""
+def build_call(contract: Contract, entry: Entry, *, by_channel: bool = False) -> Call:
+    """What would run; raises `Refused` with every violation of the tool's schema at once.
+
+    `by_channel`: an interpreter's program is sent later, on a channel to the running tool.
+    """
     cli = entry.adapter.cli
     if cli is None:
         raise AssertionError(f"{entry.adapter.adapter_id} is not a cli adapter")
@@ -39,6 +45,9 @@ def build_call(contract: Contract, entry: Entry) -> Call:
             violations=broken,
         )
     inputs = contract.inputs
+    program = given_program(
+        replace(cli, program=None) if by_channel else cli, inputs, entry.tool.name
+    )
     schema = entry.tool.args_schema
     known = [name for name in (*cli.arg_mapping, *cli.env_mapping) if name != RAW]
     parameters = {name: inputs.parameters[name] for name in inputs.parameters if name in known}
@@ -72,7 +81,7 @@ def build_call(contract: Contract, entry: Entry) -> Call:
         )
     raw_marks = marks_of(schema, RAW)
     command_line = (
-        *_base(cli),
+        *_base(program.base_args),
         *_ordered(rendered),
         *(
             Argument(
@@ -81,7 +90,7 @@ def build_call(contract: Contract, entry: Entry) -> Call:
                 literal=raw_marks.literal,
                 path=raw_marks.path,
             )
-            for index, value in enumerate(inputs.arguments)
+            for index, value in enumerate(program.arguments)
         ),
     )
     permitted = permitting_entry(entry.tool.scope.commands, inputs.command, command_line)
@@ -92,10 +101,11 @@ def build_call(contract: Contract, entry: Entry) -> Call:
         program=cli.executable,
         arguments=command_line,
         environment={**inputs.environment, **mapped},
-        stdin=inputs.stdin or b"",
+        stdin=program.stdin,
         working_directory=inputs.working_directory,
         input_files=inputs.input_files,
         secrets=secrets_asked(inputs),
+        program_file=program.file,
     )
 
 
@@ -118,10 +128,10 @@ def _unknown(parameters: Mapping[str, Json], known: list[str]) -> Iterator[Viola
             )
 
 
-def _base(cli: CliInterface) -> tuple[Argument, ...]:
+def _base(words: tuple[str, ...]) -> tuple[Argument, ...]:
     return tuple(
         Argument(value=value, field=f"interface.cli.base_args[{index}]", fixed=True)
-        for index, value in enumerate(cli.base_args)
+        for index, value in enumerate(words)
     )
 
 

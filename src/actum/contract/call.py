@@ -91,6 +91,16 @@ def secrets_asked(inputs: Inputs) -> tuple[SecretUse, ...]:
 
 
 @value
+class ProgramFile:
+    """The argument that names the program of an interpreter. It is checked and sealed like an input
+    file, so that the receipt binds what ran."""
+
+    path: str  #: as given
+    field: str
+    otherwise: str  #: what to do if there is no such file
+
+
+@value
 class Call:
     """What would be executed, before any check."""
 
@@ -106,6 +116,7 @@ class Call:
     #: name -> content of files that the adapter provides, inside the sandbox below `PROVIDED`
     provided: Mapping[str, bytes] = field(default_factory=dict)
     secrets: tuple[SecretUse, ...] = ()
+    program_file: ProgramFile | None = None  #: once checked, the last of `input_files`
 
     @property
     def argv(self) -> tuple[str, ...]:

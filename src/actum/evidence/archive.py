@@ -75,8 +75,7 @@ class Exporter:
         self._database = database
         self._blobs = blobs
         self._signer = signer
-        #: Whose files are in the archive; a key may have two files in the home.
-        self._keys = tuple({key.keyid: key for key in keys}.values())
+        self._keys = keys  #: whose files are in the archive
 
     def export(self, selection: Selection, file: BinaryIO) -> Exported:
         """Write the archive to `file`."""

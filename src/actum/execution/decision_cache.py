@@ -13,8 +13,8 @@ Everything else that can change is checked each time and never cached: the lock 
 status, approvals, golden outputs, the content of input files, secrets, budgets, the runner's own
 limits. Only a decision without objections is cached, and none that rests on an approval.
 
-A cli adapter checks only the size of stdin and passes it on unchanged, so requests that differ only
-in stdin share a decision; each gets its own proof.
+A cli adapter checks of stdin only its size, and that a program is not empty, and passes it on
+unchanged, so requests that differ only in stdin share a decision; each gets its own proof.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from actum.contract.call import Plan
 from actum.contract.contract_json import request_key
 from actum.contract.limits import STDIN_BYTES
 from actum.contract.model import Contract, Determinism
-from actum.contract.snippet_order import FRAME
 from actum.policy.policy_settings import PolicySettings
 from actum.registry.model import Entry
 from actum.registry.path_snapshot import PathSnapshot
@@ -75,11 +74,13 @@ def key_of(contract: Contract, entry: Entry, settings: PolicySettings) -> Hashab
         or contract.determinism is Determinism.D2  # and so is the program
     ):
         return None
-    stdin = inputs.stdin
+    stdin, cli = inputs.stdin, entry.adapter.cli
+    if cli is not None and cli.program is not None and not (stdin or b"").strip():
+        return None  # refused, or the program is in a file, whose content is read
     if stdin is not None:
-        passed_on = entry.adapter.cli is not None
-        if len(stdin) > (STDIN_BYTES if passed_on else _MOST_STDIN) or stdin.startswith(FRAME):
-            return None  # its size is judged
+        passed_on = cli is not None
+        if len(stdin) > (STDIN_BYTES if passed_on else _MOST_STDIN):
+            return None
         if passed_on:
             stdin = None
     return id(entry), id(settings), request, stdin

@@ -262,10 +262,29 @@ def file_digests(call: Call, sealed: tuple[SealedInput, ...]) -> FileDigests:
     return tuple((path, digests[path]) for path in call.input_files)
 
 
-def input_digest(contract: Contract, files: FileDigests) -> str:
+def require_program(call: Call, sealed: tuple[SealedInput, ...]) -> None:
+    """Refuse a program file without a program: its interpreter would exit with 0."""
+    if call.program_file is None:
+        return
+    path = call.input_files[-1]
+    copy = next(each.copy for each in sealed if each.path == path)
+    with open(copy, "rb") as file:
+        if any(chunk.strip() for chunk in iter(lambda: file.read(65_536), b"")):
+            return
+    field = call.program_file.field
+    message = f"{field}: the program file {path} is empty."
+    remedy = "Write a program to it, or name another file."
+    violation = Violation(
+        code="PROGRAM_EMPTY", field=field, value="", message=f"{message} {remedy}"
+    )
+    raise Refused("PROGRAM_EMPTY", message, remedy=remedy, violations=(violation,))
+
+
+def input_digest(contract: Contract, call: Call, files: FileDigests) -> str:
     """Digest of the request's inputs, with the names and digests of the input files. The names are
     those of the request and are sorted: equal inputs give equal digests on every machine."""
-    names = contract.inputs.input_files
+    program = () if call.program_file is None else (call.program_file.path,)
+    names = (*contract.inputs.input_files, *program)
     return _digest(
         contract, sorted([name, sha256] for name, (_, sha256) in zip(names, files, strict=True))
     )

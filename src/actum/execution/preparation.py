@@ -124,9 +124,11 @@ def _decide(
     if execution.options.ceiling is not None and (less := reduced(judged.wished)):
         raise planning.refused(less)
     # From here on the copies are the inputs: for the digest, an approval and the tool.
-    sealed = (*inherited, *execution.sealed_inputs.seal(judged.checked.call.input_files))
-    files = planning.file_digests(judged.checked.call, sealed)
-    input_digest = planning.input_digest(contract, files)
+    checked = judged.checked.call
+    sealed = (*inherited, *execution.sealed_inputs.seal(checked.input_files))
+    planning.require_program(checked, sealed)
+    files = planning.file_digests(checked, sealed)
+    input_digest = planning.input_digest(contract, checked, files)
     execution.know(input_digest=input_digest)
     _expect_golden(execution, contract)
     execution.stage = Stage.POLICY

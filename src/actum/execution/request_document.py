@@ -68,6 +68,26 @@ def _resolve(
     name: str, operation: str, adapter_id: str | None, registry: Registry
 ) -> tuple[str, str, list[str]]:
     """(tool id, command, leading arguments). For a program, an operation is its subcommand."""
+    recalled = _recalled(name, operation, adapter_id, registry)
+    if recalled is None:
+        # The pipeline finds what is wrong with the tool and records it.
+        return name, operation or name, []
+    if recalled.executable is not None:
+        return recalled.tool_id, recalled.executable, [operation] if operation else []
+    return recalled.tool_id, operation or name, []
+
+
+def takes_program(tool: str, adapter_id: str | None, registry: Registry) -> bool:
+    """Whether the stdin of this tool is a program. ``False`` if the tool cannot be used."""
+    name, _, operation = tool.partition(":")
+    recalled = _recalled(name, operation, adapter_id, registry)
+    return recalled is not None and recalled.takes_program
+
+
+def _recalled(
+    name: str, operation: str, adapter_id: str | None, registry: Registry
+) -> Recalled | None:
+    """The tool's id and command; ``None`` if the tool cannot be used."""
     recalled = registry.recall(name, adapter_id, operation)
     if recalled is None:
         try:
@@ -78,16 +98,17 @@ def _resolve(
         except (Refused, ContractInvalid):
             usable = False
         if not usable:
-            # The pipeline finds what is wrong with the tool and records it.
-            return name, operation or name, []
+            return None
         active = [item for item in adapters if item.status is AdapterStatus.ACTIVE]
         named = [item for item in adapters if item.adapter_id == adapter_id]
         adapter = next(iter((*named, *active, *adapters)), None)
         cli = adapter.cli if adapter is not None else None
-        recalled = Recalled(tool_id=tool.tool_id, executable=cli.executable if cli else None)
-    if recalled.executable is not None:
-        return recalled.tool_id, recalled.executable, [operation] if operation else []
-    return recalled.tool_id, operation or name, []
+        recalled = Recalled(
+            tool_id=tool.tool_id,
+            executable=cli.executable if cli else None,
+            takes_program=cli is not None and cli.program is not None,
+        )
+    return recalled
 
 
 def _stdin(content: bytes | bytearray | memoryview | str) -> Json:

@@ -11,7 +11,6 @@ import os
 import stat
 from collections.abc import Iterator
 
-from actum.contract import snippet_order
 from actum.contract.call import Argument, Call, Check, CheckResult, EffectivePolicy
 from actum.contract.limits import INPUT_FILES_BYTES, STDIN_BYTES
 from actum.contract.model import SCRATCH, SCRATCH_INSIDE, Contract, FilesystemLevel
@@ -218,6 +217,19 @@ class _Paths:
                 inputs.append(path)
                 sizes.append(size)
 
+        program, program_path = call.program_file, ""
+        if program is not None:
+            try:
+                program_path, size = _input_file(program.path, base, readable, snapshot)
+            except PathRefused as why:
+                message = f"{program.field} {program.path[:_SHOWN]!r} is refused: {why}. "
+                violations.append(
+                    _blocked("IV-03", program.field, program.path, message + program.otherwise)
+                )
+            else:
+                inputs.append(program_path)
+                sizes.append(size)
+
         outputs: list[str] = []
         for index, named in enumerate(contract.outputs.output_files):
             try:
@@ -230,6 +242,9 @@ class _Paths:
 
         arguments: list[Argument] = []
         for argument in call.arguments:
+            if program is not None and argument.field == program.field:
+                arguments.append(_program_argument(argument, base, program_path))
+                continue
             try:
                 arguments.append(_path_argument(argument, base, readable, snapshot))
             except PathRefused as why:
@@ -287,6 +302,14 @@ def _path_argument(argument: Argument, base: str, reach: Reach, snapshot: PathSn
     return replace(argument, value=f"{argument.prefix}{path}{argument.suffix}")
 
 
+def _program_argument(argument: Argument, base: str, path: str) -> Argument:
+    """As given, unless a link is on the way: the tool would follow it again, when it may lead to
+    another file than the sealed one."""
+    if not path or os.path.normpath(os.path.join(base, argument.given)) == path:
+        return argument
+    return replace(argument, value=path)
+
+
 def _environment(
     call: Call, entry: Entry
 ) -> tuple[dict[str, str], tuple[str, ...], tuple[Violation, ...]]:
@@ -309,25 +332,12 @@ def _environment(
 
 def _sizes(call: Call, input_sizes: tuple[int, ...]) -> Iterator[Violation]:
     """IV-05: rejected, not truncated: half an input has another meaning."""
-    stdin_bytes, content_bytes = len(call.stdin), 0
-    what, more = "stdin is", ""
-    if any(each.fixed and each.value == snippet_order.PROGRAM for each in call.arguments):
-        stdin_bytes, content_bytes = snippet_order.sizes(call.stdin)
-        what, more = "The snippet's code and params are", " Pass large content in files."
-    if stdin_bytes > STDIN_BYTES:
+    if len(call.stdin) > STDIN_BYTES:
         yield _blocked(
             "IV-05",
             "inputs.stdin",
-            f"{stdin_bytes} bytes",
-            f"{what} {stdin_bytes} bytes, at most {STDIN_BYTES} are accepted: rejected.{more}",
-        )
-    if content_bytes > INPUT_FILES_BYTES:
-        yield _blocked(
-            "IV-05",
-            "files",
-            f"{content_bytes} bytes",
-            f"files: they are {content_bytes} bytes together, at most {INPUT_FILES_BYTES} are"
-            " accepted: rejected. Put them into the project, and name that folder as cwd.",
+            f"{len(call.stdin)} bytes",
+            f"stdin is {len(call.stdin)} bytes, at most {STDIN_BYTES} are accepted: rejected.",
         )
     total = sum(input_sizes)
     if total > INPUT_FILES_BYTES:

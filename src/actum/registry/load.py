@@ -31,6 +31,7 @@ from actum.registry.model import (
     Fallback,
     Operation,
     Permissions,
+    ProgramInterface,
     Retry,
     SandboxOverride,
     Scope,
@@ -204,6 +205,17 @@ def _cli(value: Mapping[str, Any]) -> CliInterface:
         base_args=tuple(value.get("base_args", ())),
         arg_mapping=value.get("arg_mapping", {}),
         env_mapping=value.get("env_mapping", {}),
+        program=_program(value.get("program")),
+    )
+
+
+def _program(value: Mapping[str, Any] | None) -> ProgramInterface | None:
+    if value is None:
+        return None
+    return ProgramInterface(
+        example=value["example"],
+        text_options=tuple(value.get("text_options", ())),
+        file_args=_optional_tuple(value.get("file_args")),
     )
 
 

@@ -103,11 +103,21 @@ class Tool:
 
 
 @value
+class ProgramInterface:
+    """How an interpreter takes the program that a caller writes: on stdin, and otherwise."""
+
+    example: str  #: a short program, for refusals
+    text_options: tuple[str, ...] = ()  #: options of the executable whose value is a program
+    file_args: tuple[str, ...] | None = None  #: in place of `base_args`, before a program file
+
+
+@value
 class CliInterface:
     executable: str
     base_args: tuple[str, ...]
     arg_mapping: Mapping[str, str]
     env_mapping: Mapping[str, str]
+    program: ProgramInterface | None = None  #: ``None``: stdin is data, and optional
 
 
 @value

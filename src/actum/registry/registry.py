@@ -46,6 +46,7 @@ class Recalled:
 
     tool_id: str
     executable: str | None  #: of a cli adapter; ``None``: it has operations
+    takes_program: bool = False  #: whether stdin is a program, and required
 
 
 @value(kw_only=False)
@@ -187,8 +188,10 @@ class Registry:
         document = self.kept.document(cards[0].sha256, None)
         if document is None:
             return None
-        executable = document["interface"]["cli"]["executable"]
-        return Recalled(tool_id=card.tool_id, executable=executable)
+        cli = document["interface"]["cli"]
+        return Recalled(
+            tool_id=card.tool_id, executable=cli["executable"], takes_program="program" in cli
+        )
 
     def recall_schema(self, id_or_name: str) -> Mapping[str, Any] | None:
         """The cached args_schema of a pinned tool, if any; as for `recall`."""

@@ -511,8 +511,10 @@ class RunnerConformance:
 
     def _shell(self, timeout_ms: int = 20_000, **bounds: Any) -> Channel:
         """A shell that reads its program line by line."""
-        self.run("", limits={"sandbox.timeout_ms": timeout_ms})
-        plan, _begun = self._anew(self.runner.plans[-1])
+        self.run("true", limits={"sandbox.timeout_ms": timeout_ms})
+        spoken = replace(self.runner.plans[-1], stdin=b"")
+        proof = replace(spoken.proof, call_sha256=spoken.call_sha256)
+        plan, _begun = self._anew(replace(spoken, proof=proof))
         self.runner.events.clear()
         return self.runner.open(plan, lambda _event: None, **bounds)
 

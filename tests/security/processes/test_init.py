@@ -123,15 +123,18 @@ def test_stdout_and_stderr_can_be_opened_by_name(jail: Jail) -> None:
 
 @pytest.mark.req("000-10")
 def test_stdin_is_the_contracts_and_never_the_hosts(jail: Jail) -> None:
+    (jail.work / "read.py").write_text("import sys; print(sys.stdin.buffer.read())")
     contract = {
         "tool_id": "TL-011",
-        "inputs": {"command": "python3", "working_directory": str(jail.work)},
+        "inputs": {
+            "command": "python3",
+            "arguments": ["read.py"],
+            "working_directory": str(jail.work),
+        },
     }
-    result = jail.runtime.execute(contract)  # a program on stdin, and there is none
-    assert result.outcome is Outcome.SUCCEEDED
+    result = jail.runtime.execute(contract)  # without inputs.stdin, the tool is at its end
+    assert jail.said(result) == "b''"
     data = bytes(range(256))
-    program = b"import sys; sys.stdout.buffer.write(sys.stdin.buffer.read())\n"
-    del program
     echoed = jail.runtime.exec(
         "shell", stdin=b"cat <<'E'\n" + data[32:127] + b"\nE\n", cwd=jail.work
     )

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actum.doors.cli import exec_command, light_exec
-from actum.doors.cli.light_exec import understood
+from actum.doors.cli import exec_command, light_exec, sh_command
+from actum.doors.cli.light_exec import script_words, understood
 
 _OPTIONS = [
     *light_exec._ONCE,
@@ -33,9 +33,10 @@ _words = st.one_of(
 )
 
 
-def by_the_library(arguments: list[str]) -> dict[str, Any] | None:
+def by_the_library(command: str, arguments: list[str]) -> dict[str, Any] | None:
+    module = {"exec": exec_command, "sh": sh_command}[command]
     try:
-        context = exec_command.command.make_context("exec", list(arguments))
+        context = module.command.make_context(command, list(arguments))
     except click.ClickException:
         return None
     common = {
@@ -43,14 +44,17 @@ def by_the_library(arguments: list[str]) -> dict[str, Any] | None:
         "session": context.meta.get("actum.session"),
         "as_json": bool(context.meta.get("actum.json")),
     }
-    return {**context.params, **common}
+    found = {**context.params, **common}
+    if command == "sh":
+        found |= {"contract": None, **script_words(found["words"])}
+    return found
 
 
-def assert_alike(arguments: list[str]) -> bool:
-    quick = understood(["exec", *arguments])
+def assert_alike(arguments: list[str], command: str = "exec") -> bool:
+    quick = understood([command, *arguments])
     if quick is None:
         return False
-    full = by_the_library(arguments)
+    full = by_the_library(command, arguments)
     assert full is not None
     assert (full.pop("save"), full.pop("whose_code"), full.pop("wait")) == (None, "actum", None)
     assert quick == full
@@ -60,6 +64,25 @@ def assert_alike(arguments: list[str]) -> bool:
 @given(st.lists(_words, max_size=7))
 def test_whatever_is_understood_is_understood_alike(arguments: list[str]) -> None:
     assert_alike(arguments)
+    assert_alike(arguments, "sh")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "script"),
+    [
+        (["ls -la"], ("ls -la",)),
+        (["ls", "-la", "--json"], ("ls", "-la", "--json")),
+        (["--json", "--timeout", "5s", "--", "-x", "--", "y"], ("-x", "--", "y")),
+        ([], ()),
+    ],
+)
+def test_options_of_sh_come_before_the_first_word(
+    arguments: list[str], script: tuple[str, ...]
+) -> None:
+    assert assert_alike(arguments, "sh")
+    found = understood(["sh", *arguments])
+    assert found is not None
+    assert (found["words"], found["script"]) == (("shell",), script)
 
 
 @pytest.mark.parametrize(
@@ -107,12 +130,13 @@ def test_a_plain_execution_loads_neither_the_library_nor_what_it_does_not_need(t
         "s.run(run); sys.exit(s.run(run).returncode)\n"
     ).format(
         "import sys; from actum.doors.cli.main import _run\n"
-        "code = _run(['exec', 'shell', '--stdin', '/dev/null'])\n"
+        "code = _run(['exec', 'shell', '--stdin', 'script'])\n"
         "heavy = {'click', 'yaml', 'inspect', 'dataclasses', 'uuid', 'tempfile', 'shutil',\n"
         "         'importlib.resources', 'asyncio', 'mcp', 'difflib',\n"
         "         'cryptography.hazmat.primitives.serialization'} & set(sys.modules)\n"
         "print('code', code, 'heavy', heavy)\n"
     )
+    (tmp_path / "script").write_text("true")
     done = subprocess.run(
         [sys.executable, "-c", program],
         cwd=tmp_path,

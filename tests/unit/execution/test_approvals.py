@@ -394,7 +394,7 @@ def test_looking_whether_a_call_would_run_leaves_no_request(
 ) -> None:
     document = {
         "tool_id": "TL-010",
-        "inputs": {"command": "sh", "working_directory": str(project.work)},
+        "inputs": {"command": "sh", "working_directory": str(project.work), "stdin": "true"},
         "sandbox": {"filesystem": {"level": "elevated", "read": [".", FILE]}},
     }
     forecast = runtime.check(document)

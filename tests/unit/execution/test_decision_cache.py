@@ -72,7 +72,7 @@ def project(tmp_path: Path) -> Own:
 
 
 def ask(runtime: Runtime, project: Own, **words: Any) -> Result:
-    return runtime.exec("shell", **{"cwd": str(project.work), **words})
+    return runtime.exec("shell", **{"cwd": str(project.work), "stdin": b"true", **words})
 
 
 def is_same_judgement(one: Plan, other: Plan) -> bool:
@@ -126,11 +126,11 @@ def test_another_request_is_judged_on_its_own(
 def test_another_stdin_alone_is_not_judged_again_but_proven_on_its_own(
     runtime: Runtime, project: Own
 ) -> None:
-    """Of what is passed on as it is, only the size is judged."""
-    scripts = (b"one", b"two", None, b"one")
+    """Of what is passed on as it is, only the size is judged, and that it is not empty."""
+    scripts = (b"one", b"two", b"three", b"one")
     results = [ask(runtime, project, stdin=script) for script in scripts]
     assert len(runtime.services.decision_cache.kept) == 1
-    assert [plan.stdin for plan in project.plans] == [b"one", b"two", b"", b"one"]
+    assert [plan.stdin for plan in project.plans] == [b"one", b"two", b"three", b"one"]
     assert len({id(plan.policy) for plan in project.plans}) == 1
     for plan in project.plans:
         require_proof(plan)
@@ -147,6 +147,8 @@ def test_another_stdin_alone_is_not_judged_again_but_proven_on_its_own(
 
     too_much = ask(runtime, project, stdin=b"x" * (STDIN_BYTES + 1))
     assert too_much.reason_codes == ("IV_05",)
+    for empty in (b"", None, b" \n"):
+        assert ask(runtime, project, stdin=empty).reason_codes == ("PROGRAM_EMPTY",)
 
 
 def _signed(runtime: Runtime, result: Result, name: str) -> Any:
@@ -157,12 +159,15 @@ def _signed(runtime: Runtime, result: Result, name: str) -> Any:
 def test_equal_values_of_other_types_are_other_requests(runtime: Runtime, project: Own) -> None:
     """1 and true are equal to Python, and two things to a tool."""
     results = [
-        ask(runtime, project, parameters={"nothing": given}, stdin=b"") for given in (1, True)
+        ask(runtime, project, parameters={"nothing": given}, stdin=b"x") for given in (1, True)
     ]
     assert {result.outcome.value for result in results} == {"REJECTED"}
     contracts = [
         runtime.contract(
-            {"tool_id": "shell", "inputs": {"command": "sh", "parameters": {"n": given}}}
+            {
+                "tool_id": "shell",
+                "inputs": {"command": "sh", "parameters": {"n": given}, "stdin": "true"},
+            }
         )
         for given in (1, True, 1.0)
     ]
@@ -181,6 +186,7 @@ def test_a_mapping_that_its_owner_changed_is_another_request(
                 "command": "sh",
                 "environment": {"COLOUR": "red"},
                 "working_directory": str(project.work),
+                "stdin": "true",
             },
         }
     )
@@ -327,7 +333,7 @@ def test_a_tool_that_was_blocked_changed_or_approved_anew_is_seen(
 def test_other_settings_judge_anew(runtime: Runtime, project: Own) -> None:
     document = {
         "tool_id": "shell",
-        "inputs": {"command": "sh", "working_directory": str(project.work)},
+        "inputs": {"command": "sh", "working_directory": str(project.work), "stdin": "true"},
     }
     assert execute(runtime.contract(document), runtime.services).ok
     late = replace(runtime.services, policy=replace(runtime.services.policy, time_left_ms=0))

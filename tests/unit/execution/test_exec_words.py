@@ -28,7 +28,7 @@ class _Bytes(bytes):
 def test_a_stdin_of_another_kind_is_never_what_was_asked_before(
     runtime: Runtime, project: Project, kind: Any
 ) -> None:
-    scripts = (b"", b"x", b"")
+    scripts = (b"y", b"x", b"y")
     for script in scripts:
         for _ in range(2):
             assert runtime.exec("shell", cwd=project.work, stdin=b"another's").ok
@@ -62,7 +62,7 @@ def test_the_same_words_elsewhere_later_and_with_an_id_of_their_own(
     for place in places:
         monkeypatch.chdir(place)
         project.clock.pass_by(seconds=1)
-        result = runtime.exec("shell")
+        result = runtime.exec("shell", stdin="true")
         assert result.ok
         plan = project.runner.plans[-1]
         assert plan.working_directory == str(place)
@@ -72,7 +72,7 @@ def test_the_same_words_elsewhere_later_and_with_an_id_of_their_own(
         assert contract.metadata.requested_at == project.clock.now
         assert contract.inputs.working_directory == str(place)
     mine = {"set": {"execution_id": "mine"}}
-    first, second = (runtime.exec("shell", **mine) for _ in range(2))
+    first, second = (runtime.exec("shell", stdin="true", **mine) for _ in range(2))
     assert first.execution_id == second.execution_id == "mine"
     assert first.receipt_id == second.receipt_id
     assert len(project.runner.plans) == len(places) + 1
@@ -92,8 +92,8 @@ def test_a_tool_that_was_blocked_while_a_request_waited_is_refused(
             yield Got.AFTER_A_WAIT
 
     for _ in range(3):
-        assert runtime.exec("shell", cwd=project.work).ok
-    refused = runtime.exec("shell", cwd=project.work, turn=Slow())
+        assert runtime.exec("shell", cwd=project.work, stdin="true").ok
+    refused = runtime.exec("shell", cwd=project.work, stdin="true", turn=Slow())
     assert refused.reason_codes == ("TOOL_NOT_ACTIVE",)
     assert len(project.runner.plans) == 3
 
@@ -108,7 +108,7 @@ def test_a_tool_that_was_blocked_while_people_decided_is_refused(
         block(project.root, keyring, "shell", by="user:maker", evidence="t", date="2026-11-15")
         return answers.pop(0)
 
-    words = {"cwd": project.work, "set": elevated("/etc/hostname")}
+    words = {"cwd": project.work, "stdin": "true", "set": elevated("/etc/hostname")}
     for _ in range(2):
         assert runtime.exec("shell", **words).reason_codes == ("APPROVAL_REQUIRED",)
     monkeypatch.setattr(runtime.approvals, "wait", decided)

@@ -55,7 +55,7 @@ def project(tmp_path: Path) -> Risky:
 
 
 def ask(runtime: Runtime, project: Risky, tool: str = "shell", **fields: Any) -> Result:
-    return runtime.exec(tool, cwd=project.work, set=fields)
+    return runtime.exec(tool, cwd=project.work, stdin="true", set=fields)
 
 
 def test_an_ordinary_call_of_an_approved_tool_asks_nobody(runtime: Runtime, project: Risky) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import gc
 import re
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from actum.doors.cli import exit_codes, reply, terminal
 from actum.doors.cli.live_output import passing_through
@@ -41,12 +41,14 @@ def carry_out(
     with Runtime(begun.settings, session=session, pool=False, spawner=begun.spawner) as runtime:
         gc.freeze()  # existing objects stay: later collections examine only new ones
         gc.enable()
-        contract = asked(runtime, **given)
-        if save is not None:
-            from actum.doors.cli.save import save_contract
+        with ended_by_signals():  # a pipe or a FIFO may stall
+            source = asked(runtime, **given)
+            if save is not None:
+                from actum.doors.cli.save import save_contract
 
-            save_contract(contract, save)
-            return exit_codes.SUCCESS
+                save_contract(source, save)
+                return exit_codes.SUCCESS
+            contract = runtime.contract(source)
         with cancelled_by_signals() as cancel, passing_through(cancel, raw=raw) as live:
             result = runtime.execute(
                 contract,
@@ -113,14 +115,33 @@ def cancelled_by_signals() -> Iterator[Cancel]:
     from actum.runners.base import Cancel
 
     cancel = Cancel()
+    try:
+        with _on_signals(cancel.cancel):
+            yield cancel
+    finally:
+        cancel.close()
+
+
+@contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """SIGINT, SIGTERM and SIGHUP end the command: while its request is read, nothing runs yet."""
+    with _on_signals(_interrupt):
+        yield
+
+
+def _interrupt() -> NoReturn:
+    raise KeyboardInterrupt
+
+
+@contextmanager
+def _on_signals(act: Callable[[], None]) -> Iterator[None]:
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = {number: signal.getsignal(number) for number in numbers}
     for number in numbers:
         if number != signal.SIGHUP or before[number] is not signal.SIG_IGN:  # respects nohup
-            signal.signal(number, lambda *_: cancel.cancel())
+            signal.signal(number, lambda *_: act())
     try:
-        yield cancel
+        yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-        cancel.close()

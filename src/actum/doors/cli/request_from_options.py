@@ -7,19 +7,23 @@ the pipeline refuses and records it. Does not import the command-line library.
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from actum.contract.request import OPTIONS, ExecRequest
 from actum.documents.json_value import Json
+from actum.documents.source_position import DOCUMENT_BYTES
+from actum.doors.cli import own_stdin
+from actum.execution.shell_script import script_of
 
 if TYPE_CHECKING:
     from actum.runtime import Runtime
 
 #: One byte more than a tool may receive: enough to refuse larger input.
 _STDIN_BYTES = 1_048_576 + 1
+#: Fields of the contract that `--set` may give in place of words and stdin.
+_SET_INSTEAD = ("inputs.arguments", "inputs.stdin")
 
 
 class Usage(Exception):
@@ -28,6 +32,8 @@ class Usage(Exception):
 
 def require_sense(*, words: tuple[str, ...], contract: Path | None, **given: Any) -> None:
     """Report problems of the options before searching for a project."""
+    if given.get("script") and given.get("stdin") is not None:
+        raise Usage("The script is given twice: as words and with --stdin. Leave out one of them.")
     if contract is not None:
         extra = sorted(OPTIONS[name].flag for name, value in given.items() if value)
         if words or extra:
@@ -43,7 +49,7 @@ def asked(
     """The contract of the options, or the file that they name; not yet checked."""
     if contract is None:
         return runtime.draft(_request(runtime, words, **given))
-    return sys.stdin.buffer.read() if str(contract) == "-" else contract
+    return own_stdin.read(DOCUMENT_BYTES + 1) if str(contract) == "-" else contract
 
 
 def _request(
@@ -55,14 +61,20 @@ def _request(
     env: Sequence[str],
     secrets: Sequence[str],
     set: Sequence[str],  # noqa: A002 -- the name of the field
+    script: Sequence[str] = (),
     **same: Any,
 ) -> ExecRequest:
     tool, *arguments = words
+    content: bytes | str | None = None if stdin is None else _content(stdin)
+    if script:
+        content = script_of(script)
+    elif content is None and not any(given.startswith(_SET_INSTEAD) for given in set):
+        content, arguments = _own_program(runtime, tool, arguments, same["adapter_id"])
     return ExecRequest(
         tool=tool,
         arguments=arguments,
         parameters=_parameters(runtime, tool.partition(":")[0], _pairs("-p", parameters)),
-        stdin=None if stdin is None else _content(stdin),
+        stdin=content,
         env=_once("--env", _pairs("--env", env)),
         secrets=_once(
             "--secret",
@@ -105,9 +117,22 @@ def _json(path: str, text: str) -> Json:
         ) from error
 
 
+def _own_program(
+    runtime: Runtime, tool: str, arguments: list[str], adapter_id: str | None
+) -> tuple[bytes | None, list[str]]:
+    """Our own stdin, for a tool that runs a program: if there are no arguments and stdin is a pipe
+    or a file, or if the first argument is `-`. Otherwise stdin is left to its other readers."""
+    dash = arguments[:1] == ["-"]
+    if (arguments and not dash) or not (dash or own_stdin.is_piped()):
+        return None, arguments
+    if not runtime.takes_program(tool, adapter_id=adapter_id):
+        return None, arguments
+    return own_stdin.read(_STDIN_BYTES), arguments[1:]
+
+
 def _content(source: str) -> bytes:
     if source == "-":
-        return sys.stdin.buffer.read(_STDIN_BYTES)
+        return own_stdin.read(_STDIN_BYTES)
     try:
         with open(source, "rb") as file:
             return file.read(_STDIN_BYTES)

@@ -192,7 +192,7 @@ class _Answers:
 def _with_files(contract: Contract, entry: Entry) -> Call:
     here = resources.files("actum.work.agents") / "inside"
     return replace(
-        cli.build_call(contract, entry),
+        cli.build_call(contract, entry, by_channel=True),
         provided={
             "agent.py": (here / "agent.py").read_bytes(),
             "actum-tool": (here / "tool.py").read_bytes(),
