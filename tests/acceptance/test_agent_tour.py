@@ -34,6 +34,7 @@ def test_the_agent_tour_is_complete(tmp_path: Path) -> None:
     assert int(counted[1]) > 50
     assert done.stdout.count("SUCCEEDED") == 8
     assert done.stdout.count("asks: AG-03: connect of") == 2
+    assert "{'items': 2, 'total': 9.0} · dearest.txt: ink" in done.stdout
     assert "network refused: the tool has no network" in done.stdout
     assert (folder / "report.csv").read_text() == "pen,2.4\nink,6.6\n"
     assert (folder / "vendor/pricing.py").is_file()

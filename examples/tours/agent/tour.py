@@ -36,8 +36,10 @@ with open("prices.csv") as source, open("report.csv", "w") as report:
         print(name, with_tax(float(price)), sep=",", file=report)
 """
 TOTAL = """
-import csv, io
-rows = list(csv.reader(io.StringIO(open("report.csv").read())))
+import csv
+rows = list(csv.reader(open("report.csv")))
+with open("dearest.txt", "w") as file:
+    file.write(max(rows, key=lambda row: float(row[1]))[0])
 {"items": len(rows), "total": round(sum(float(price) for _, price in rows), 2)}
 """
 CURIOUS = """
@@ -82,7 +84,7 @@ class Agent:
         return result
 
     def _call(self, tool: str, given: dict[str, Any]) -> Result:
-        if tool == "files":  # a snippet: files in, a value out, nothing else
+        if tool == "files":  # a snippet: files in, a value and files out, nothing else
             files = {name: (self._project / name).read_bytes() for name in given["files"]}
             return self._runtime.python(given["code"], files=files)
         words = given.get("arguments", [])
@@ -121,6 +123,7 @@ def told(result: Result) -> str:
     facts = [result.outcome.value]
     if result.output is not None:
         facts.append(str(result.output))
+    facts += [f"{name}: {result.files[name].read().decode()}" for name in result.files]
     if result.workspace is not None and result.workspace.state == "committed":
         facts.append(f"{result.workspace.created} files created")
     facts += [f"network refused: {one.host or NOWHERE}" for one in result.network_refused]
