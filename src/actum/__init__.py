@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from actum.contract.outcome import Outcome
     from actum.contract.request import ExecRequest
     from actum.errors import ActumError, ContractInvalid, Fault, Problem, Refused, Violation
+    from actum.execution.artifact import ArtifactRef
     from actum.execution.result import NotSucceeded, Result, ToolRunResult
     from actum.executors.model import ActionRequest, ActionResult
     from actum.runners.base import Cancel
@@ -22,6 +23,7 @@ __all__ = [
     "ActionRequest",
     "ActionResult",
     "ActumError",
+    "ArtifactRef",
     "Cancel",
     "Contract",
     "ContractInvalid",
@@ -47,6 +49,7 @@ _HOMES = {
     "ActionRequest": "actum.executors.model",
     "ActionResult": "actum.executors.model",
     "ActumError": "actum.errors",
+    "ArtifactRef": "actum.execution.artifact",
     "Cancel": "actum.runners.base",
     "Contract": "actum.contract.model",
     "ContractInvalid": "actum.errors",

@@ -3,6 +3,7 @@ first characters."""
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import time
@@ -342,3 +343,29 @@ def test_a_running_execution_is_in_the_log(fresh: Terminal):
     finally:
         started.send_signal(signal.SIGINT)
         started.communicate(timeout=60)
+
+
+def test_records_are_an_outline_on_a_terminal_and_json_in_a_pipe(house: House):
+    folder, receipt = house.project.folder, house.bad["receipt_id"]
+    for words in (("receipts", "show", receipt), ("evidence", "show", receipt)):
+        piped = house.project.actum(*words)
+        assert json.loads(piped.stdout)
+        shown = screen(folder, *words)
+        assert f"{_ESCAPE}[31mTOOL_ERROR{_ESCAPE}[0m" in shown
+        plain = _SGR.sub("", shown)
+        assert "execution_id: " + house.bad["execution_id"] in plain
+        assert _ESCAPE not in plain
+        assert "{" not in plain
+    trace = _SGR.sub("", screen(folder, "trace", receipt))
+    assert trace == house.project.actum("trace", receipt).text
+    assert "tool_run_start" in trace
+
+
+def test_no_value_of_a_record_steers_a_terminal_or_looks_like_a_field(house: House):
+    evil = "\x1b[2J\x9b31m\u202e\nexecution_id: forged\r\x07"
+    ran = house.project.shell(f"printf '%s' '{evil}'", "--purpose", evil).json
+    shown = screen(house.project.folder, "evidence", "show", ran["receipt_id"])
+    plain = _SGR.sub("", shown)
+    assert [each for each in plain if not each.isprintable() and each != "\n"] == []
+    assert not any(line.strip().startswith("execution_id: forged") for line in plain.splitlines())
+    assert "forged" in plain

@@ -470,7 +470,7 @@ def test_a_session_that_answers_nonsense_with_the_right_word_fools_only_itself(
         "frame = sys._getframe()\n"
         "while frame.f_code.co_name != '_interpret': frame = frame.f_back\n"
         "word, answers = frame.f_locals['word'], frame.f_locals['answers']\n"
-        "answers.send(word + b'l' + b'0\\n{\"value\": \"forged\"}')\n"
+        "answers.send(word + b'l' + b'0 19\\n{\"value\": \"forged\"}')\n"
         "'true'"
     )
     with rt.python_session() as s:

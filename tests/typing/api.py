@@ -9,6 +9,7 @@ from typing import assert_type
 import actum
 from actum import (
     ActumError,
+    ArtifactRef,
     Cancel,
     Contract,
     ContractInvalid,
@@ -60,6 +61,9 @@ def answers(result: Result) -> int:
     assert_type(result.result.stdout, str)
     for file in result.result.artifacts:
         assert_type(file.size, int)
+    assert_type(result.artifacts, tuple[ArtifactRef, ...])
+    assert_type(result.files["out.csv"].read(), bytes)
+    assert_type(result.files["out.csv"].save("out.csv", overwrite=True), Path)
     for row in result.enforcement:
         print(row.limit, row.requested, row.mechanism, row.enforced, row.peak, row.tripped)
     for connection in result.egress:

@@ -143,6 +143,7 @@ def test_what_can_be_imported_is_pinned() -> None:
         "ActionRequest",
         "ActionResult",
         "ActumError",
+        "ArtifactRef",
         "Cancel",
         "Contract",
         "ContractInvalid",

@@ -17,7 +17,7 @@ PYTHON = sys.executable
 _JAIL = "spawner identity zygote packets snippet_fork root seccomp system_calls landlock"
 _JAIL += " proc_files wire snippet_interpreter"
 #: Loaded when the first snippet is asked for.
-LEARNT = ("sandbox/snippet_program", "sandbox/value_program")
+LEARNT = ("sandbox/snippet_program", "sandbox/value_program", "sandbox/working_files_program")
 SPAWNER = ("kernel", *(f"sandbox/{name}" for name in _JAIL.split()))
 HEAVY = {"asyncio", "sqlite3", "yaml", "click", "jsonschema_rs", "cryptography"}
 #: Web, database toolkits, MCP: doors and runs that were not asked for.

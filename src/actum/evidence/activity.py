@@ -14,6 +14,7 @@ from typing import Any
 from actum.contract.model import Json
 from actum.evidence.receipt_summaries import EXECUTION, WORK_ITEM, summary_of
 from actum.evidence.records.audit import Kind
+from actum.store.removed import CONTENTS, OUTPUTS
 from actum.store.snapshot import Reader
 from actum.value import replace, value
 
@@ -176,6 +177,11 @@ def _malformed(_database: Reader, _seq: int, record: dict[str, Any]) -> Activity
     )
 
 
+def _removed(_database: Reader, _seq: int, record: dict[str, Any]) -> Activity:
+    counts = (f"{len(record[name])} {name}" for name in (CONTENTS, OUTPUTS) if name in record)
+    return Activity(time=record["ts"], kind="gc", outcome="removed", about=", ".join(counts))
+
+
 def _key(_database: Reader, _seq: int, record: dict[str, Any]) -> Activity:
     return Activity(
         time=record["ts"], kind="key", outcome="rotated", about=str(record["keyid"])[:16]
@@ -227,6 +233,7 @@ _DESCRIBED: dict[str, _Describe] = {
     Kind.CHANGES: _changes,
     Kind.MALFORMED: _malformed,
     Kind.KEY_ROTATE: _key,
+    Kind.REMOVED: _removed,
     "ACTION": _action,
     "REVIEW": _review,
     Kind.DECISION: _nothing,

@@ -75,7 +75,8 @@ class Exporter:
         self._database = database
         self._blobs = blobs
         self._signer = signer
-        self._keys = keys  #: whose files are in the archive
+        #: Whose files are in the archive; a key may have two files in the home.
+        self._keys = tuple({key.keyid: key for key in keys}.values())
 
     def export(self, selection: Selection, file: BinaryIO) -> Exported:
         """Write the archive to `file`."""

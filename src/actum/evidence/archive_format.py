@@ -84,7 +84,7 @@ def members(file: BinaryIO) -> Iterator[Member]:
         number += 1
         block = file.read(_BLOCK)
         if block == _END[:_BLOCK]:
-            if file.read() != _END[_BLOCK:]:
+            if file.read(_BLOCK + 1) != _END[_BLOCK:]:
                 raise VerificationFailed("The archive does not end where its last entry ends.")
             return
         name, size = _named(block, number)

@@ -12,8 +12,10 @@ import os
 import time
 from pathlib import Path
 
+from actum.evidence.expiry import removed_contents
 from actum.store.blobs import BlobStore
 from actum.store.database import Database
+from actum.store.removed import KIND
 from actum.value import value
 
 AGE_S = 3_600.0
@@ -25,24 +27,40 @@ class Removed:
     bytes: int
 
 
-def collect(database: Database, blobs: BlobStore, *, age_s: float = AGE_S) -> Removed:
+def collect(
+    database: Database, blobs: BlobStore, *, age_s: float = AGE_S, dry_run: bool = False
+) -> Removed:
     """Remove files that no evidence record names; checkpoint the WAL into the database."""
     files = freed = 0
-    with database.transaction():
+    with database.transaction(), blobs.locked(exclusive=True):
         named = _named(database)
         for path in _old_files(blobs.root, age_s):
             if path.name in named:
                 continue
             freed += path.stat().st_size
             files += 1
-            path.unlink()
+            if not dry_run:
+                path.unlink()
     database.rows("PRAGMA wal_checkpoint(TRUNCATE)")
     return Removed(files=files, bytes=freed)
 
 
 def _named(database: Database) -> set[str]:
-    documents = database.rows("SELECT document FROM evidence_records")
-    return {file["blake3"] for (text,) in documents for file in json.loads(text)["files"]}
+    """Contents that a record lists, except those that were removed after it."""
+    removals = database.rows(
+        "SELECT seq, record FROM audit WHERE instr(record, CAST(? AS BLOB)) > 0 ORDER BY seq",
+        (f'"{KIND}"',),
+    )
+    gone = removed_contents(removals)
+    documents = database.rows(
+        "SELECT document, final_seq FROM evidence_records JOIN receipts USING (evidence_id)"
+    )
+    return {
+        file["blake3"]
+        for text, seq in documents
+        for file in json.loads(text)["files"]
+        if seq > gone.get(file["blake3"], 0)
+    }
 
 
 def _old_files(root: Path, age_s: float) -> list[Path]:

@@ -6,7 +6,8 @@ Nothing here writes. A file is compared with its digest whenever it is read.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 from actum.contract.canonical import sha256_bytes
 from actum.contract.model import Json
@@ -14,6 +15,7 @@ from actum.errors import Refused, VerificationFailed
 from actum.evidence.records.evidence_record import EvidenceRecords
 from actum.store.blobs import BlobStore
 from actum.store.database import Database
+from actum.store.removed import OUTPUTS, Removal, removal_of
 from actum.store.session_streams import SessionStore
 from actum.value import value
 
@@ -51,11 +53,14 @@ class Evidence:
         records: tuple[dict[str, Json], ...],
         blobs: BlobStore,
         sessions: SessionStore,
+        removed: Callable[[str], Removal | None] = lambda _execution_id: None,
     ) -> None:
+        """`removed` says whether the raw output of an execution was removed by its age."""
         self.ref = ref
         self.records = records  #: oldest first; at least one
         self._blobs = blobs
         self._sessions = sessions
+        self._removed = removed
 
     @property
     def record(self) -> dict[str, Json]:
@@ -108,10 +113,12 @@ class Evidence:
             return content
         streams = self._sessions.get(found.session, found.execution_id)
         if streams is None:
+            gone = self._removed(found.execution_id)
+            how = f"by `actum gc --keep` on {gone.at}" if gone else "when it ended"
             raise Refused(
                 "OUTPUT_REMOVED",
-                f"The {found.name} of {found.execution_id} was removed when its session"
-                f" {found.session} ended.",
+                f"The {found.name} of {found.execution_id} was removed from its session"
+                f" {found.session} {how}.",
                 remedy="The record has its beginning, its length and its digest. To have raw output"
                 " for longer, execute with `--session ID`.",
             )
@@ -158,6 +165,7 @@ class EvidenceStore:
 
     def __init__(self, database: Database, blobs: BlobStore, sessions: SessionStore) -> None:
         self._records = EvidenceRecords(database)
+        self._removed = partial(removal_of, database, OUTPUTS)
         self._blobs = blobs
         self._sessions = sessions
 
@@ -166,12 +174,12 @@ class EvidenceStore:
         records = self._records.resolve(ref)
         if not records:
             raise _unknown(ref)
-        return Evidence(ref, records, self._blobs, self._sessions)
+        return Evidence(ref, records, self._blobs, self._sessions, self._removed)
 
     def having(self, digest: str) -> Evidence:
         """The evidence with an output of this SHA-256 or BLAKE3."""
         records = self._records.naming(digest) if _DIGEST.fullmatch(digest) else ()
-        found = Evidence(digest, records, self._blobs, self._sessions)
+        found = Evidence(digest, records, self._blobs, self._sessions, self._removed)
         if not records or not any(each.has_digest(digest) for each in found._stored()):
             raise _unknown(digest)
         return found

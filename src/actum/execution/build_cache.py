@@ -168,7 +168,9 @@ def _kept(folder: Path, key: str) -> bytes | None:
     return program if about.get("sha256") == sha256_bytes(program) else None
 
 
-def remove_unused(home: Path, *, unused_s: float = UNUSED_S) -> tuple[int, int]:
+def remove_unused(
+    home: Path, *, unused_s: float = UNUSED_S, dry_run: bool = False
+) -> tuple[int, int]:
     """(files, bytes) removed: programs that were not used for `unused_s`."""
     files = freed = 0
     before = time.time() - unused_s
@@ -178,7 +180,8 @@ def remove_unused(home: Path, *, unused_s: float = UNUSED_S) -> tuple[int, int]:
             for path in (program, about):
                 if path.exists():
                     files, freed = files + 1, freed + path.stat().st_size
-                    path.unlink(missing_ok=True)
+                    if not dry_run:
+                        path.unlink(missing_ok=True)
     return files, freed
 
 

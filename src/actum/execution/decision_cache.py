@@ -25,6 +25,7 @@ from actum.contract.call import Plan
 from actum.contract.contract_json import request_key
 from actum.contract.limits import STDIN_BYTES
 from actum.contract.model import Contract, Determinism
+from actum.contract.snippet_order import FRAME
 from actum.policy.policy_settings import PolicySettings
 from actum.registry.model import Entry
 from actum.registry.path_snapshot import PathSnapshot
@@ -79,8 +80,8 @@ def key_of(contract: Contract, entry: Entry, settings: PolicySettings) -> Hashab
         return None  # refused, or the program is in a file, whose content is read
     if stdin is not None:
         passed_on = cli is not None
-        if len(stdin) > (STDIN_BYTES if passed_on else _MOST_STDIN):
-            return None
+        if len(stdin) > (STDIN_BYTES if passed_on else _MOST_STDIN) or stdin.startswith(FRAME):
+            return None  # its size is judged
         if passed_on:
             stdin = None
     return id(entry), id(settings), request, stdin

@@ -12,9 +12,11 @@ from actum.contract.outcome import PROJECTIONS, Outcome
 from actum.errors import EvidenceUnavailable, Fault, Refused, Violation
 from actum.evidence.records.facts import Stage
 from actum.execution import snippet
+from actum.execution.artifact import contents_of
 from actum.execution.execution import Execution
 from actum.execution.interpret import Interpretation, output_digest, run_fields
 from actum.execution.plan import output_problem
+from actum.execution.snippet import LeftOut
 from actum.policy.allowlist import AllowlistCheck, check_allowlist
 from actum.registry.model import Adapter
 from actum.value import replace, value
@@ -70,8 +72,9 @@ def ended(
     """A tool ran, or was cancelled before it could."""
     intent, output, problems = execution.intent, meaning.output, meaning.problems
     verdict = conclude(execution.contract.outputs, capture, problems)
+    left_out: LeftOut = ()
     if output is None:
-        output = snippet.value_in(capture)
+        output, left_out = snippet.answer_in(capture)
     determination = execution.determination
     allowlist = None
     # The request names no operation of a fallback adapter that is not a program.
@@ -79,7 +82,8 @@ def ended(
     if verdict.action == CHECK_ALLOWLIST and is_its_command:
         allowlist = _allowlist(execution, adapter)
         verdict = replace(verdict, error_reason=f"{verdict.error_reason}; {allowlist.text}")
-    run = run_fields(adapter, capture, verdict, problems, intent.trace_id, meaning.output)
+    contents = contents_of(execution.services.blobs)
+    run = run_fields(adapter, capture, verdict, problems, intent.trace_id, meaning.output, contents)
     return FinalState(
         outcome=verdict.outcome,
         reasons=verdict.reason_codes,
@@ -92,6 +96,7 @@ def ended(
             **run,
             "allowlist": allowlist,
             "output": output,
+            "left_out": left_out,
             "determinism": determination.document() if determination else None,
         },
     )

@@ -6,6 +6,7 @@ from functools import partial
 
 from actum.contract.model import Contract
 from actum.errors import Refused
+from actum.execution.artifact import contents_of
 from actum.execution.result import Result, result_from
 from actum.execution.services import Services
 from actum.value import replace
@@ -41,6 +42,6 @@ def recorded_answer(contract: Contract, identity_sha256: str, services: Services
             remedy="`actum receipts show` has its receipt; use a new execution_id to run it again.",
         )
     stdout, stderr = services.sessions.get(known.session, known.execution_id) or (b"", b"")
-    again = result_from(known.result, stdout, stderr)
+    again = result_from(known.result, stdout, stderr, contents_of(services.blobs))
     receipts = services.receipts
     return replace(again, export=partial(receipts.write, receipts.find(again.receipt_id)))

@@ -13,7 +13,8 @@ from actum.capture.model import Capture, Collected
 from actum.contract.canonical import sha256_json
 from actum.contract.model import Contract, ExpectedOutputs, Json
 from actum.contract.outcome import PROJECTIONS, Outcome, ToolRunStatus
-from actum.execution.result import ArtifactRef, ToolRunResult, encoded
+from actum.execution.artifact import ArtifactRef, Contents
+from actum.execution.result import ToolRunResult, encoded
 from actum.registry.model import Adapter
 from actum.value import replace, value
 
@@ -45,6 +46,7 @@ def run_fields(
     problems: tuple[str, ...],
     trace_id: str,
     output: Json,
+    contents: Contents,
 ) -> dict[str, Any]:
     """The fields of `Result` that describe the tool's run."""
     status = PROJECTIONS[verdict.outcome].tool_run or ToolRunStatus.ERROR
@@ -59,7 +61,7 @@ def run_fields(
             exit_code=verdict.exit_code,
             stdout=stdout,
             stderr=stderr,
-            artifacts=_artifacts(capture, trace_id) if capture.collected else (),
+            artifacts=_artifacts(capture, trace_id, contents) if capture.collected else (),
             duration_ms=capture.duration_ms,
             error_reason=reason,
         ),
@@ -112,7 +114,7 @@ def with_declared(outputs: ExpectedOutputs, capture: Capture) -> Capture:
     return replace(capture, collected=tuple(map(called, capture.collected)))
 
 
-def _artifacts(capture: Capture, trace_id: str) -> tuple[ArtifactRef, ...]:
+def _artifacts(capture: Capture, trace_id: str, contents: Contents) -> tuple[ArtifactRef, ...]:
     return tuple(
         ArtifactRef(
             name=item.name,
@@ -123,6 +125,7 @@ def _artifacts(capture: Capture, trace_id: str) -> tuple[ArtifactRef, ...]:
             sha256=item.sha256,
             blake3=item.blake3,
             trace_id=trace_id,
+            contents=contents,
         )
         for item in capture.collected
     )

@@ -21,12 +21,10 @@ from actum.contract.call import Narrowed
 from actum.contract.model import Json
 from actum.contract.outcome import Outcome, ToolRunStatus
 from actum.errors import ActumError, Violation
+from actum.execution.artifact import VALUE_TYPE, ArtifactRef, Contents, OutputFiles
 from actum.execution.output_tail import output_tail
 from actum.policy.allowlist import AllowlistCheck
 from actum.value import field, plain, value
-
-#: The type of the collected file that holds the value of a snippet.
-VALUE_TYPE = "snippet-value"
 
 
 class NotSucceeded(ActumError):
@@ -55,20 +53,6 @@ def _said_last(result: Result) -> list[str]:
         if lines:
             return [f"The end of {name}:", *lines]
     return []
-
-
-@value
-class ArtifactRef:
-    """A collected file, by reference; its bytes are in the evidence store under `blake3`."""
-
-    name: str  #: as declared; for a file that is not, the last part of its path
-    path: str
-    type: str  #: as declared; ``file`` otherwise
-    size: int
-    sha256: str
-    blake3: str
-    trace_id: str
-    kind: str = ""  #: ``artifact`` or ``output_file``; empty in results of older versions
 
 
 @value
@@ -168,6 +152,8 @@ class Result:
     small_files: Mapping[str, bytes] | None = field(default=None, compare=False, repr=False)
     history: tuple[Attempt, ...] = ()  #: where the adapter may try again or fall back
     fallback: FellBack | None = None
+    #: Files in the working directory of a snippet that were not collected: path, size, reason.
+    left_out: tuple[tuple[str, int, str], ...] = ()
     workspace: Workspace | None = None  #: what became of changes that were a transaction
 
     @property
@@ -182,10 +168,20 @@ class Result:
         return self.outcome is Outcome.SUCCEEDED
 
     @property
+    def artifacts(self) -> tuple[ArtifactRef, ...]:
+        """The collected files; empty if nothing ran."""
+        return self.result.artifacts if self.result else ()
+
+    @property
+    def files(self) -> OutputFiles:
+        """What the tool produced: the artifacts and output files by path and, of a snippet, what it
+        wrote in its working directory, by path there. Without the value of a snippet."""
+        return OutputFiles(self.artifacts, self.left_out)
+
+    @property
     def is_value(self) -> bool:
         """Whether `output` is the value of a snippet."""
-        files = self.result.artifacts if self.result else ()
-        return self.output is not None and any(each.type == VALUE_TYPE for each in files)
+        return self.output is not None and any(each.type == VALUE_TYPE for each in self.artifacts)
 
     @property
     def network_refused(self) -> tuple[NetworkRefusal, ...]:
@@ -212,13 +208,14 @@ class Result:
 
     def document(self) -> dict[str, Json]:
         """The `--json` document."""
-        return self._document(
+        document = self._document(
             violations=[plain(violation) for violation in self.violations],
             result=_tool_run(self.result) if self.result else None,
             output=self.output,
             enforcement=_rows(self.enforcement),
             receipt_path=self.receipt_path,
         )
+        return document | {"left_out": [list(each) for each in self.left_out]}
 
     def without_output(self) -> dict[str, Json]:
         """The document that is stored: no byte of the request or of the tool's output."""
@@ -308,7 +305,7 @@ def _tool_run(result: ToolRunResult) -> dict[str, Json]:
         "exit_code": result.exit_code,
         "stdout": result.stdout,
         "stderr": result.stderr,
-        "artifacts": _plain(result.artifacts),
+        "artifacts": [each.document() for each in result.artifacts],
         "duration_ms": result.duration_ms,
         "error_reason": result.error_reason,
     }
@@ -348,7 +345,9 @@ def _text(stream: Stream) -> str:
         return stream.kept[: error.start].decode()
 
 
-def result_from(document: Mapping[str, Json], stdout: bytes, stderr: bytes) -> Result:
+def result_from(
+    document: Mapping[str, Json], stdout: bytes, stderr: bytes, contents: Contents | None = None
+) -> Result:
     """The result that a stored document and the session's raw streams were."""
     kept = {"stdout": stdout, "stderr": stderr}
     texts = {
@@ -384,7 +383,9 @@ def result_from(document: Mapping[str, Json], stdout: bytes, stderr: bytes) -> R
             exit_code=tool_run["exit_code"],
             stdout=texts.get("stdout", ""),
             stderr=texts.get("stderr", ""),
-            artifacts=tuple(ArtifactRef(**item) for item in tool_run["artifacts"]),
+            artifacts=tuple(
+                ArtifactRef(**item, contents=contents) for item in tool_run["artifacts"]
+            ),
             duration_ms=tool_run["duration_ms"],
             error_reason=tool_run["error_reason"],
         ),

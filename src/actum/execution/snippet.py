@@ -6,13 +6,16 @@ import json
 from binascii import b2a_base64
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from actum.capture.collection import ARTIFACT
+from actum.contract.limits import INPUT_FILES_BYTES
 from actum.contract.model import SCRATCH, SCRATCH_INSIDE, Json
+from actum.contract.snippet_order import framed
 from actum.errors import ContractInvalid, Problem
+from actum.execution.artifact import VALUE_TYPE, WORKING_TYPE
 from actum.execution.interpret import SMALL_BYTES
-from actum.execution.result import VALUE_TYPE, Result
+from actum.execution.result import Result
 from actum.store.blobs import BlobStore
 from actum.value import replace
 
@@ -23,7 +26,12 @@ if TYPE_CHECKING:
 TOOL = "snippet"
 CWD = "inputs.working_directory"
 _VALUE = "value.json"
+_WORKING = "cwd/"  #: the folder among the artifacts with what a snippet wrote
 _SHOWN_BYTES = 16_384
+_MOST_LEFT_OUT = 100
+#: Files up to this size in total are part of the JSON document, which people can read.
+_INLINE_BYTES = 65_536
+LeftOut: TypeAlias = tuple[tuple[str, int, str], ...]  #: path, size, reason
 _ENCODER = json.JSONEncoder(allow_nan=False)
 _quoted = json.encoder.encode_basestring_ascii
 
@@ -49,13 +57,24 @@ def order(code: str, params: Mapping[str, Json], files: Mapping[str, bytes | str
         )
     if type(code) is str and not params and not files:
         return b'{"code": %b, "params": {}, "files": {}}' % _quoted(code).encode()
-    encoded = {
-        name: b2a_base64(
-            content.encode() if isinstance(content, str) else content, newline=False
-        ).decode()
+    contents = {
+        name: content.encode() if isinstance(content, str) else content
         for name, content in files.items()
     }
-    document = {"code": code, "params": dict(params), "files": encoded}
+    size = sum(memoryview(content).nbytes for content in contents.values())
+    if size > _INLINE_BYTES:
+        sizes = {name: memoryview(content).nbytes for name, content in contents.items()}
+        # Files that are too large are refused by their size; nothing else is needed of them.
+        sent = contents.values() if size <= INPUT_FILES_BYTES else ()
+        return framed(_document(code, params, {"attached": sizes}), sent, size)
+    encoded = {
+        name: b2a_base64(content, newline=False).decode() for name, content in contents.items()
+    }
+    return _document(code, params, {"files": encoded})
+
+
+def _document(code: str, params: Mapping[str, Json], files: dict[str, Json]) -> bytes:
+    document = {"code": code, "params": dict(params), **files}
     try:
         return _ENCODER.encode(document).encode()
     except (TypeError, ValueError, RecursionError) as error:
@@ -121,44 +140,59 @@ def named(capture: Capture) -> Capture:
 
 
 def _called(item: Collected) -> Collected:
-    if item.kind != ARTIFACT or item.path != _VALUE:
+    if item.kind != ARTIFACT:
         return item
-    return replace(item, type=VALUE_TYPE)
+    if item.path == _VALUE:
+        return replace(item, type=VALUE_TYPE)
+    if item.path.startswith(_WORKING):
+        return replace(item, type=WORKING_TYPE, name=item.path.removeprefix(_WORKING))
+    return item
 
 
-def value_in(capture: Capture) -> Json:
-    """The value of a snippet that has just ended, if it is small. A large one is read after its
-    record is closed: the snippet wrote it, and parsed JSON can take much memory."""
+def answer_in(capture: Capture) -> tuple[Json, LeftOut]:
+    """(value, files that were not collected) of a snippet that has just ended, if its answer is
+    small. A large one is read after its record is closed: the snippet wrote it, and parsed JSON can
+    take much memory."""
     for found in capture.collected:
         if found.type == VALUE_TYPE and found.size <= SMALL_BYTES:
-            return _value(found.content)
-    return None
+            return _answer(found.content)
+    return None, ()
 
 
 def with_value(result: Result, blobs: BlobStore) -> Result:
     """The result with the snippet's value as `output`, if it has none yet: the value is large, or
     the result is a recorded one. An exception is in its stderr as well."""
-    if result.output is not None or result.result is None or not result.result.artifacts:
+    if result.output is not None or not result.artifacts:
         return result
-    found = next((item for item in result.result.artifacts if item.type == VALUE_TYPE), None)
+    found = next((item for item in result.artifacts if item.type == VALUE_TYPE), None)
     if found is None:
         return result
     content = (result.small_files or {}).get(found.blake3)
-    return replace(result, output=_value(blobs.read(found.blake3) if content is None else content))
+    value, left_out = _answer(blobs.read(found.blake3) if content is None else content)
+    return replace(result, output=value, left_out=left_out)
 
 
-def _value(content: bytes) -> Json:
-    """The value as JSON. The snippet may have written the file itself: then the value is a mark
-    with the beginning of that file."""
+def _answer(content: bytes) -> tuple[Json, LeftOut]:
+    """The answer of a snippet. The snippet may have written the file itself: then the value is a
+    mark with the beginning of that file."""
     try:
         answer = json.loads(content, parse_constant=_no_constant)
         if isinstance(answer, dict):
-            return answer.get("value")
+            return answer.get("value"), _left_out(answer.get("left_out"))
     except (ValueError, RecursionError):
         pass
     text = content[:_SHOWN_BYTES].decode(errors="replace")
     mark: dict[str, Json] = {"$type": _VALUE, "$repr": text}
-    return mark | {"$truncated": True} if len(content) > _SHOWN_BYTES else mark
+    return mark | {"$truncated": True} if len(content) > _SHOWN_BYTES else mark, ()
+
+
+def _left_out(listed: Json) -> LeftOut:
+    rows = listed if isinstance(listed, list) else []
+    return tuple(
+        (row[0], row[1], row[2])
+        for row in rows[:_MOST_LEFT_OUT]
+        if isinstance(row, list) and [*map(type, row)] == [str, int, str]
+    )
 
 
 def _no_constant(name: str) -> Json:

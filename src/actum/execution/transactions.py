@@ -45,7 +45,7 @@ from actum.workspace.copies import Bounds
 from actum.workspace.governing_changes import exists_on_host, governed
 from actum.workspace.retention import Keep, recover
 from actum.workspace.transaction import Transaction
-from actum.workspace.transaction_record import Kept
+from actum.workspace.transaction_record import RECORD, Kept
 from actum.workspace.tree import Action, Change
 
 #: Endings that are the tool's own.
@@ -344,6 +344,21 @@ class Transactions:
         """Finish what a process that was killed has begun; remove what is not kept any longer."""
         recover(self._home, self._settlement.keep, self._tell)
 
+    def older(self, than: datetime) -> tuple[Kept, ...]:
+        """Transactions that are over since before a time, and that `remove_older` removes."""
+        before_ns = int(than.timestamp() * 1e9)
+        return tuple(
+            kept
+            for kept in self.all()
+            if not kept.waits and (kept.folder / RECORD).stat().st_mtime_ns < before_ns
+        )
+
+    def remove_older(self, than: datetime) -> None:
+        """Remove the stored changes of transactions that are over since before a time, each with a
+        record. They can neither be shown nor undone afterwards."""
+        since = replace(self._settlement.keep, since_ns=int(than.timestamp() * 1e9))
+        recover(self._home, since, self._tell)
+
     def _decide(self, kept: Kept, *, commit: bool, over: bool, approved: bool) -> str:
         def conflicts(changes: Changes) -> tuple[str, ...]:
             return conflicting(changes, self._settlement)
@@ -371,8 +386,9 @@ class Transactions:
             keep = self._settlement.keep
             raise Refused(
                 "CHANGES_REMOVED",
-                f"The changes of {name[:80]} were committed. Their contents were removed by the"
-                f" limit ({keep.count} transactions, {keep.size_bytes >> 20} MiB).",
+                f"The changes of {name[:80]} were committed. Their contents were removed by"
+                f" `actum gc --keep` or the limit ({keep.count} transactions,"
+                f" {keep.size_bytes >> 20} MiB).",
                 remedy="They cannot be shown or undone any more. `[workspace] keep` and `keep_mb`"
                 " set the limit; the receipt has the digest of the changes.",
             )

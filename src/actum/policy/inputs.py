@@ -11,6 +11,7 @@ import os
 import stat
 from collections.abc import Iterator
 
+from actum.contract import snippet_order
 from actum.contract.call import Argument, Call, Check, CheckResult, EffectivePolicy
 from actum.contract.limits import INPUT_FILES_BYTES, STDIN_BYTES
 from actum.contract.model import SCRATCH, SCRATCH_INSIDE, Contract, FilesystemLevel
@@ -332,12 +333,25 @@ def _environment(
 
 def _sizes(call: Call, input_sizes: tuple[int, ...]) -> Iterator[Violation]:
     """IV-05: rejected, not truncated: half an input has another meaning."""
-    if len(call.stdin) > STDIN_BYTES:
+    stdin_bytes, content_bytes = len(call.stdin), 0
+    what, more = "stdin is", ""
+    if any(each.fixed and each.value == snippet_order.PROGRAM for each in call.arguments):
+        stdin_bytes, content_bytes = snippet_order.sizes(call.stdin)
+        what, more = "The snippet's code and params are", " Pass large content in files."
+    if stdin_bytes > STDIN_BYTES:
         yield _blocked(
             "IV-05",
             "inputs.stdin",
-            f"{len(call.stdin)} bytes",
-            f"stdin is {len(call.stdin)} bytes, at most {STDIN_BYTES} are accepted: rejected.",
+            f"{stdin_bytes} bytes",
+            f"{what} {stdin_bytes} bytes, at most {STDIN_BYTES} are accepted: rejected.{more}",
+        )
+    if content_bytes > INPUT_FILES_BYTES:
+        yield _blocked(
+            "IV-05",
+            "files",
+            f"{content_bytes} bytes",
+            f"files: they are {content_bytes} bytes together, at most {INPUT_FILES_BYTES} are"
+            " accepted: rejected. Put them into the project, and name that folder as cwd.",
         )
     total = sum(input_sizes)
     if total > INPUT_FILES_BYTES:

@@ -10,10 +10,11 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from actum.contract.canonical import sha256_bytes
+from actum.registry.model import Pin
 from actum.store.whole_file import write_whole
 
 #: Larger files are not stored.
@@ -46,11 +47,22 @@ class ApprovedContent:
         content = content_of(self.folder / sha256)
         return content if content is not None and sha256_bytes(content) == sha256 else None
 
-    def names(self) -> tuple[str, ...]:
+    def unpinned(self, pins: Iterable[Pin], before: float) -> tuple[Path, ...]:
+        """Files of no pin that were stored before a time."""
+        pinned = {digest.removesuffix("+x") for pin in pins for digest in pin.files.values()}
         try:
-            return tuple(name for name in os.listdir(self.folder) if _NAME.fullmatch(name))
+            names = os.listdir(self.folder)
         except OSError:
             return ()
+        paths = (self.folder / name for name in names if name not in pinned)
+        return tuple(path for path in paths if _NAME.fullmatch(path.name) and _is_old(path, before))
+
+
+def _is_old(path: Path, before: float) -> bool:
+    try:
+        return os.lstat(path).st_mtime < before
+    except FileNotFoundError:
+        return False
 
 
 def content_of(path: Path) -> bytes | None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from actum import native
 from actum.capture.model import Capture, Enforced
 from actum.contract.call import EffectivePolicy, Plan
-from actum.contract.limits import IDLE_S, MESSAGE_BYTES
+from actum.contract.limits import IDLE_S, MESSAGE_BYTES, STDIN_BYTES
 from actum.contract.model import RunnerKind
 from actum.errors import Refused, SandboxUnavailable
 from actum.evidence.records.trace import Emit, EventType
@@ -395,7 +395,8 @@ class LocalRunner:
     ) -> tuple[Sandbox, Cgroup, Callable[[], None]]:
         """A warm or a new sandbox in its group, and the function that starts it."""
         stdin = order.plan.stdin
-        if self._warm is not None and order.shape is not None:
+        # An interpreter that waits gets its order through a pipe, which must hold all of it.
+        if self._warm is not None and order.shape is not None and len(stdin) <= STDIN_BYTES:
             warm = self._warm.take_into(order.plan.layers, order.shape)
             if warm is not None:
                 return warm.sandbox, warm.cgroup, lambda: warm.give(stdin)

@@ -15,6 +15,7 @@ import select
 import time
 from typing import TYPE_CHECKING
 
+from actum.capture.collection import ARTIFACT, shown
 from actum.capture.model import (
     NOT_COMPARED_YET,
     Cancelled,
@@ -36,7 +37,7 @@ from actum.capture.model import (
 from actum.capture.streams import keeper
 from actum.contract.call import EffectivePolicy, Plan
 from actum.contract.canonical import blake3_bytes, sha256_bytes
-from actum.contract.limits import IDLE_S, MESSAGE_BYTES, STDERR_BYTES, STDOUT_BYTES
+from actum.contract.limits import ARTIFACTS_BYTES, IDLE_S, MESSAGE_BYTES, STDERR_BYTES, STDOUT_BYTES
 from actum.errors import Refused
 from actum.evidence.records.trace import Emit, EventType
 from actum.runners.base import (
@@ -172,7 +173,7 @@ class SessionRunner:
     def _converse(self, plan: Plan, output: _Output, cancel: Cancel | None) -> Ending:
         deadline = time.monotonic() + plan.policy.limits.timeout_ms / 1000
         word = secrets.token_hex(16).encode()
-        if not self._channel.send(word + b" " + plan.stdin, deadline):
+        if not self._channel.send(word + b" " + base64.b64encode(plan.stdin), deadline):
             return self._broken(output, deadline, cancel)
         stop = -1 if cancel is None else cancel.fileno()
         while True:
@@ -206,6 +207,7 @@ class SessionRunner:
         whole = self._channel.close()
         self._hear_out(output)  # output that the porter passed on after its stdin was closed
         output.answer = b""  # too late
+        output.files.clear()
         if isinstance(whole.ending, LimitKilled | PolicyBroken | CoverLost | GoverningChanged):
             self.end(f"a call was ended for its limits ({type(whole.ending).__name__})")
             return whole.ending
@@ -246,7 +248,7 @@ class SessionRunner:
             ending=ending,
             stdout=stdout,
             stderr=stderr,
-            collected=(_value(output.answer),) if output.answer else (),
+            collected=_collected(output),
             enforcement=tuple(rows),
             duration_ms=duration_ms,
             workspace=NOT_COMPARED_YET if self._plan.policy.writes_directly else None,
@@ -256,10 +258,13 @@ class SessionRunner:
 
 _VEIL = bytes(byte ^ 0x5A for byte in range(256))  #: as in `sandbox.session_program`
 
-_CODE = re.compile(rb"[0-9]{1,2}|1[0-9]{2}|2[0-4][0-9]|25[0-5]")
+_NUMBERS = re.compile(rb"([0-9]{1,8}) ([0-9]{1,8})\n")
 
-#: The longest answer: a value, as `sandbox.snippet_program` limits it, and its frame.
-_ANSWER_BYTES = 16 << 20
+#: The longest answer: a value and files, as `sandbox.session_program` limits them.
+_ANSWER_BYTES = 20 << 20
+_MOST_FILES = 256
+_MOST_CODE = 255
+_PATH_BYTES = 1_024
 
 #: Limit on output of an ended session that is still read.
 _DRAIN_BYTES = 8 << 20
@@ -276,6 +281,7 @@ class _Output:
         }
         self._parts = bytearray()
         self.answer = b""
+        self.files: list[Collected] = []
         self.code = 1
         self.death = ""
         self.stray = 0
@@ -320,12 +326,57 @@ class _Output:
             raise ValueError
 
     def _read_answer(self, content: bytes) -> None:
-        """The exit code on a line, then the value. The value is stored as it is, and not parsed
-        before the record is closed."""
-        code, end, self.answer = content.partition(b"\n")
-        if not end or not _CODE.fullmatch(code):
+        """The exit code, the value, then files: each with its lengths on a line. The value is
+        stored as it is, and not parsed before the record is closed."""
+        code, length, start = _two_numbers(content, 0)
+        answer = _slice(content, start, length)
+        start += length
+        files: list[Collected] = []
+        while start < len(content):
+            named, length, start = _two_numbers(content, start)
+            path = _slice(content, start, named)
+            files.append(_working_file(path, _slice(content, start + named, length)))
+            start += named + length
+        names = {each.path for each in files}
+        total = sum(each.size for each in files) + len(answer)
+        if len(names) < len(files) or len(names) > _MOST_FILES or total > ARTIFACTS_BYTES:
             raise ValueError
-        self.code = int(code)
+        if code > _MOST_CODE:
+            raise ValueError
+        self.code, self.answer, self.files = code, answer, files
+
+
+def _two_numbers(content: bytes, start: int) -> tuple[int, int, int]:
+    """Two numbers on a line, and where the next line starts."""
+    found = _NUMBERS.match(content, start)
+    if found is None:
+        raise ValueError
+    return int(found[1]), int(found[2]), found.end()
+
+
+def _slice(content: bytes, start: int, length: int) -> bytes:
+    if start + length > len(content):
+        raise ValueError
+    return content[start : start + length]
+
+
+def _working_file(path: bytes, content: bytes) -> Collected:
+    """A file as the session names it. The name is a label: no path of the host is made of it."""
+    parts = path.split(b"/")
+    if (
+        len(path) > _PATH_BYTES
+        or b"\0" in path
+        or any(part in (b"", b".", b"..") for part in parts)
+    ):
+        raise ValueError
+    return Collected(
+        name=shown(parts[-1]),
+        path=shown(b"cwd/" + path),
+        kind=ARTIFACT,
+        content=content,
+        sha256=sha256_bytes(content),
+        blake3=blake3_bytes(content),
+    )
 
 
 def _unveiled(text: bytes) -> bytes:
@@ -348,6 +399,11 @@ def _death(content: bytes) -> str:
     except ValueError:
         return text[:80]
     return f"died of signal {-code}" if code < 0 else f"exited with code {code}"
+
+
+def _collected(output: _Output) -> tuple[Collected, ...]:
+    """The files and the value of a call."""
+    return (*output.files, *([_value(output.answer)] if output.answer else []))
 
 
 def _value(content: bytes) -> Collected:

@@ -90,7 +90,7 @@ def _write_etc(etc: str, uid: int, gid: int) -> None:
         if os.path.isfile(f"/etc/{name}"):
             _copy(f"/etc/{name}", f"{etc}/{name}")
     os.mkdir(f"{etc}/actum")
-    for program in ("snippet", "session", "value"):
+    for program in ("snippet", "session", "value", "working_files"):
         _copy(_beside(f"{program}_program.py"), f"{etc}/actum/{program}.py")
     for name in _ETC_FOLDERS:
         if os.path.isdir(f"/etc/{name}") and not os.path.islink(f"/etc/{name}"):

@@ -17,7 +17,6 @@ import array
 import base64
 import contextlib
 import fcntl
-import json
 import os
 import select
 import signal
@@ -27,13 +26,13 @@ import termios
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from typing import Any, NoReturn
 
-    CarryOut = Callable[[dict[str, Any], dict[str, Any]], tuple[int, str]]
 
 _WORD_BYTES = 32
-_ANSWER_BYTES = 16 << 20
+_ANSWER_BYTES = 20 << 20
+_FILES_BYTES, _FILES = 10 << 20, 250
 _PACKET_BYTES = 1 << 15
 _CHUNK_BYTES = 48 << 10
 _LAST, _MORE = b"l", b"m"
@@ -43,8 +42,8 @@ _DUMPABLE = 4  # PR_SET_DUMPABLE
 _VEIL = bytes(byte ^ 0x5A for byte in range(256))
 
 
-def main(imports: list[str], do_imports: Callable[[list[str]], None], carry_out: CarryOut) -> None:
-    """Never returns."""
+def main(imports: list[str], do_imports: Callable[[list[str]], None], program: Any) -> None:
+    """Never returns. `program` is the module that runs snippets."""
     orders_read, orders_write = os.pipe()
     out_read, out_write = os.pipe()
     err_read, err_write = os.pipe()
@@ -62,7 +61,8 @@ def main(imports: list[str], do_imports: Callable[[list[str]], None], carry_out:
         os.close(go_write)
         ours.close()
         do_imports(imports)
-        _interpret(orders_read, theirs, carry_out)
+        program.watch()
+        _interpret(orders_read, theirs, program)
     import ctypes
 
     ctypes.CDLL(None).prctl(_DUMPABLE, 0, 0, 0, 0)
@@ -77,23 +77,36 @@ def main(imports: list[str], do_imports: Callable[[list[str]], None], carry_out:
 # -- the interpreter ------------------------------------------------------------------------
 
 
-def _interpret(orders: int, answers: socket.socket, carry_out: CarryOut) -> NoReturn:
+def _interpret(orders: int, answers: socket.socket, program: Any) -> NoReturn:
     space: dict[str, Any] = {"__name__": "__main__", "__builtins__": __builtins__}
     own = os.getpid()
     while True:
         head = _exactly(orders, _WORD_BYTES + 8)
         word, length = head[:_WORD_BYTES], int(head[_WORD_BYTES:], 16)
-        code, answer = carry_out(json.loads(_exactly(orders, length)), space)
+        code, answer = program._carry_out(program.read_order(_exactly(orders, length)), space)
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):  # closed or replaced by a snippet
                 stream.flush()
         if os.getpid() != own:
             os._exit(code)  # a child that a snippet forked has ended its snippet, too
-        text = f"{code}\n{answer}".encode()
+        files = b""
+        if program.has_new_files():
+            files = b"".join(_files(program, len(answer)))
+            answer = program.with_left_out(answer)
+        text = answer.encode()
+        text = b"%d %d\n" % (code, len(text)) + text + files
         for start in range(0, len(text), _PACKET_BYTES):
             last = start + _PACKET_BYTES >= len(text)
             part = text[start : start + _PACKET_BYTES]
             answers.send(word + (_LAST if last else _MORE) + part)
+
+
+def _files(program: Any, reserved: int) -> Iterator[bytes]:
+    """What the snippet wrote in its working directory: lengths, name and content of each file."""
+    for path, file in program.watcher().take(_FILES_BYTES - reserved, _FILES):
+        content = b"".join(program._beside("working_files").read(file, os.fstat(file).st_size))
+        name = os.fsencode(path)
+        yield b"%d %d\n" % (len(name), len(content)) + name + content
 
 
 def _exactly(descriptor: int, length: int) -> bytes:
@@ -134,6 +147,7 @@ class _Porter:
             if not first:
                 self._drop_strays()
             first = False
+            order = base64.b64decode(order)
             last = self._carry(word, word + b"%08x" % len(order) + order)
             _send(b"a%d " % self._stray + _veiled(last))
 

@@ -39,9 +39,9 @@ def learn() -> None:
     """In the zygote, while its files are visible: import the snippet program, and run it once."""
     import site
 
-    from actum.sandbox import snippet_program, value_program
+    from actum.sandbox import snippet_program, value_program, working_files_program
 
-    snippet_program.beside.update(value=value_program)
+    snippet_program.beside.update(value=value_program, working_files=working_files_program)
     snippet_program._carry_out({"files": {}, "params": {}, "code": "x = 1\nx + 1"}, {})
     _modules.update(site=site, snippet=snippet_program)
 

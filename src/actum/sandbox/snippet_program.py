@@ -4,8 +4,10 @@ Started as `python3 snippet.py [session:] [@directory | module …]`: it imports
 reads one order from stdin until end-of-file, and only then has a snippet. So it can be started and
 confined and do its imports before there is a request; with `session:`, `session.py` takes over.
 An order is JSON: `code`, `params` (names for the snippet), and `files` (name -> base64, written to
-the working directory). The value of the last expression, or of a `return`, goes to `value.json`
-among the artifacts, unless it is None; an exception goes there too, as data.
+the working directory). Large files follow the JSON, see `read_order`. The value of the last
+expression, or of a `return`, goes to `value.json` among the artifacts, unless it is None; an
+exception goes there too, as data. What the snippet wrote in its own working directory goes to the
+folder `cwd` among the artifacts.
 
 Once the order is read, everything here is hostile, and so is all later output of this program.
 """
@@ -32,10 +34,15 @@ _ENTRY = "__snippet__"
 _VALUE = "__value__"
 _SCALARS = frozenset({int, float, bool})
 _SHORT = 4_096
+_FRAME = b"actum-order "  #: as in `contract.snippet_order`
 #: The longest value; the most that the host collects is 10 MiB, together with files.
 _VALUE_LETTERS = 8 << 20
 _FOLDER = os.path.dirname(os.path.abspath(__file__))
 beside: dict[str, Any] = {}  #: programs beside this one, by name
+_SCRATCH = "/tmp"
+_watched: list[Any] = []  #: the watcher, or None until it is needed; empty: nothing is watched
+#: The most that the host collects: bytes, and files with a reserve.
+_COLLECTED_BYTES, _COLLECTED_FILES = 10 << 20, 250
 _VALUE_FILE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
 _read_order = json.JSONDecoder().raw_decode
 _encode = json.JSONEncoder(allow_nan=False).encode
@@ -47,19 +54,37 @@ def main() -> None:
     if sys.argv[1:2] == [_SESSION]:
         import session  # type: ignore[import-not-found]  # beside this file, inside
 
-        session.main(sys.argv[2:], _imports, _carry_out)
+        session.main(sys.argv[2:], _imports, sys.modules["__main__"])
     waits = stat.S_ISFIFO(os.fstat(0).st_mode)  # the request comes later
     known, began = set(sys.modules), _file_clock_ns()
     _imports(sys.argv[1:])
     if waits:
         _rehearse()
+    watch()
     space: dict[str, Any] = {"__name__": "__main__", "__builtins__": __builtins__}
     # Stdin is read to its end and has no writer: for the snippet it is empty.
     text = _read_all()
     if waits and _is_stale(sys.modules.keys() - known, began):
         _start_again(text)
-    order, _end = _read_order(text.decode())
+    order = read_order(text)
+    del text
     _leave(*_carry_out(order, space))
+
+
+def read_order(text: bytes) -> dict[str, Any]:
+    """An order as JSON, or as a line with its lengths, JSON, and the content of files."""
+    order: dict[str, Any]
+    if not text.startswith(_FRAME):
+        order, _end = _read_order(text.decode())
+        return order
+    head, _, _rest = text[:_SHORT].partition(b"\n")
+    start, length = len(head) + 1, int(head.split()[1])
+    order, _end = _read_order(text[start : start + length].decode())
+    content = memoryview(text)[start + length :]
+    order["files"] = {}
+    for name, size in order["attached"].items():
+        order["files"][name], content = content[:size], content[size:]
+    return order
 
 
 def _file_clock_ns() -> int:
@@ -128,7 +153,8 @@ def _carry_out(order: dict[str, Any], space: dict[str, Any]) -> tuple[int, str]:
     """(exit code, answer as JSON) of one order; its names stay in `space` for the next one."""
     try:
         for name, content in order["files"].items():
-            _put(name, base64.b64decode(content))
+            _put(name, base64.b64decode(content) if isinstance(content, str) else content)
+        order["files"] = {}  # their memory is the snippet's
         space.update(order["params"])
         return 0, _answer(_run(order["code"], space))
     except SystemExit as leaving:
@@ -144,12 +170,40 @@ def _read_all() -> bytes:
     return b"".join(parts)
 
 
-def _put(name: str, content: bytes) -> None:
+def _put(name: str, content: bytes | memoryview) -> None:
     parent = os.path.dirname(name)
     if parent:
         os.makedirs(parent, exist_ok=True)
     with open(name, "wb") as file:
         file.write(content)
+    if _watched:
+        watcher().know(name)
+
+
+def watch() -> None:
+    """Look for new files from now on, if the working directory ends with the sandbox."""
+    if os.getcwd() == _SCRATCH:
+        _watched.append(None)
+        if os.listdir(_SCRATCH):  # files of imported modules
+            watcher().know_all()
+
+
+def watcher() -> Any:
+    if _watched[0] is None:
+        _watched[0] = _beside("working_files").WorkingFiles()
+    return _watched[0]
+
+
+def has_new_files() -> bool:
+    return bool(_watched and (_watched[0] is not None or os.listdir(_SCRATCH)))
+
+
+def with_left_out(answer: str) -> str:
+    """The answer with the files that were not collected."""
+    if not watcher().left_out:
+        return answer
+    field = f'"left_out": {_encode(watcher().left_out)}}}'
+    return f"{answer[:-1]}, {field}" if answer else f"{{{field}"
 
 
 def _run(source: str, space: dict[str, Any]) -> Any:
@@ -244,8 +298,11 @@ def _leave(code: int, answer: str) -> None:
         sys.modules["threading"]._shutdown()
     if "atexit" in sys.modules:
         sys.modules["atexit"]._run_exitfuncs()
+    folder = os.environ.get("ACTUM_ARTIFACTS", "/artifacts")
+    if has_new_files():
+        _collect(folder, len(answer))
+        answer = with_left_out(answer)
     if answer:
-        folder = os.environ.get("ACTUM_ARTIFACTS", "/artifacts")
         file = os.open(f"{folder}/value.json", _VALUE_FILE, 0o666)
         left = answer.encode()
         while left:
@@ -254,6 +311,15 @@ def _leave(code: int, answer: str) -> None:
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     os._exit(code)
+
+
+def _collect(folder: str, reserved: int) -> None:
+    """Copy what the snippet wrote in its working directory to the artifacts."""
+    used = os.statvfs(folder)
+    most_bytes = _COLLECTED_BYTES - (used.f_blocks - used.f_bfree) * used.f_frsize
+    most_files = _COLLECTED_FILES - (used.f_files - used.f_ffree)
+    # The list of files that do not fit is part of the answer.
+    watcher().copy_to(f"{folder}/cwd", most_bytes - reserved - _SHORT * 16, most_files)
 
 
 if __name__ == "__main__":

@@ -9,15 +9,18 @@ evidence.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import re
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from actum.contract.canonical import blake3_bytes
-from actum.errors import EvidenceUnavailable, VerificationFailed
+from actum.errors import ActumError, EvidenceUnavailable, Refused, VerificationFailed
 from actum.store.database import Database
+from actum.store.removed import CONTENTS, removal_of
 from actum.store.whole_file import write_whole
 
 #: Content up to this size goes into the database.
@@ -44,6 +47,10 @@ class BlobStore:
             raise _cannot_keep(self.root, error) from error
         if not os.access(self._folder, os.W_OK | os.X_OK):
             raise _cannot_keep(self.root, PermissionError(13, "Permission denied"))
+
+    @property
+    def closed(self) -> bool:
+        return self._database is not None and self._database.closed
 
     def path(self, blake3: str) -> Path:
         # The digest may come from an edited document: it must not traverse directories.
@@ -74,11 +81,33 @@ class BlobStore:
         blake3 = blake3_bytes(content)
         path = self.path(blake3)
         try:
-            if not _holds(path, blake3):
-                _write(path, content)
+            with self.locked(exclusive=False):
+                if _holds(path, blake3):
+                    os.utime(path)
+                else:
+                    _write(path, content)
         except OSError as error:
             raise _cannot_keep(path, error) from error
         return blake3
+
+    def remove_large(self, blake3: str, before: float) -> None:
+        """Remove a file that nobody has stored or stored again since a time."""
+        path = self.path(blake3)
+        with self.locked(exclusive=True), contextlib.suppress(FileNotFoundError):
+            if os.lstat(path).st_mtime < before:
+                path.unlink()
+
+    @contextlib.contextmanager
+    def locked(self, *, exclusive: bool) -> Iterator[None]:
+        """Who finds a content stored marks it as used, under the shared lock; who removes one looks
+        at that mark, under the exclusive one. So nothing is removed that is about to be named."""
+        self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH)
+            yield
+        finally:
+            os.close(descriptor)
 
     def read(self, blake3: str) -> bytes:
         """The content of an address, checked against its digest."""
@@ -97,9 +126,7 @@ class BlobStore:
         try:
             content = path.read_bytes()
         except FileNotFoundError as error:
-            raise VerificationFailed(
-                f"The evidence file {blake3} is missing.", remedy="Restore it from a backup."
-            ) from error
+            raise self._missing(blake3) from error
         except OSError as error:
             raise EvidenceUnavailable(
                 f"The evidence file {path} cannot be read: {error.strerror}.",
@@ -111,6 +138,24 @@ class BlobStore:
                 remedy="Restore it from a backup.",
             )
         return content
+
+    def _missing(self, blake3: str) -> ActumError:
+        gone = removal_of(self._database, CONTENTS, blake3) if self._database else None
+        if gone is None:
+            return VerificationFailed(
+                f"The evidence file {blake3} is missing.", remedy="Restore it from a backup."
+            )
+        return Refused(
+            "CONTENT_REMOVED",
+            f"The content {blake3} was removed by `actum gc --keep` on {gone.at}.",
+            remedy="The evidence record has its name, size and digests; a backup may have it. An"
+            " export can leave files out, or begin with newer executions (--since).",
+        )
+
+
+def remove_small(cursor: sqlite3.Cursor, blake3s: Iterable[str]) -> None:
+    """Remove contents of the database in the transaction of `cursor`."""
+    cursor.executemany("DELETE FROM blobs WHERE blake3 = ?", [(each,) for each in blake3s])
 
 
 def insert_small(cursor: sqlite3.Cursor, contents: Mapping[str, bytes]) -> None:

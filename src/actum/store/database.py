@@ -176,6 +176,10 @@ class Database:
             found: tuple[Any, ...] | None = connection.execute(sql, parameters).fetchone()
             return found
 
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
     def close(self) -> None:
         if os.getpid() != self._process:
             # In a fork: threads that exist only in the parent may hold the inherited locks, ours

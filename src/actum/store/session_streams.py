@@ -6,6 +6,7 @@ synced, because nothing here is evidence; `end` removes all of a session.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
@@ -25,13 +26,20 @@ class SessionStore:
         """Store the streams of one execution; a later attempt replaces an earlier one."""
         directory = self._directory(session, execution_id)
         try:
-            self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _adopt(directory.parent)
-            directory.mkdir(mode=0o700, exist_ok=True)
-            _write(directory / "stdout", stdout)
-            _write(directory / "stderr", stderr)
+            try:
+                self._put(directory, stdout, stderr)
+            except FileNotFoundError:
+                # `end_if_empty` has removed the folder of a long unused session just now.
+                self._put(directory, stdout, stderr)
         except OSError as error:
             raise _failed(directory, error) from error
+
+    def _put(self, directory: Path, stdout: bytes, stderr: bytes) -> None:
+        self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _adopt(directory.parent)
+        directory.mkdir(mode=0o700, exist_ok=True)
+        _write(directory / "stdout", stdout)
+        _write(directory / "stderr", stderr)
 
     def get(self, session: str, execution_id: str) -> tuple[bytes, bytes] | None:
         """Both streams, or ``None`` when the session is over or never had them."""
@@ -62,6 +70,24 @@ class SessionStore:
             raise _failed(directory, error) from error
         if not gone:
             raise _failed(directory, OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY)))
+
+    def remove_output(self, session: str, execution_id: str) -> None:
+        """Remove the streams of one execution."""
+        directory = self._directory(session, execution_id)
+        try:
+            _adopt(directory.parent)
+            removal.remove_part(directory.parent, directory.name)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise _failed(directory, error) from error
+
+    def end_if_empty(self, session: str) -> None:
+        """End a session that has no output and no cached result any more."""
+        directory = self.root / _checked("session", session)
+        with contextlib.suppress(OSError):
+            if set(os.listdir(directory)) <= {removal.MARKER}:
+                removal.remove(directory)
 
     def _directory(self, session: str, execution_id: str) -> Path:
         return self.root / _checked("session", session) / _checked("execution_id", execution_id)

@@ -34,6 +34,27 @@ def write_whole(path: Path, content: bytes, *, synced: bool) -> None:
         os.close(folder)
 
 
+def link_whole(folder: int, name: str, content: bytes, *, replace: bool) -> None:
+    """Create `name` in an open folder, with the mode of the umask. Nothing that has this name is
+    followed; without `replace`, `FileExistsError` is raised for it."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    passing = _passing_name(name)
+    descriptor = os.open(passing, flags, 0o666, dir_fd=folder)
+    try:
+        try:
+            _fill(descriptor, content, synced=False)
+        finally:
+            os.close(descriptor)
+        if replace:
+            os.replace(passing, name, src_dir_fd=folder, dst_dir_fd=folder)
+            return
+        os.link(passing, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
+    except BaseException:
+        os.unlink(passing, dir_fd=folder)
+        raise
+    os.unlink(passing, dir_fd=folder)
+
+
 def _fill(descriptor: int, content: bytes, *, synced: bool) -> None:
     rest = memoryview(content)
     while rest:

@@ -23,13 +23,14 @@ class Keep:
 
     count: int
     size_bytes: int
+    since_ns: int = 0  #: those that ended before this time are removed too
 
     def surplus(self, newest_first: Iterable[tuple[int, str, int]]) -> Iterator[str]:
-        """Names over the count, or over the size together with all newer ones."""
+        """Names over the count, over the size together with all newer ones, or too old."""
         total = 0
-        for number, (_time, name, size) in enumerate(newest_first):
+        for number, (time_ns, name, size) in enumerate(newest_first):
             total += size
-            if number >= self.count or total > self.size_bytes:
+            if number >= self.count or total > self.size_bytes or time_ns < self.since_ns:
                 yield name
 
 

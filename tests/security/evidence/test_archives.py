@@ -294,8 +294,9 @@ def test_sizes_that_lie_cost_nothing(house: House) -> None:
         claimed = header("manifest.json", size) + b"{}"
         (found,) = broken(claimed, trusted(house))
         assert found.subject == "archive"
-    deep = b"[" * 200_000
-    assert broken(packed([("manifest.json", deep)]), trusted(house))
+    wide = b'{"payload":[' + b"[]," * 1_000_000 + b"[]]}"
+    for content in (b"[" * 200_000, wide):
+        assert broken(packed([("manifest.json", content)]), trusted(house))
 
 
 def test_a_hundred_thousand_entries_end_at_the_first_unlisted_one(house: House) -> None:

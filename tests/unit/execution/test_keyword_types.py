@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from actum import Cancel, ContractInvalid, ExecRequest, Runtime
+from actum import Cancel, ContractInvalid, ExecRequest, Result, Runtime
 from actum.value import fields
 
-from .project import Project
+from .project import Project, elevated
 
 
 class _Async:
@@ -217,3 +217,20 @@ def test_a_listener_that_turns_out_to_be_async_is_an_error_and_never_ignored(
     heard: list[bytes] = []
     not_awaitable(lambda _name, chunk: heard.append(chunk))("stdout", b"x")
     assert heard == [b"x"]
+
+
+def test_an_awaited_call_awaits_what_it_tells_while_it_waits(
+    runtime: Runtime, project: Project
+) -> None:
+    told: list[tuple[str, ...]] = []
+
+    async def tell(result: Result) -> None:
+        await asyncio.sleep(0)
+        told.append(result.reason_codes)
+
+    async def ask() -> Result:
+        words: dict[str, Any] = {"cwd": project.work, "set": elevated("/etc/hostname")}
+        return await runtime.aio.exec("shell", wait_s=0, on_waiting=tell, **words)
+
+    assert asyncio.run(ask()).reason_codes == ("APPROVAL_REQUIRED",)
+    assert told == [("APPROVAL_REQUIRED",)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -50,7 +51,20 @@ def test_the_same_content_is_written_and_synced_once(
     synced.clear()
     assert blobs.put(b"evidence") == address
     assert synced == []
-    assert blobs.path(address).stat().st_mtime_ns == before.st_mtime_ns
+    after = blobs.path(address).stat()
+    assert after.st_ino == before.st_ino
+    assert after.st_mtime_ns >= before.st_mtime_ns  # marked as used, for `remove_large`
+
+
+def test_a_file_that_was_stored_again_is_not_removed_by_its_age(blobs: BlobStore) -> None:
+    address = blobs.put(b"evidence")
+    os.utime(blobs.path(address), (0, 0))
+    blobs.put(b"evidence")
+    blobs.remove_large(address, time.time() - 60)
+    assert blobs.read(address) == b"evidence"
+    os.utime(blobs.path(address), (0, 0))
+    blobs.remove_large(address, time.time() - 60)
+    assert not blobs.path(address).exists()
 
 
 def test_many_writers_of_one_content_leave_one_file(blobs: BlobStore) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from actum.contract.timestamps import utc_text
-from actum.doors.cli import command_table, exit_codes, terminal
+from actum.doors.cli import command_table, exit_codes, outline, terminal
 from actum.doors.cli.receipts_command import full_receipt_id
 from actum.doors.cli.time_options import MOMENT, moment
 
@@ -36,7 +36,7 @@ def show_evidence(wanted: str) -> int:
         terminal.document({"evidence": list(records)})
         return exit_codes.SUCCESS
     for record in records:
-        terminal.readable(record)
+        outline.show(record)
     return exit_codes.SUCCESS
 
 

@@ -46,7 +46,7 @@ _HELP = {
     "audit": "The log's signed checkpoint, and proofs from it.",
     "keys": "Show the public key; rotate the signing key.",
     "session": "List and end sessions, which store raw output.",
-    "gc": "Remove unreferenced files.",
+    "gc": "Remove unreferenced files, and contents older than an age.",
     "new": "Start a contract, a tool or an adapter from a commented file.",
     "schema": "The JSON Schema of a document.",
     "config": "The settings in force, and their approval.",

@@ -13,7 +13,7 @@ import click
 from actum.contract.model import Json
 from actum.contract.outcome import Outcome
 from actum.contract.timestamps import utc_text
-from actum.doors.cli import command_table, exit_codes, table, terminal
+from actum.doors.cli import command_table, exit_codes, outline, table, terminal
 from actum.doors.cli.time_options import MOMENT, moment
 from actum.errors import Refused
 
@@ -155,7 +155,7 @@ def show_receipt(wanted: str) -> int:
             }
         )
         return exit_codes.SUCCESS
-    terminal.readable(statement)
+    outline.show(statement)
     terminal.aside(f"actum: signed copy at {path}; `actum verify {kept.receipt_id}` checks it.")
     return exit_codes.SUCCESS
 
@@ -175,7 +175,7 @@ def _show_work(receipt_id: str, envelope: dict[str, Json]) -> int:
         shown = {"receipt_id": receipt_id, "statement": statement, "envelope": envelope}
         terminal.document(shown)
         return exit_codes.SUCCESS
-    terminal.readable(statement)
+    outline.show(statement)
     terminal.aside(f"actum: `actum verify {receipt_id}` checks it.")
     return exit_codes.SUCCESS
 

@@ -17,8 +17,10 @@ import codecs
 import re
 from enum import Enum, auto
 
-#: Text that needs no attention. C1 controls (U+0080 to U+009F) are controls in UTF-8 as well.
-_PLAIN = re.compile(r"[^\x00-\x08\x0b-\x1f\x7f-\x9f]+")
+#: Text and whole colour sequences. C1 controls (U+0080 to U+009F) are controls in UTF-8 as well.
+#: Not possessive: Python before 3.11.5 matches too much then (gh-106052).
+_PLAIN = re.compile(r"(?:[^\x00-\x08\x0b-\x1f\x7f-\x9f]+|\x1b\[[0-9;:]{0,64}m)+")
+_COLOUR_AT_END = re.compile(r"\x1b\[[0-9;:]{0,64}m")
 #: What ends, or breaks off, a string such as a title: BEL, CAN, SUB, ESC, ST, the end of the line.
 _STRING_END = re.compile(r"[\x07\x18\x1a\x1b\x9c\r\n]")
 _CSI = "\x9b"
@@ -89,7 +91,15 @@ class ScreenFilter:
 
     def _emit(self, text: str, out: list[str]) -> None:
         out.append(text)
-        self.ends_in = text[-1]
+        end = len(text)
+        if "\x1b" in text:
+            self._coloured = True
+            while text.endswith("m", 0, end):
+                colour = text.rfind("\x1b", max(0, end - _COLOUR_CHARACTERS - 3), end)
+                if colour < 0 or _COLOUR_AT_END.fullmatch(text, colour, end) is None:
+                    break
+                end = colour
+        self.ends_in = text[end - 1 : end] or self.ends_in
 
     def _control(self, letter: str) -> None:
         """A control character in text. None is passed on."""

@@ -77,11 +77,14 @@ def _line(
     return parts[:-1]
 
 
-_GOOD = {"succeeded", "success", "approved", "approve", "committed", "active", "unblock", "yes"}
+_GOOD = {
+    *("succeeded", "success", "approved", "approve", "granted", "committed", "active"),
+    *("unblock", "yes"),
+}
 _WAITING = {"pending", "waiting", "running", "requested", "held", "conflict", "experimental"}
 _QUIET = {
     *("used", "noted", "expired", "unchanged", "discarded", "undone", "removed", "deprecated"),
-    *("deprecate", "ended", "rotated"),
+    *("deprecate", "ended", "rotated", "revoked"),
 }
 
 

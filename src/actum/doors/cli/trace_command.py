@@ -6,7 +6,7 @@ import json
 
 import click
 
-from actum.doors.cli import command_table, exit_codes, terminal
+from actum.doors.cli import command_table, exit_codes, table, terminal
 from actum.errors import Refused
 
 
@@ -38,12 +38,25 @@ def command(wanted: str) -> int:
         return exit_codes.SUCCESS
     if not events:
         terminal.line("No events: it was refused before a runner was called.")
-    for event in events:
-        facts = [event["ts"], event["event_type"], f"attempt {event['attempt']}", event["tool_id"]]
-        facts += [str(event[name]) for name in ("runner_type", "outcome") if event[name]]
-        if event["duration_ms"] is not None:
-            facts.append(f"{event['duration_ms']} ms")
-        if event["data"]:
-            facts.append(json.dumps(event["data"], ensure_ascii=False))
-        terminal.line("  ".join(str(fact) for fact in facts))
+        return exit_codes.SUCCESS
+    table.show(
+        (
+            *(table.whole("TIME"), table.whole("EVENT"), table.whole("ATTEMPT")),
+            *(table.whole("TOOL"), table.whole("RUNNER"), table.states("OUTCOME")),
+            *(table.whole("TOOK"), table.whole("DATA")),
+        ),
+        [
+            (
+                event["ts"],
+                event["event_type"],
+                str(event["attempt"]),
+                event["tool_id"],
+                event["runner_type"],
+                event["outcome"] or "",
+                "" if event["duration_ms"] is None else f"{event['duration_ms']} ms",
+                json.dumps(event["data"], ensure_ascii=False) if event["data"] else "",
+            )
+            for event in events
+        ],
+    )
     return exit_codes.SUCCESS

@@ -36,6 +36,7 @@ class Kind(StrEnum):
     CHANGES = "CHANGES"  #: a decision about changes after their execution was closed
     SERVER = "SERVER"  #: what an MCP server offered when it was first used under an approval
     ADOPTED = "ADOPTED"  #: records from before there were checkpoints are signed from here on
+    REMOVED = "REMOVED"  #: contents were removed by their age (`actum gc --keep`)
     ROWS = "ROWS"  #: rows from before version 3 are bound from here on, as they were found
 
 
@@ -161,6 +162,19 @@ def adopted(records: int, root: bytes, at: datetime) -> dict[str, Json]:
         "versions": {"actum": ACTUM_VERSION},
         "records": records,
         "root": root.hex(),
+    }
+
+
+def removed(field: str, names: list[str], before: datetime, at: datetime) -> dict[str, Json]:
+    """Names contents or outputs that are removed because they are from `before` a time. `field` is
+    one of `store.removed`."""
+    return {
+        "v": VERSION,
+        "kind": Kind.REMOVED,
+        "ts": rfc3339(at),
+        "versions": {"actum": ACTUM_VERSION},
+        "before": rfc3339(before),
+        field: [closed(name) for name in names],
     }
 
 

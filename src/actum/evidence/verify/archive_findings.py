@@ -13,6 +13,7 @@ import base64
 import bisect
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO
@@ -31,7 +32,6 @@ from actum.evidence.archive_format import (
     members,
 )
 from actum.evidence.proof import check_proof
-from actum.evidence.records.encoding import encoded
 from actum.evidence.rotation import rotation_problem
 from actum.evidence.verify.decision_findings import decision_findings
 from actum.evidence.verify.findings import DATA_ERRORS, Finding, judged, said
@@ -45,6 +45,10 @@ from actum.value import field, value
 Trusted = Mapping[str, PublicKey]
 
 _ARCHIVE = "archive"
+_ENVELOPE = re.compile(
+    rb'\{"payload":"(?P<payload>[A-Za-z0-9+/=]*)","payloadType":"(?P<kind>[a-z./+-]*)",'
+    rb'"signatures":\[\{"keyid":"(?P<keyid>[0-9a-f]{64})","sig":"(?P<sig>[A-Za-z0-9+/=]*)"\}\]\}'
+)
 
 
 def is_archive(path: Path) -> bool:
@@ -110,11 +114,17 @@ class _Reading:
     def _manifest(self, member: Member) -> list[list[Json]]:
         if member.name != MANIFEST:
             raise VerificationFailed(f"The first entry is {member.name}, not {MANIFEST}.")
-        content = _whole(member)
-        envelope = json.loads(content)
-        payload = dsse.verify(envelope, self.trusted, payload_type=PAYLOAD_TYPE)
-        if encoded(envelope) != content:
+        # By a pattern: JSON of an unknown signer could become many times its size in memory.
+        found = _ENVELOPE.fullmatch(_whole(member))
+        if found is None:
             raise VerificationFailed(f"{MANIFEST} is not in the form in which Actum writes it.")
+        text = {name: part.decode() for name, part in found.groupdict().items()}
+        envelope = {
+            "payload": text["payload"],
+            "payloadType": text["kind"],
+            "signatures": [{"keyid": text["keyid"], "sig": text["sig"]}],
+        }
+        payload = dsse.verify(envelope, self.trusted, payload_type=PAYLOAD_TYPE)
         document = json.loads(payload)
         if set(document) != {"format", "entries"} or document["format"] != FORMAT:
             raise VerificationFailed(f"{MANIFEST} is not one of {FORMAT}.")

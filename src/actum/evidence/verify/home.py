@@ -95,7 +95,7 @@ def _tables(
     runs: dict[str, ClosedRun] = {}
     yield "table receipts", receipt_findings(database, log, trusted, signed)
     yield "table evidence_records", record_findings(database, signed, listed)
-    yield "table blobs", file_findings(database, home, listed)
+    yield "table blobs", file_findings(database, home, listed, facts.removed)
     yield "table trace_events", trace_findings(database, signed)
     yield "table executions", execution_findings(database, signed.answers, facts.unclosed)
     yield "table open_actions", action_findings(database, facts.actions, unbound)

@@ -15,6 +15,7 @@ from actum.evidence.adoption import is_binding
 from actum.evidence.records.audit import Decision, Kind
 from actum.evidence.records.bound_rows import BOUND, ROWS, key_in
 from actum.evidence.records.encoding import encoded
+from actum.store.removed import CONTENTS
 from actum.value import field, value
 
 #: Fields of the record that closes an execution, which its receipt repeats.
@@ -73,6 +74,8 @@ class LogFacts:
     decisions: dict[str, tuple[int, dict[str, Json]]] = field(default_factory=dict)
     #: Transactions that were decided, undone or removed later.
     changes: dict[str, SettledChanges] = field(default_factory=dict)
+    #: Contents that were removed by their age: BLAKE3 -> the newest record that says so, and when.
+    removed: dict[str, tuple[int, str]] = field(default_factory=dict)
     #: Rows by table and key.
     rows: dict[str, dict[tuple[Json, ...], BoundRow]] = field(
         default_factory=lambda: {table: {} for table in BOUND}
@@ -103,6 +106,9 @@ class LogFacts:
             self.reviews.append((seq, document.get("verdict_sha256")))
         elif kind == Kind.APPROVAL and document.get("decision") is not None:
             self.decisions[str(document.get("request_id"))] = (seq, document)
+        elif kind == Kind.REMOVED:
+            about = (seq, str(document.get("ts")))
+            self.removed.update(dict.fromkeys(document.get(CONTENTS, ()), about))
         elif kind == Kind.CHANGES:
             self.changes[str(document.get("transaction"))] = SettledChanges(
                 str(document.get("state")), str(document.get("record_sha256"))

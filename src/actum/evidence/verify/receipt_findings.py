@@ -7,11 +7,11 @@ repaired and nothing is skipped in silence: a missing part is a finding too.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from actum.contract.canonical import sha256_bytes
 from actum.contract.model import Json
-from actum.errors import EvidenceUnavailable, VerificationFailed
+from actum.errors import EvidenceUnavailable, Refused, VerificationFailed
 from actum.evidence.log import node_reader
 from actum.evidence.receipts import KeptReceipt
 from actum.evidence.records.encoding import encoded
@@ -23,16 +23,29 @@ from actum.store.blobs import BlobStore
 from actum.store.database import Database
 from actum.store.keys import PublicKey
 from actum.store.merkle import included, inclusion_proof, leaf_hash
+from actum.store.removed import CONTENTS, removal_of
 
 
 def store_findings(
-    statement: Mapping[str, Json], kept: KeptReceipt, database: Database, blobs: BlobStore
+    statement: Mapping[str, Json],
+    kept: KeptReceipt,
+    database: Database,
+    blobs: BlobStore,
+    trusted: Mapping[str, PublicKey],
 ) -> Iterator[Finding]:
     """Compares everything that the store holds about the receipt `kept` with its statement."""
     predicate = statement["predicate"]
     yield place_finding(predicate, kept)
     yield from _audit_record(predicate, kept, database)
-    yield from _evidence_record(predicate, statement["subject"], database, blobs)
+
+    def removed_at(blake3: str) -> str | None:
+        """When a file was removed after this receipt, as a record of the signed log says."""
+        found = removal_of(database, CONTENTS, blake3)
+        if found is None or found.seq < kept.final_seq:
+            return None
+        return found.at if _logged(found.seq, database, trusted)[0].passed else None
+
+    yield from _evidence_record(predicate, statement["subject"], database, blobs, removed_at)
     yield _trace(predicate, database)
 
 
@@ -55,30 +68,31 @@ def place_findings(
     kept: KeptReceipt, database: Database, trusted: Mapping[str, PublicKey]
 ) -> Iterator[Finding]:
     """That one receipt's record is in the log under a signed checkpoint, without reading it all."""
-    subject = f"audit record {kept.final_seq}"
-    row = database.row(
-        "SELECT note FROM checkpoints WHERE size >= ? ORDER BY size LIMIT 1", (kept.final_seq,)
-    )
-    leaf = database.row("SELECT record FROM audit WHERE seq = ?", (kept.final_seq,))
+    logged, signed_by = _logged(kept.final_seq, database, trusted)
+    yield logged
+    if signed_by is not None:
+        yield signer_finding(kept, signed_by, trusted)
+
+
+def _logged(
+    seq: int, database: Database, trusted: Mapping[str, PublicKey]
+) -> tuple[Finding, str | None]:
+    """That one record is in the log under a signed checkpoint; and the key that signed that."""
+    subject = f"audit record {seq}"
+    row = database.row("SELECT note FROM checkpoints WHERE size >= ? ORDER BY size LIMIT 1", (seq,))
+    leaf = database.row("SELECT record FROM audit WHERE seq = ?", (seq,))
     if row is None or leaf is None:
-        yield Finding(subject, "checkpoint", False, "no signed checkpoint covers it")
-        return
+        return Finding(subject, "checkpoint", False, "no signed checkpoint covers it"), None
     try:
         found = note.parse(row[0])
         signed_by = note.verify(found, trusted.values())
         checkpoint, read = found.checkpoint, node_reader(database)
-        path = inclusion_proof(kept.final_seq - 1, checkpoint.size, read)
+        path = inclusion_proof(seq - 1, checkpoint.size, read)
     except VerificationFailed as error:
-        yield Finding(subject, "checkpoint", False, error.message)
-        return
-    leads = included(leaf_hash(leaf[0]), kept.final_seq - 1, checkpoint.size, path, checkpoint.root)
-    yield judged(
-        subject,
-        "checkpoint",
-        leads,
-        f"it is not the record that checkpoint {checkpoint.size} was signed over",
-    )
-    yield signer_finding(kept, signed_by[0], trusted)
+        return Finding(subject, "checkpoint", False, error.message), None
+    leads = included(leaf_hash(leaf[0]), seq - 1, checkpoint.size, path, checkpoint.root)
+    differs = f"it is not the record that checkpoint {checkpoint.size} was signed over"
+    return judged(subject, "checkpoint", leads, differs), signed_by[0]
 
 
 def signer_finding(
@@ -120,6 +134,7 @@ def _evidence_record(
     subjects: list[Mapping[str, Json]],
     database: Database,
     blobs: BlobStore,
+    removed_at: Callable[[str], str | None],
 ) -> Iterator[Finding]:
     evidence = predicate["evidence"]
     subject = f"evidence record {evidence['evidence_id']}"
@@ -143,13 +158,19 @@ def _evidence_record(
         if listed.get(entry["name"]) != entry["digest"]["sha256"]:
             yield Finding(subject, "lists its files", False, f"{entry['name']} differs")
     for file in files:
-        yield _file(file, blobs)
+        yield _file(file, blobs, removed_at)
 
 
-def _file(file: Mapping[str, Json], blobs: BlobStore) -> Finding:
+def _file(
+    file: Mapping[str, Json], blobs: BlobStore, removed_at: Callable[[str], str | None]
+) -> Finding:
     subject = f"file {file['kind']}/{file['path']}"
     try:
         content = blobs.read(file["blake3"])
+    except Refused as removed:
+        at = removed_at(file["blake3"])
+        detail = removed.message if at is None else f"removed by gc on {at}"
+        return Finding(subject, "content", at is not None, detail)
     except (VerificationFailed, EvidenceUnavailable) as error:
         return Finding(subject, "content", False, error.message)
     same = sha256_bytes(content) == file["sha256"]

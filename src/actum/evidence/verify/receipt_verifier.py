@@ -122,7 +122,7 @@ class Verifier:
         statement, signed = signed_statement(envelope, self._trusted, subject)
         findings = [stored, *signed]
         if statement is not None:
-            findings += store_findings(statement, kept, self._database, self._blobs)
+            findings += store_findings(statement, kept, self._database, self._blobs, self._trusted)
             findings += decision_findings(subject, statement["predicate"], self._database)
         return statement, findings
 
@@ -144,7 +144,7 @@ def _receipt_findings(
         yield Finding(named, "known here", False, "this home has no such receipt")
         return
     yield judged(named, "known here", _same(envelope, kept), "the copy kept here is another one")
-    yield from store_findings(statement, kept, database, blobs)
+    yield from store_findings(statement, kept, database, blobs, trusted)
     yield from decision_findings(named, statement["predicate"], database)
     yield from place_findings(kept, database, trusted)
     yield from one_execution(statement["predicate"], database)

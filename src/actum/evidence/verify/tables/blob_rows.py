@@ -5,7 +5,7 @@ Small files are rows, larger ones are files of the home (`store.blobs`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,11 +33,16 @@ class Listed:
     """Files that evidence records list, by BLAKE3."""
 
     files: dict[str, ListedFile] = field(default_factory=dict)
+    #: Number of the audit record of the newest execution that lists it, by BLAKE3.
+    newest: dict[str, int] = field(default_factory=dict)
     complete: bool = True  #: every record could be read
 
 
-def file_findings(database: Snapshot, home: Path, listed: Listed) -> Iterator[Finding]:
-    """The content of every listed file."""
+def file_findings(
+    database: Snapshot, home: Path, listed: Listed, removed: Mapping[str, tuple[int, str]]
+) -> Iterator[Finding]:
+    """The content of every listed file. `removed` are those that the log says were removed: the
+    number of the record, and when."""
     left = dict(listed.files)
     for blake3, content in database.scan("blobs", ("blake3", "content")):
         file = left.pop(blake3, None)
@@ -51,7 +56,11 @@ def file_findings(database: Snapshot, home: Path, listed: Listed) -> Iterator[Fi
         yield from guarded(subject, "content", _row_findings(subject, blake3, content, file))
     with plain_files.opened(home) as root:
         for blake3, file in left.items():
-            yield _large(root, home, blake3, file)
+            seq, at = removed.get(blake3, (0, ""))
+            if seq > listed.newest[blake3] and not plain_files.is_there(root, _path(blake3)):
+                yield Finding(f"file {file.name}", "content", True, f"removed by gc on {at}")
+            else:
+                yield _large(root, home, blake3, file)
         yield from _unlisted(root, listed.files)
 
 
@@ -61,8 +70,12 @@ def _row_findings(subject: str, blake3: str, content: Any, file: ListedFile) -> 
     yield judged(subject, "content", found == (blake3, file.sha256), differs)
 
 
+def _path(blake3: str) -> str:
+    return f"{_FOLDER}/{blake3[:2]}/{blake3}"
+
+
 def _large(root: int, home: Path, blake3: str, file: ListedFile) -> Finding:
-    subject, path = f"file {file.name}", f"{_FOLDER}/{blake3[:2]}/{blake3}"
+    subject, path = f"file {file.name}", _path(blake3)
     try:
         found = plain_files.file_held(root, path)
     except NotPlain as problem:

@@ -31,6 +31,7 @@ class SignedRecord:
     """The evidence record, as a receipt signs it."""
 
     place: int  #: of the receipt among all, in the order of the log
+    final_seq: int  #: number of the audit record that names the receipt
     sha256: str
     execution_id: str
     subjects: tuple[tuple[str, str], ...]  #: files it names, and their SHA-256
@@ -55,7 +56,7 @@ class Signed:
     traces: dict[str, SignedTrace] = field(default_factory=dict)  #: by receipt_id; none if empty
     transactions: dict[str, str] = field(default_factory=dict)  #: SHA-256 of each record
 
-    def add(self, statement: Mapping[str, Any], place: int) -> None:
+    def add(self, statement: Mapping[str, Any], place: int, final_seq: int) -> None:
         predicate = statement["predicate"]
         execution, trace = predicate["execution_id"], predicate["trace"]
         records = (predicate.get("workspace") or {}).get("records", ())
@@ -65,6 +66,7 @@ class Signed:
         self.answers.add(predicate)
         self.records[predicate["evidence"]["evidence_id"]] = SignedRecord(
             place=place,
+            final_seq=final_seq,
             sha256=predicate["evidence"]["sha256"],
             execution_id=execution,
             subjects=tuple(
@@ -128,7 +130,7 @@ def _row_findings(
         return
     yield place_finding(statement["predicate"], kept)
     yield signer_finding(kept, reading.signer_at(kept.final_seq), trusted)
-    signed.add(statement, place)
+    signed.add(statement, place, kept.final_seq)
     if closing is not None:
         expected = expected_closing(statement["predicate"], kept.sha256)
         same = closing.digest == digest_of(expected)

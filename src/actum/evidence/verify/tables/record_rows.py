@@ -73,3 +73,5 @@ def _row_findings(
     for file in document["files"]:
         name = f"{file['kind']}/{file['path']}"
         listed.files.setdefault(file["blake3"], ListedFile(name, file["sha256"], evidence_id))
+        newest = max(listed.newest.get(file["blake3"], 0), expected.final_seq)
+        listed.newest[file["blake3"]] = newest
