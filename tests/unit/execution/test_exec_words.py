@@ -104,7 +104,7 @@ def test_a_tool_that_was_blocked_while_people_decided_is_refused(
     keyring = Keyring.open(project.root / ".actum")
     answers = [True, False]
 
-    def decided(*_: Any) -> bool:
+    def decided(*_: Any, **__: Any) -> bool:
         block(project.root, keyring, "shell", by="user:maker", evidence="t", date="2026-11-15")
         return answers.pop(0)
 
