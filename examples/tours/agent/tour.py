@@ -54,7 +54,7 @@ NOWHERE = "the tool has no network"
 
 #: What the model says, turn by turn: the tool, and its arguments.
 MODEL: list[tuple[str, dict[str, Any]]] = [
-    ("shell", {"stdin": "printf 'pen,2.00\\nink,5.50\\n' > prices.csv"}),
+    ("shell", {"script": "printf 'pen,2.00\\nink,5.50\\n' > prices.csv"}),
     ("pip", {"arguments": ["install", "--quiet", "--target", "vendor", "pricing"]}),
     ("python", {"stdin": REPORT}),
     ("files", {"code": TOTAL, "files": ["report.csv"]}),
@@ -84,6 +84,8 @@ class Agent:
         return result
 
     def _call(self, tool: str, given: dict[str, Any]) -> Result:
+        if tool == "shell":
+            return self._runtime.shell(given["script"], cwd=self._project)
         if tool == "files":  # a snippet: files in, a value and files out, nothing else
             files = {name: (self._project / name).read_bytes() for name in given["files"]}
             return self._runtime.python(given["code"], files=files)
