@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from actum.executors.plane import Executors
     from actum.replay.replay import Replay
     from actum.runners.spawner_start import Spawner
+    from actum.runs.durable_runs import Runs
     from actum.store.golden_outputs import Golden
     from actum.work.model import RunResult, WorkItem
     from actum.work.work_items import WorkItems
@@ -476,6 +477,16 @@ class Runtime:
     def work_items(self) -> WorkItems:
         """Work items: an agent's changes to this project, committed whole or not at all."""
         return wiring.work_items(self.settings, self.services, self.contract)
+
+    @cached_property
+    def runs(self) -> Runs:
+        """Durable runs: work files under a persisted, sealed contract, carried out by workers."""
+        return wiring.runs(
+            self.settings,
+            self.services,
+            work_items=lambda: self.work_items,
+            execute=lambda request: self.execute(self.draft(request), changes="discard"),
+        )
 
     @cached_property
     def transactions(self) -> Transactions:

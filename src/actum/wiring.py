@@ -46,12 +46,16 @@ from actum.workspace.copies import Bounds
 from actum.workspace.retention import Keep
 
 if TYPE_CHECKING:
+    from actum.contract.request import ExecRequest
     from actum.evidence.verify.receipt_verifier import Verifier
     from actum.execution.execution import Execution
     from actum.execution.mcp_runner import McpRunner
+    from actum.execution.result import Result
     from actum.executors.plane import Executors
     from actum.registry.model import Entry
     from actum.runners.spawner_start import Spawner
+    from actum.runs.durable_runs import Runs
+    from actum.runs.perform import OnEvent, Performer
     from actum.work.work_items import WorkItems
 
 
@@ -243,6 +247,44 @@ def work_items(
         clock=services.clock,
         exclusive=settings.work_exclusive,
         engine=settings.work_engine,
+    )
+
+
+def runs(
+    settings: Settings,
+    services: Services,
+    *,
+    work_items: Callable[[], WorkItems],
+    execute: Callable[[ExecRequest], Result],
+) -> Runs:
+    """Durable runs. `execute` carries out a validator and discards its changes."""
+    from actum.runs.durable_runs import Runs
+    from actum.runs.run_ledger import RunLedger
+
+    ledger = RunLedger(services.database, services.ledger.log, services.clock)
+
+    def performer(on_event: OnEvent) -> Performer:
+        from actum.runs.perform import Performer
+
+        return Performer(
+            ledger=ledger,
+            work_items=work_items(),
+            execute=execute,
+            clock=services.clock,
+            at_once=2 * (os.cpu_count() or 1),
+            on_event=on_event,
+        )
+
+    return Runs(
+        root=settings.root,
+        home=settings.home,
+        ledger=ledger,
+        work_items=work_items,
+        performer=performer,
+        signer=services.keyring.signer,
+        trusted=services.keyring.trusted,
+        clock=services.clock,
+        login=settings.login,
     )
 
 

@@ -74,7 +74,7 @@ def insert(page: Page, approval: StandingApproval) -> None:
     seq = page.append(_record(approval, "granted", approval.granted.at, _who(approval.granted)))
     names, marks = ", ".join((*row, "last_seq")), ", ".join("?" * (len(row) + 1))
     page.cursor.execute(
-        f"INSERT INTO {_TABLE} ({names}) VALUES ({marks})",  # noqa: S608 -- constants
+        f"INSERT INTO standing_approvals ({names}) VALUES ({marks})",  # noqa: S608 -- constants
         (*row.values(), seq),
     )
 
@@ -101,7 +101,7 @@ def _update(page: Page, approval: StandingApproval, seq: int) -> None:
     row = _row(approval)
     names = ", ".join(f"{name} = ?" for name in (*row, "last_seq"))
     page.cursor.execute(
-        f"UPDATE {_TABLE} SET {names} WHERE approval_id = ?",  # noqa: S608 -- constants
+        f"UPDATE standing_approvals SET {names} WHERE approval_id = ?",  # noqa: S608 -- constants
         (*row.values(), seq, approval.approval_id),
     )
 

@@ -379,6 +379,115 @@ CREATE TRIGGER standing_approvals_are_never_removed BEFORE DELETE ON standing_ap
 END;
 """
 
+_RUNS = """
+CREATE TABLE agent_runs (
+    run_id            TEXT PRIMARY KEY,
+    status            TEXT NOT NULL CHECK (status IN ('queued', 'running', 'correcting',
+        'optimizing', 'validating', 'complete', 'failed', 'cancelled')),
+    metadata          TEXT NOT NULL,
+    revision          INTEGER NOT NULL,
+    seal              TEXT,
+    source            TEXT NOT NULL,
+    source_sha256     TEXT NOT NULL,
+    plan              TEXT,
+    plan_sha256       TEXT,
+    epoch             INTEGER NOT NULL,
+    fence             INTEGER NOT NULL,
+    worker            TEXT,
+    queue             TEXT NOT NULL,
+    priority          INTEGER NOT NULL,
+    workspace         TEXT NOT NULL,
+    base_state        TEXT,
+    current_state     TEXT,
+    validation_status TEXT CHECK (validation_status IN ('passed', 'failed')),
+    forked_from       TEXT,
+    resumed_at        INTEGER NOT NULL,
+    requested_by      TEXT NOT NULL,
+    trace_id          TEXT NOT NULL,
+    cancel_by         TEXT,
+    error_code        TEXT,
+    error_details     TEXT,
+    blocked_code      TEXT,
+    created_at        TEXT NOT NULL,
+    started_at        TEXT,
+    ended_at          TEXT,
+    receipt_id        TEXT,
+    CHECK ((revision = 0) = (seal IS NULL))
+) STRICT;
+CREATE INDEX agent_runs_by_status ON agent_runs (status, priority, created_at);
+CREATE UNIQUE INDEX one_run_per_folder ON agent_runs (workspace)
+    WHERE status IN ('running', 'correcting', 'optimizing', 'validating');
+
+CREATE TABLE run_contracts (
+    run_id   TEXT NOT NULL REFERENCES agent_runs (run_id),
+    revision INTEGER NOT NULL,
+    metadata TEXT NOT NULL,
+    seal     TEXT NOT NULL,
+    cause    TEXT NOT NULL CHECK (cause IN ('created', 'attached', 'overridden', 'forked')),
+    by_whom  TEXT NOT NULL,
+    at       TEXT NOT NULL,
+    PRIMARY KEY (run_id, revision)
+) STRICT;
+
+CREATE TABLE agent_steps (
+    run_id         TEXT NOT NULL REFERENCES agent_runs (run_id),
+    step_index     INTEGER NOT NULL,
+    kind           TEXT NOT NULL CHECK (kind IN ('plan', 'item', 'light', 'heavy', 'correction')),
+    item_id        TEXT,
+    attempt        INTEGER NOT NULL,
+    revision       INTEGER NOT NULL,
+    epoch          INTEGER NOT NULL,
+    fence          INTEGER NOT NULL,
+    worker         TEXT NOT NULL,
+    state          TEXT NOT NULL CHECK (state IN ('started', 'ended', 'adopted')),
+    status         TEXT CHECK (status IN ('success', 'failure', 'denied', 'timeout',
+        'interrupted', 'passed', 'failed')),
+    codes          TEXT NOT NULL,
+    work_run_id    TEXT,
+    base_state     TEXT,
+    after_state    TEXT,
+    receipt_id     TEXT,
+    receipt_sha256 TEXT,
+    signature      TEXT,
+    blocking       INTEGER,
+    document       TEXT,
+    started_at     TEXT NOT NULL,
+    ended_at       TEXT,
+    PRIMARY KEY (run_id, step_index),
+    CHECK ((state = 'started') = (status IS NULL))
+) STRICT;
+
+CREATE TABLE run_decisions (
+    run_id        TEXT NOT NULL REFERENCES agent_runs (run_id),
+    decision_hash TEXT NOT NULL,
+    document      TEXT NOT NULL,
+    at            TEXT NOT NULL,
+    PRIMARY KEY (run_id, decision_hash)
+) STRICT;
+
+CREATE TRIGGER agent_runs_are_never_removed BEFORE DELETE ON agent_runs BEGIN
+    SELECT RAISE(ABORT, 'runs are append-only');
+END;
+CREATE TRIGGER run_contracts_are_never_changed BEFORE UPDATE ON run_contracts BEGIN
+    SELECT RAISE(ABORT, 'contracts of runs are append-only');
+END;
+CREATE TRIGGER run_contracts_are_never_removed BEFORE DELETE ON run_contracts BEGIN
+    SELECT RAISE(ABORT, 'contracts of runs are append-only');
+END;
+CREATE TRIGGER agent_steps_end_once BEFORE UPDATE ON agent_steps WHEN OLD.state <> 'started' BEGIN
+    SELECT RAISE(ABORT, 'a step ends once');
+END;
+CREATE TRIGGER agent_steps_are_never_removed BEFORE DELETE ON agent_steps BEGIN
+    SELECT RAISE(ABORT, 'steps are append-only');
+END;
+CREATE TRIGGER run_decisions_are_never_changed BEFORE UPDATE ON run_decisions BEGIN
+    SELECT RAISE(ABORT, 'decisions are append-only');
+END;
+CREATE TRIGGER run_decisions_are_never_removed BEFORE DELETE ON run_decisions BEGIN
+    SELECT RAISE(ABORT, 'decisions are append-only');
+END;
+"""
+
 MIGRATIONS: tuple[tuple[Part, ...], ...] = (
     (_FIRST,),
     (_TREE, _CHECKPOINTS, _grow_tree, _TREE_GROWN),
@@ -391,4 +500,5 @@ MIGRATIONS: tuple[tuple[Part, ...], ...] = (
     (_DECIDERS,),
     (_BOUND_ROWS,),  # audit records bind every row from here on (`evidence.records.bound_rows`)
     (_STANDING,),
+    (_RUNS,),
 )

@@ -27,6 +27,7 @@ from actum.work.admission import check_admission, entry_text, make_capsule, run_
 from actum.work.counting import count_tests
 from actum.work.item_state import ItemContext, Run, at_work, seen, tell
 from actum.work.model import Status, path_of
+from actum.work.step_caps import broken_cap
 from actum.work.tool_access import Agent, Ended, ToolAccess
 from actum.workspace import commit, files
 from actum.workspace.copying import CopyEngine
@@ -62,6 +63,7 @@ def work(
                 _require_outputs(run, context)
             commit.stage(run.delta, engine, run.room)
         if judged:
+            _require_caps(run, context)
             # Not before the view is unmounted: the host is checked without the changes.
             require_nothing_governs(run, context)
             _test(run, engine, context)
@@ -276,6 +278,15 @@ def _admit(run: Run, context: ItemContext) -> None:
     if closed:
         # The item's process has privileges in its user namespace; an undo and people do not.
         raise Ended(Status.DENIED, f"Closed to the owner of the project: {', '.join(closed[:5])}")
+
+
+def _require_caps(run: Run, context: ItemContext) -> None:
+    """Part of step 3, for an item that is a step of a run; the changes are staged."""
+    if context.caps is None:
+        return
+    broken = broken_cap(context.caps, run.delta, context.space.base, run.room / "new")
+    if broken is not None:
+        raise Ended(Status.DENIED, broken)
 
 
 def require_nothing_governs(run: Run, context: ItemContext) -> None:

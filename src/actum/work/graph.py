@@ -18,6 +18,7 @@ from actum.value import value
 from actum.work.dag import needs_of, resolve_dependencies
 from actum.work.execute_item import is_conflict
 from actum.work.item_process import Hear, Stop
+from actum.work.level import Turns
 from actum.work.model import Rehearsed, RunResult, Status, WorkItem
 from actum.work.work_items import WorkInterrupted, WorkItems
 
@@ -151,7 +152,7 @@ class WorkGraph:
                 self._conflicts(ready, graph)
 
     def _side_by_side(self, items: Sequence[WorkItem], graph: _Graph[T]) -> None:
-        turns = _Turns([item.id for item in items], self._at_once)
+        turns = Turns([item.id for item in items], self._at_once)
 
         def run(item: WorkItem) -> T:
             def hear(said: Mapping[str, Any]) -> None:
@@ -212,40 +213,3 @@ def _done(graph: _Graph[RunResult], *, cancelled: bool = False) -> WorkDone:
         again=tuple(graph.again),
         cancelled=cancelled,
     )
-
-
-class _Turns:
-    """Synchronizes the items of a level: all wait until the last has frozen, each commits after
-    those before it, and at most `at_once` run at the same time."""
-
-    def __init__(self, names: Sequence[str], at_once: int) -> None:
-        self._changed = threading.Condition()
-        self._frozen: set[str] = set()
-        self._over: set[str] = set()
-        self._names = list(names)
-        self._working: set[str] = set()
-        self._at_once = at_once
-
-    def hear(self, name: str, at: str) -> None:
-        with self._changed:
-            if at == "frozen":
-                self._frozen.add(name)
-                self._changed.notify_all()
-                self._changed.wait_for(self._all_frozen)
-                self._changed.wait_for(lambda: len(self._working) < self._at_once)
-                self._working.add(name)
-            elif at == "ready":
-                self._working.discard(name)
-                self._changed.notify_all()
-                before = set(self._names[: self._names.index(name)])
-                self._changed.wait_for(lambda: before <= self._over)
-
-    def over(self, name: str) -> None:
-        """The item has ended, however it ended: release the items that wait for it."""
-        with self._changed:
-            self._over.add(name)
-            self._working.discard(name)
-            self._changed.notify_all()
-
-    def _all_frozen(self) -> bool:
-        return self._frozen | self._over >= set(self._names)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterable
 from pathlib import Path
@@ -71,6 +72,26 @@ class WorkHistory:
                 f"{_COMMITTED} AND item_id = ? AND workspace = ?", (name, str(workspace))
             )
         )
+
+    def states_of(self, run_id: str) -> tuple[str | None, str | None]:
+        """The state before a run, and after it."""
+        row = self._database.row(
+            "SELECT before_hash, after_hash FROM work_runs WHERE run_id = ?", (run_id,)
+        )
+        return (None, None) if row is None else (row[0], row[1])
+
+    def receipt_sha256(self, run_id: str) -> str | None:
+        row = self._database.row("SELECT sha256 FROM work_receipts WHERE run_id = ?", (run_id,))
+        return None if row is None else str(row[0])
+
+    def was_interrupted(self, run_id: str) -> bool:
+        """Whether recovery closed the run because its process had died. Its receipt says so: only
+        such a run had no space for changes."""
+        row = self._database.row("SELECT envelope FROM work_receipts WHERE run_id = ?", (run_id,))
+        if row is None:
+            return False
+        payload = json.loads(base64.b64decode(json.loads(row[0])["payload"]))
+        return bool(payload["predicate"]["isolation"]["cap_bytes"] == 0)
 
     def of_receipt(self, receipt_id: str) -> str | None:
         """The run that a receipt is about."""

@@ -17,6 +17,7 @@ from actum.value import field, replace, value
 from actum.work.admission import RunCapsule
 from actum.work.item_process import Hear
 from actum.work.model import Metrics, WorkItem
+from actum.work.step_caps import StepCaps
 from actum.work.tool_access import Agent
 from actum.work.work_receipt import Before
 from actum.work.work_records import WorkRecords
@@ -43,6 +44,7 @@ class ItemContext:
     test_tool: str = "TL-010"
     asked_ns: int | None = None  #: time of the request (CLOCK_BOOTTIME)
     rehearsal: bool = False  #: on a copy, which only rehearsals change
+    caps: StepCaps | None = None  #: of the run that the item is a step of
     tell: Hear | None = None  #: receives the progress of a run, and may block it
 
     def recover(self, space: Space) -> None:

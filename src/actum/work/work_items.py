@@ -30,6 +30,7 @@ from actum.work.history import KeptRun
 from actum.work.item_pipeline import execute_again, execute_trial, execute_work_item
 from actum.work.item_state import ItemContext
 from actum.work.model import Rehearsed, RunResult, WorkItem
+from actum.work.step_caps import StepCaps
 from actum.work.tool_access import Agent
 from actum.work.undo import Undoing, undo
 from actum.work.work_records import WorkRecords
@@ -76,24 +77,28 @@ class WorkItems:
         engine: str | None = None,
         hear: item_process.Hear | None = None,
         stop: item_process.Stop | None = None,
+        run_id: str | None = None,
+        caps: StepCaps | None = None,
     ) -> RunResult:
         """Run one work item on the project. Returns a result for every outcome.
 
         `hear` is called when the run has frozen its base, after each call of a tool, and when it
-        is ready to commit; the run waits until it returns. Raises `Refused` for an item whose
-        dependencies have not succeeded here, and `WorkInterrupted` on Ctrl-C.
+        is ready to commit; the run waits until it returns. A durable run gives each of its steps a
+        `run_id` before it starts, and the `caps` of its contract. Raises `Refused` for an item
+        whose dependencies have not succeeded here, and `WorkInterrupted` on Ctrl-C.
         """
         parsed = item if isinstance(item, WorkItem) else WorkItem.parse(item)
         self.services.settings.require()
         self.agent(parsed.agent_id)  # an agent that does not exist is a refusal, not a failed run
         self._require_dependencies(parsed)
         self._require_readable_path()
-        run_id = new_id()
+        run_id = run_id or new_id()
         order: dict[str, Json] = {
             **self._place(),
             "do": "run",
             "run_id": run_id,
             "item": parsed.document(),
+            "caps": None if caps is None else caps.document(),
             "engine": engine or self.engine,
             "asked_ns": time.clock_gettime_ns(time.CLOCK_BOOTTIME),
         }
@@ -153,7 +158,8 @@ class WorkItems:
             base = Path(order["base"])
             return {"state": execute_again(item, agent, self._context(base, order["engine"]))}
         context = self._context(self.root, order["engine"])
-        context = replace(context, tell=tell, asked_ns=order["asked_ns"])
+        caps = None if order["caps"] is None else StepCaps.read(order["caps"])
+        context = replace(context, tell=tell, asked_ns=order["asked_ns"], caps=caps)
         return {"result": execute_work_item(item, agent, context, order["run_id"]).document()}
 
     def agent(self, agent_id: str) -> Agent:

@@ -33,6 +33,8 @@ _HELP = {
     "approvals": "List and decide requests for approval.",
     "executors": "Pure functions: list, review, call, new.",
     "work": "A graph of work items, level by level.",
+    "runs": "Durable runs: submit, status, continue, cancel, gate.",
+    "worker": "Carry out durable runs.",
     "diff": "What an execution changed; decide about changes that wait.",
     "undo": "Undo the changes of an execution or a work item.",
     "item": "One work item: an agent's work, all of it or nothing.",

@@ -31,6 +31,7 @@ class Kind(StrEnum):
     MALFORMED = "MALFORMED"
     KEY_ROTATE = "KEY_ROTATE"  #: another key signs from here on
     WORK = "WORK"  #: a work item begins, or is over
+    RUN = "RUN"  #: a durable run was submitted, claimed, continued or ended, or a step of it
     APPROVAL = "APPROVAL"  #: an approval was requested, decided or used
     STANDING = "STANDING"  #: a standing approval was granted, used or revoked
     CHANGES = "CHANGES"  #: a decision about changes after their execution was closed

@@ -68,6 +68,32 @@ BOUND: Mapping[str, BoundTable] = {
     "server_tools": BoundTable(
         key=("pin", "server"), plain=frozenset({"pin", "sha256", "recorded_at"})
     ),
+    "agent_runs": BoundTable(
+        key=("run_id",),
+        plain=frozenset(
+            {
+                *("run_id", "status", "source_sha256", "plan_sha256", "base_state"),
+                *("current_state", "validation_status", "forked_from", "trace_id", "error_code"),
+                *("blocked_code", "created_at", "started_at", "ended_at", "receipt_id"),
+            }
+        ),
+    ),
+    "run_contracts": BoundTable(
+        key=("run_id", "revision"), plain=frozenset({"run_id", "cause", "at"})
+    ),
+    "agent_steps": BoundTable(
+        key=("run_id", "step_index"),
+        plain=frozenset(
+            {
+                *("run_id", "kind", "item_id", "state", "status", "work_run_id", "base_state"),
+                *("after_state", "receipt_id", "receipt_sha256", "signature"),
+                *("started_at", "ended_at"),
+            }
+        ),
+    ),
+    "run_decisions": BoundTable(
+        key=("run_id", "decision_hash"), plain=frozenset({"run_id", "decision_hash", "at"})
+    ),
 }
 
 
@@ -82,12 +108,12 @@ def bound(table: str, row: Mapping[str, Any]) -> dict[str, Json]:
     return {"table": table, "columns": columns}
 
 
-def bound_now(cursor: sqlite3.Cursor, table: str, *key: str) -> dict[str, Json]:
+def bound_now(cursor: sqlite3.Cursor, table: str, *key: str | int) -> dict[str, Json]:
     """The same for a row as the transaction of `cursor` sees it."""
     return bound(table, row_of(cursor, table, *key))
 
 
-def row_of(cursor: sqlite3.Cursor, table: str, *key: str) -> dict[str, Any]:
+def row_of(cursor: sqlite3.Cursor, table: str, *key: str | int) -> dict[str, Any]:
     """Every column of the row that has this key, future columns included."""
     where = " AND ".join(f"{name} = ?" for name in BOUND[table].key)
     found = cursor.execute(f"SELECT * FROM {table} WHERE {where}", key)  # noqa: S608 -- constants

@@ -1,5 +1,4 @@
-"""Tables whose rows audit records bind column by column: both kinds of approvals, `work_runs`,
-`server_tools`.
+"""Tables whose rows audit records bind column by column (`evidence.records.bound_rows.BOUND`).
 
 See `evidence.records.bound_rows` for how they are bound, and `evidence.adoption` for older rows.
 """
@@ -25,6 +24,10 @@ _NAMES = {
     "standing_approvals": "standing approval",
     "work_runs": "work run",
     "server_tools": "tools of an MCP server",
+    "agent_runs": "run",
+    "run_contracts": "contract of a run",
+    "agent_steps": "step of a run",
+    "run_decisions": "decision about a run",
 }
 
 

@@ -1,0 +1,1 @@
+"""Durable runs (seed 003): persisted, sealed configuration; a ledger; workers that check first."""

@@ -1,0 +1,310 @@
+"""`rt.runs`: submit, look at, continue, fork, cancel and judge durable runs."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from actum.contract.model import Json
+from actum.errors import Refused
+from actum.execution.services import Clock
+from actum.runs.carry_out import stored_flaw
+from actum.runs.contract.check import MISMATCH
+from actum.runs.contract.difference import Difference, differences
+from actum.runs.contract.fields import Config
+from actum.runs.contract.material import EFFECTIVE
+from actum.runs.contract.resolve import Resolved, fresh, requested_over
+from actum.runs.dispatch import Changes
+from actum.runs.governance import GateDecision, gate_decision
+from actum.runs.model import Run
+from actum.runs.new_run import forked, new_run, under_contract
+from actum.runs.perform import OnEvent, Performer
+from actum.runs.run_ledger import RunLedger
+from actum.runs.run_plan import read_plan
+from actum.runs.run_status import ACTIVE, RESUMABLE, RunStatus
+from actum.runs.show import run_document
+from actum.runs.worker import Worker
+from actum.store.keys import PublicKey, Signer
+from actum.store.whole_file import write_whole
+from actum.value import value
+from actum.work.work_items import WorkItems
+
+_MOST_PRIORITY = 1_000
+_WATCH_S = 1.0
+
+
+class RunMismatch(Refused):
+    """The requested configuration differs from the persisted one. Nothing was changed."""
+
+    def __init__(self, run_id: str, found: tuple[Difference, ...]) -> None:
+        lines = "\n".join(f"  {each}" for each in found)
+        super().__init__(
+            MISMATCH,
+            f"Execution contract mismatch:\n{lines}\n",
+            remedy="Nothing was changed. --override-execution-config changes this run's contract;"
+            " --fork starts a new run.",
+        )
+        self.run_id = run_id
+        self.differences = found
+
+    def document(self) -> dict[str, Json]:
+        return {
+            "code": self.code,
+            "kind": "requested",
+            "runId": self.run_id,
+            "diff": [each.document() for each in self.differences],
+            "persisted": {each.field: each.persisted for each in self.differences},
+            "requested": {each.field: each.requested for each in self.differences},
+            "remedy": self.remedy,
+        }
+
+
+@value
+class Runs:
+    """The durable runs of one project."""
+
+    root: Path
+    home: Path
+    ledger: RunLedger
+    work_items: Callable[[], WorkItems]  #: built when a run is carried out, not to submit one
+    performer: Callable[[OnEvent], Performer]
+    signer: Signer
+    trusted: Mapping[str, PublicKey]
+    clock: Clock
+    login: str
+
+    def submit(
+        self,
+        source: str | bytes | Path,
+        *,
+        config: Mapping[str, Json] | None = None,
+        priority: int = 0,
+        environ: Mapping[str, str] | None = None,
+    ) -> Run:
+        """Queue a run of a work file under a new contract; durable when this returns.
+
+        `config` are fields of the contract, by the seed's names; `environ` may fill others
+        (default: the environment of this process). Raises before anything is written.
+        """
+        if not -_MOST_PRIORITY <= priority <= _MOST_PRIORITY:
+            raise Refused(
+                "RUN_PRIORITY_INVALID",
+                f"priority: {priority} is not within -{_MOST_PRIORITY} to {_MOST_PRIORITY}.",
+                remedy="Nothing was submitted.",
+            )
+        text = _text_of(source)
+        read_plan(text)
+        resolved = fresh(config or {}, os.environ if environ is None else environ)
+        run = new_run(
+            text,
+            resolved,
+            workspace=self.root,
+            requested_by=f"user:{self.login}",
+            priority=priority,
+            at=self.clock(),
+            signer=self.signer,
+        )
+        self.ledger.create(run, "created")
+        return run
+
+    def get(self, run_id: str) -> Run:
+        """One run; raises `Refused` if there is none."""
+        run = self.ledger.find(run_id)
+        if run is None:
+            raise Refused(
+                "RUN_UNKNOWN",
+                f"There is no run {run_id[:80]!r} in this home.",
+                remedy="`actum runs list` shows those there are.",
+            )
+        return run
+
+    def list(self, *, status: str | None = None, limit: int = 50) -> tuple[Run, ...]:
+        return self.ledger.listed(None if status is None else RunStatus(status), limit)
+
+    def status(self, run_id: str) -> dict[str, Json]:
+        """Everything about a run, with its contract checked as a worker checks it."""
+        run = self.get(run_id)
+        return run_document(run, self.ledger.steps(run_id), stored_flaw(run, self.trusted))
+
+    def resume(
+        self,
+        run_id: str,
+        *,
+        config: Mapping[str, Json] | None = None,
+        override: bool = False,
+        fork: bool = False,
+    ) -> Run:
+        """Continue a run under its persisted contract, or under another one.
+
+        A `config` that differs needs `override`, which changes this run's contract, or `fork`,
+        which starts a new run. Raises `RunMismatch` without either; then nothing was changed.
+        """
+        if override and fork:
+            raise Refused(
+                "RUN_FLAGS_CONFLICT",
+                "--override-execution-config and --fork exclude each other.",
+                remedy="Nothing was changed. Give one of them.",
+            )
+        run = self.get(run_id)
+        if run.revision == 0 and not run.contract:
+            return self._attach(run, config or {})
+        persisted = self._persisted(run)
+        wanted = requested_over(persisted, config or {})
+        found = differences(persisted, wanted)
+        if found and not (override or fork):
+            raise RunMismatch(run_id, found)
+        self._require_resumable(run, fork=fork)
+        if fork:
+            return self._fork(run, Resolved(config=wanted))
+        if not found:
+            return self._requeued(run, None)
+        return self._requeued(
+            under_contract(run, Resolved(config=wanted), self.signer), "overridden"
+        )
+
+    def cancel(self, run_id: str, *, by: str | None = None) -> Run:
+        """Ask for the end of a run. A queued one ends now, a running one when its worker sees
+        it."""
+        run = self.get(run_id)
+        asked = self.ledger.cancel(run_id, by or f"user:{self.login}")
+        if asked is None:
+            raise Refused(
+                "RUN_ENDED",
+                f"The run {run_id} is {run.status.value} already.",
+                remedy="Nothing was changed.",
+            )
+        return asked
+
+    def gate(self, run_id: str) -> GateDecision:
+        """The governance decision about a run, recorded and written to `.actum/decisions/`."""
+        run = self.get(run_id)
+        steps = self.ledger.steps(run_id)
+        receipts = [step.receipt_id for step in steps if step.receipt_id is not None]
+        ended = run.status is RunStatus.COMPLETE
+        state = self.work_items().state_hash() if ended else None
+        decision = gate_decision(run, stored_flaw(run, self.trusted), receipts, state)
+        text = json.dumps(dict(decision.document), indent=2) + "\n"
+        self.ledger.record_decision(run_id, decision.hash, json.dumps(dict(decision.document)))
+        folder = self.home / "decisions"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        write_whole(folder / f"{decision.hash}.json", text.encode(), synced=True)
+        write_whole(folder / "latest.json", text.encode(), synced=True)
+        return decision
+
+    def worker(self, *, concurrency: int = 1, on_event: OnEvent = lambda _event: None) -> Worker:
+        return Worker(
+            home=self.home,
+            ledger=self.ledger,
+            performer=self.performer,
+            trusted=self.trusted,
+            concurrency=concurrency,
+            on_event=on_event,
+        )
+
+    def work(self, run_id: str, *, on_event: OnEvent = lambda _event: None) -> Run:
+        """Carry a run out in this process, unless a worker does, and return it when it has
+        ended. Ctrl-C cancels it."""
+        self.get(run_id)
+        self.worker(on_event=on_event).work(run_id)
+        return self.get(run_id)
+
+    def validate(self, run_id: str) -> bool:
+        """Run the heavy validators of a complete run once more, and record the verdict."""
+        run = self.get(run_id)
+        if run.status is not RunStatus.COMPLETE:
+            raise Refused(
+                "RUN_NOT_COMPLETE",
+                f"The run {run_id} is {run.status.value}.",
+                remedy="Nothing ran. Only a complete run can be validated.",
+            )
+        self._persisted(run)
+        passed = self.performer(lambda _event: None).heavy_verdict(read_plan(str(run.plan)))
+        self.ledger.validated(run, "passed" if passed else "failed")
+        return passed
+
+    def watch(self, run_id: str) -> Iterator[str]:
+        """A line for each change of a run, until it has ended."""
+        changes, shown = Changes(self.home), ""
+        told: set[tuple[int, str]] = set()
+        while True:
+            run = self.get(run_id)
+            for step in self.ledger.steps(run_id):
+                word = step.state.value if step.status is None else step.status.value
+                if (step.step_index, word) not in told:
+                    told.add((step.step_index, word))
+                    yield f"{step.kind.value} {step.item_id or ''} {word}".replace("  ", " ")
+            if run.status.value != shown:
+                shown = run.status.value
+                yield f"run {shown}"
+            if run.ended_at is not None:
+                return
+            changes.wait(_WATCH_S)
+
+    def _attach(self, run: Run, config: Mapping[str, Json]) -> Run:
+        """A run of an older version gets its contract now, by the same rules as a new one but
+        without the environment: the result depends on the request alone."""
+        self._require_resumable(run, fork=False)
+        attached = under_contract(run, fresh(config, {}), self.signer)
+        return self._requeued(attached, "attached")
+
+    def _persisted(self, run: Run) -> Config:
+        flaw = stored_flaw(run, self.trusted)
+        if flaw is not None:
+            raise Refused(flaw.code, flaw.message, remedy="Nothing was changed.")
+        config: Config = run.contract[EFFECTIVE]
+        return config
+
+    def _requeued(self, run: Run, cause: str | None) -> Run:
+        queued = self.ledger.requeue(run, cause)
+        if queued is None:
+            raise Refused(
+                "RUN_ACTIVE",
+                f"The run {run.run_id} was continued by another command.",
+                remedy="Nothing was changed.",
+            )
+        return queued
+
+    def _fork(self, run: Run, resolved: Resolved) -> Run:
+        state = self.work_items().state_hash()
+        if run.current_state is not None and state != run.current_state:
+            raise Refused(
+                "WORKSPACE_MOVED",
+                f"The folder {run.workspace} is not in the state that the run {run.run_id} left.",
+                remedy="A fork takes over finished steps, so it needs their state. Undo the later"
+                " changes, or submit a new run.",
+            )
+        steps = self.ledger.steps(run.run_id)
+        new, adopted = forked(
+            run,
+            steps,
+            resolved,
+            requested_by=f"user:{self.login}",
+            at=self.clock(),
+            signer=self.signer,
+        )
+        self.ledger.create(new, "forked", adopted)
+        return new
+
+    def _require_resumable(self, run: Run, *, fork: bool) -> None:
+        if run.status in RESUMABLE or (fork and run.status is RunStatus.COMPLETE):
+            return
+        if run.status in ACTIVE:
+            raise Refused(
+                "RUN_ACTIVE",
+                f"The run {run.run_id} is {run.status.value}.",
+                remedy="Nothing was changed. Wait for its end, or cancel it first.",
+            )
+        raise Refused(
+            "RUN_COMPLETE",
+            f"The run {run.run_id} is complete.",
+            remedy="Nothing was changed. --fork starts a new run from its state.",
+        )
+
+
+def _text_of(source: str | bytes | Path) -> str:
+    """The work file's own text: the run stores it and the seal holds its digest."""
+    if isinstance(source, Path):
+        return source.read_text(encoding="utf-8")
+    return source.decode() if isinstance(source, bytes) else source

@@ -1,0 +1,290 @@
+"""Carries out one action of a run and records it: steps before they start, their ends after.
+
+`settle` goes first: it ends the steps that a dead worker left open. A work item that was committed
+is adopted with its receipt and never repeated; one whose process died is interrupted and tried
+again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from actum.contract.model import Json
+from actum.contract.outcome import Outcome
+from actum.contract.request import ExecRequest
+from actum.evidence.owner import current_owner
+from actum.evidence.records.trace import rfc3339
+from actum.execution.result import Result
+from actum.execution.services import Clock
+from actum.runs.contract.fields import Config
+from actum.runs.decide import (
+    CONFLICT,
+    WHOLE,
+    Correct,
+    PlannedItem,
+    RunLevel,
+    Validate,
+    correction_id,
+    root_of,
+)
+from actum.runs.model import Run, Step, StepKind, StepState, StepStatus
+from actum.runs.run_ledger import RunLedger
+from actum.runs.run_plan import Plan, Validator
+from actum.runs.validator_findings import Finding, findings_of, signature_of
+from actum.value import replace, value
+from actum.work.execute_item import is_conflict
+from actum.work.item_process import Stop
+from actum.work.level import Turns
+from actum.work.model import Constraints, RunResult, Status, WorkItem
+from actum.work.step_caps import StepCaps
+from actum.work.work_items import WorkItems
+
+#: Receives progress: ``{"at": ..., "run": ..., ...}``.
+OnEvent = Callable[[Mapping[str, Any]], None]
+#: Ids of steps are derived, so that a later worker finds the work of an earlier one.
+_NAMESPACE = uuid.UUID("6f1d5c0a-9a54-5d0c-8a63-3c0f6f0a7d11")
+_INTERRUPTED = "STEP_INTERRUPTED"
+_NOT_BEGUN = "STEP_NOT_BEGUN"
+
+
+@value
+class Performer:
+    """Everything that the actions of a run use."""
+
+    ledger: RunLedger
+    work_items: WorkItems
+    execute: Callable[[ExecRequest], Result]  #: one execution whose changes are discarded
+    clock: Clock
+    at_once: int
+    on_event: OnEvent = lambda _event: None
+
+    def settle(self, run: Run) -> None:
+        """End the open steps of a run whose worker died."""
+        waiting = [step for step in self.ledger.steps(run.run_id) if step.is_open]
+        if waiting:
+            self.work_items.recover()
+        for step in waiting:
+            kept = None
+            if step.work_run_id is not None:
+                kept = self.work_items.records.find(step.work_run_id)
+            if kept is None or kept.result is None:
+                code = _INTERRUPTED if step.work_run_id is None else _NOT_BEGUN
+                self._end(run, step, StepStatus.INTERRUPTED, codes=(code,))
+            else:
+                self._end_item(run, step, kept.result)
+
+    def run_level(self, run: Run, action: RunLevel, config: Config, stop: Stop) -> None:
+        """Run the items of a level side by side."""
+        names = [planned.item.id for planned in action.items]
+        turns = Turns(names, self.at_once)
+        first = len(self.ledger.steps(run.run_id))
+        caps = _caps(config)
+
+        def one(number: int, planned: PlannedItem) -> None:
+            def hear(said: Mapping[str, Any]) -> None:
+                turns.hear(planned.item.id, said["at"])
+                self.on_event({**said, "run": run.run_id})
+
+            try:
+                self._item(run, first + number, StepKind.ITEM, planned, caps, stop, hear)
+            finally:
+                turns.over(planned.item.id)
+
+        # One thread per item: PDEATHSIG ties an item's process to the thread that started it.
+        with ThreadPoolExecutor(max_workers=len(names)) as threads:
+            try:
+                list(threads.map(one, range(len(names)), action.items))
+            except BaseException:
+                stop.stop()  # leaving this block waits for the threads
+                raise
+
+    def correct(self, run: Run, action: Correct, plan: Plan, config: Config, stop: Stop) -> None:
+        """Let the corrector work on what a validation found."""
+        steps = self.ledger.steps(run.run_id)
+        found: Any = json.loads(action.failed.document or "{}")
+        item = WorkItem(
+            id=correction_id(action.of, action.kind, action.number),
+            agent_id=str(plan.corrector),
+            description=json.dumps(
+                {
+                    "correct": action.of,
+                    "number": action.number,
+                    "validation": action.failed.kind.value,
+                    "findings": found.get("findings", []),
+                }
+            ),
+            constraints=Constraints(max_files=int(str(config["maxFilesPerStep"]))),
+        )
+        caps = _caps(config)
+        if config["correctionPolicyMode"] == "enforce":
+            caps = replace(caps, must_change=True, paths=_paths(action.of, plan, steps))
+        planned = PlannedItem(item=item, attempt=action.attempt)
+        self._item(run, len(steps), StepKind.CORRECTION, planned, caps, stop, lambda _said: None)
+
+    def validate(self, run: Run, action: Validate, plan: Plan) -> None:
+        """Run the validators of a kind and record their verdict; they change nothing."""
+        step = self._step(run, len(self.ledger.steps(run.run_id)), action.kind, action.item_id, 1)
+        self.ledger.start_step(run, step)
+        validators = plan.light if action.kind is StepKind.LIGHT else plan.heavy
+        findings, executions = self._found_by(validators, action.kind)
+        status = StepStatus.FAILED if findings else StepStatus.PASSED
+        listed: list[Json] = [each.document() for each in findings]
+        self.ledger.end_step(
+            run,
+            step.step_index,
+            status,
+            signature=signature_of(findings),
+            blocking=len(findings),
+            document=json.dumps({"findings": listed, "executions": executions}),
+        )
+        self.on_event(
+            {
+                "at": "validated",
+                "run": run.run_id,
+                "kind": action.kind.value,
+                "item": action.item_id,
+                "status": status.value,
+            }
+        )
+
+    def heavy_verdict(self, plan: Plan) -> bool:
+        """Whether the heavy validators pass now; a plan without one does not."""
+        findings, executions = self._found_by(plan.heavy, StepKind.HEAVY)
+        return bool(executions) and not findings
+
+    def _found_by(
+        self, validators: Sequence[Validator], kind: StepKind
+    ) -> tuple[list[Finding], list[Json]]:
+        findings: list[Finding] = []
+        executions: list[Json] = []
+        for validator in validators:
+            request: dict[str, Any] = dict(validator.request)
+            request["cwd"] = str(self.work_items.root)
+            request["purpose"] = f"{kind.value} validation {validator.id}"
+            result = self.execute(ExecRequest(**request))
+            executions.append(
+                {
+                    "id": validator.id,
+                    "execution_id": result.execution_id,
+                    "receipt_id": result.receipt_id,
+                    "outcome": result.outcome.value,
+                }
+            )
+            if result.outcome is not Outcome.SUCCEEDED:
+                ended = result.result
+                exit_code = None if ended is None else ended.exit_code
+                stdout = "" if ended is None else ended.stdout
+                findings += findings_of(validator.id, exit_code, stdout)
+        return findings, executions
+
+    def _item(
+        self,
+        run: Run,
+        index: int,
+        kind: StepKind,
+        planned: PlannedItem,
+        caps: StepCaps,
+        stop: Stop,
+        hear: Callable[[Mapping[str, Any]], None],
+    ) -> None:
+        step = self._step(run, index, kind, planned.item.id, planned.attempt)
+        work_run_id = str(uuid.uuid5(_NAMESPACE, f"{run.run_id}/{index}/{planned.attempt}"))
+        step = replace(step, work_run_id=work_run_id)
+        self.ledger.start_step(run, step)
+        self.on_event({"at": "started", "run": run.run_id, "item": planned.item.id})
+        result = self.work_items.run(
+            planned.item, hear=hear, stop=stop, run_id=work_run_id, caps=caps
+        )
+        self._end_item(run, step, result)
+
+    def _end_item(self, run: Run, step: Step, result: RunResult) -> None:
+        records, name = self.work_items.records, str(step.work_run_id)
+        before, after = records.states_of(name)
+        status = StepStatus(result.status.value)
+        codes: tuple[str, ...] = ()
+        if result.status is Status.FAILURE and records.was_interrupted(name):
+            status, codes = StepStatus.INTERRUPTED, (_INTERRUPTED,)
+        elif is_conflict(result.reason):
+            codes = (CONFLICT,)
+        elif result.status is Status.DENIED:
+            codes = (str(result.reason).partition(":")[0][:80],)
+        files = [*result.created_files, *result.modified_files, *result.deleted_files]
+        listed: list[Json] = [os.path.relpath(path, run.workspace) for path in files]
+        committed = result.status is Status.SUCCESS
+        self._end(
+            run,
+            step,
+            status,
+            codes=codes,
+            current_state=after if committed else None,
+            base_state=before,
+            after_state=after if committed else before,
+            receipt_id=result.receipt_id,
+            receipt_sha256=records.receipt_sha256(name),
+            document=json.dumps({"files": listed, "reason": result.reason}),
+        )
+        self.on_event(
+            {
+                "at": "ended",
+                "run": run.run_id,
+                "item": step.item_id,
+                "status": status.value,
+                "reason": result.reason,
+                "receipt_id": result.receipt_id,
+                "files": result.metrics.files_touched,
+                "elapsed_ms": result.metrics.execution_time_ms,
+            }
+        )
+
+    def _end(self, run: Run, step: Step, status: StepStatus, **columns: Any) -> None:
+        self.ledger.end_step(run, step.step_index, status, **columns)
+
+    def _step(
+        self, run: Run, index: int, kind: StepKind, item_id: str | None, attempt: int
+    ) -> Step:
+        return Step(
+            run_id=run.run_id,
+            step_index=index,
+            kind=kind,
+            item_id=item_id,
+            attempt=attempt,
+            revision=run.revision,
+            epoch=run.epoch,
+            fence=run.fence,
+            worker=current_owner(),
+            state=StepState.STARTED,
+            started_at=rfc3339(self.clock()),
+        )
+
+
+def _caps(config: Config) -> StepCaps:
+    return StepCaps(
+        max_files=int(str(config["maxFilesPerStep"])),
+        max_total_diff_bytes=int(str(config["maxTotalDiffBytes"])),
+        max_file_bytes=int(str(config["maxFileBytes"])),
+        allow_env_mutation=bool(config["allowEnvMutation"]),
+    )
+
+
+def _paths(of: str, plan: Plan, steps: Sequence[Step]) -> tuple[str, ...]:
+    """The files that a correction may change: those of the steps it corrects, and the declared
+    outputs of their items."""
+    corrected = [
+        step
+        for step in steps
+        if step.kind in (StepKind.ITEM, StepKind.CORRECTION)
+        and (of == WHOLE or root_of(step.item_id) == of)
+    ]
+    found = {path for step in corrected for path in json.loads(str(step.document))["files"]}
+    declared = {
+        path.lstrip("/")
+        for item in plan.items
+        if of in (WHOLE, item.id)
+        for path in item.output_files
+    }
+    return tuple(sorted(found | declared))

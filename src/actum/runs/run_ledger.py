@@ -1,0 +1,393 @@
+"""The ledger of runs: the only writer of its four tables, and the reader that decisions use.
+
+Every write is one transaction with an audit record that binds the rows it wrote. A write by a
+worker names the fence of its claim; if another worker has claimed the run since, nothing is written
+and `Fenced` is raised. So a worker that was stopped and comes back late can change nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any
+
+from actum.contract.canonical import sha256_bytes
+from actum.contract.model import Json
+from actum.evidence.log import Log, Page
+from actum.evidence.records.audit import VERSION, Kind, closed
+from actum.evidence.records.bound_rows import ROWS, bound_now
+from actum.evidence.records.facts import ACTUM_VERSION
+from actum.evidence.records.trace import rfc3339
+from actum.runs.model import (
+    RUN_COLUMNS,
+    STEP_COLUMNS,
+    Run,
+    Step,
+    StepState,
+    StepStatus,
+    codes_text,
+    run_from,
+    step_from,
+)
+from actum.runs.run_status import ACTIVE, RunStatus, may_move
+from actum.store.database import Database
+from actum.value import plain
+
+_RUN = f"SELECT {', '.join(RUN_COLUMNS)} FROM agent_runs"  # noqa: S608 -- constants
+_STEPS = f"SELECT {', '.join(STEP_COLUMNS)} FROM agent_steps"  # noqa: S608 -- constants
+#: Runs that a worker may take, the next one first.
+_QUEUED = _RUN + (  # noqa: S608 -- constants
+    " WHERE status = 'queued' AND NOT EXISTS (SELECT 1 FROM agent_runs AS other"
+    " WHERE other.workspace = agent_runs.workspace AND other.status IN"
+    " ('running', 'correcting', 'optimizing', 'validating'))"
+    " ORDER BY priority DESC, created_at, run_id"
+)
+
+
+class Fenced(Exception):
+    """Another worker has claimed the run, or it has ended: stop, and write nothing."""
+
+
+class _Unmoved(Exception):
+    """The condition of a write does not hold; rolls its transaction back."""
+
+
+class RunLedger:
+    def __init__(self, database: Database, log: Log, clock: Callable[[], datetime]) -> None:
+        self._database = database
+        self._log = log
+        self._clock = clock
+
+    # Reading
+
+    def find(self, run_id: str) -> Run | None:
+        row = self._database.row(f"{_RUN} WHERE run_id = ?", (run_id,))
+        return None if row is None else run_from(row)
+
+    def steps(self, run_id: str) -> tuple[Step, ...]:
+        rows = self._database.rows(f"{_STEPS} WHERE run_id = ? ORDER BY step_index", (run_id,))
+        return tuple(map(step_from, rows))
+
+    def listed(self, status: RunStatus | None = None, limit: int = 50) -> tuple[Run, ...]:
+        """The newest runs first."""
+        where, parameters = ("", ()) if status is None else (" WHERE status = ?", (status.value,))
+        rows = self._database.rows(
+            f"{_RUN}{where} ORDER BY created_at DESC, run_id LIMIT ?", (*parameters, limit)
+        )
+        return tuple(map(run_from, rows))
+
+    def queued(self, limit: int = 16) -> tuple[Run, ...]:
+        """Runs that may be claimed now, the next one first: one folder has one run at a time."""
+        return tuple(map(run_from, self._database.rows(f"{_QUEUED} LIMIT ?", (limit,))))
+
+    def at_work(self) -> tuple[Run, ...]:
+        rows = self._database.rows(
+            f"{_RUN} WHERE status IN ('running', 'correcting', 'optimizing', 'validating')"
+        )
+        return tuple(map(run_from, rows))
+
+    def revisions(self, run_id: str) -> tuple[Mapping[str, Json], ...]:
+        """Every contract that a run ever had."""
+        rows = self._database.rows(
+            "SELECT revision, metadata, cause, by_whom, at FROM run_contracts WHERE run_id = ?"
+            " ORDER BY revision",
+            (run_id,),
+        )
+        names = ("revision", "metadata", "cause", "by_whom", "at")
+        return tuple(dict(zip(names, row, strict=True)) for row in rows)
+
+    def decisions(self, run_id: str) -> tuple[str, ...]:
+        """Documents of the decisions about a run, the newest last."""
+        rows = self._database.rows(
+            "SELECT document FROM run_decisions WHERE run_id = ? ORDER BY at, decision_hash",
+            (run_id,),
+        )
+        return tuple(document for (document,) in rows)
+
+    # Writing, by people
+
+    def create(self, run: Run, cause: str, adopted: Sequence[Step] = ()) -> None:
+        """A new run in the queue, with its first contract, and the steps that a fork takes over."""
+        with self._log.page() as page:
+            _insert_run(page, run)
+            rows = [bound_now(page.cursor, "agent_runs", run.run_id)]
+            rows.append(self._insert_contract(page, run, cause))
+            for step in adopted:
+                _insert_step(page, step)
+                rows.append(bound_now(page.cursor, "agent_steps", run.run_id, step.step_index))
+            self._append(page, "submitted", run.run_id, rows)
+
+    def requeue(self, run: Run, cause: str | None = None) -> Run | None:
+        """Queue an ended run again with the contract that `run` has; ``None`` if it has moved.
+
+        `cause` is why the contract differs from the one before.
+        """
+        return self._moved(
+            "continued",
+            run.run_id,
+            "UPDATE agent_runs SET status = 'queued', metadata = ?, revision = ?, seal = ?,"
+            " queue = ?, epoch = epoch + 1, worker = NULL, cancel_by = NULL, error_code = NULL,"
+            " error_details = NULL, blocked_code = NULL, ended_at = NULL,"
+            " validation_status = NULL, resumed_at = (SELECT count(*) FROM agent_steps"
+            " WHERE agent_steps.run_id = agent_runs.run_id)"
+            " WHERE run_id = ? AND epoch = ? AND status IN ('failed', 'cancelled')",
+            (run.metadata, run.revision, run.seal, run.queue, run.run_id, run.epoch),
+            lambda page: [] if cause is None else [self._insert_contract(page, run, cause)],
+        )
+
+    def cancel(self, run_id: str, by: str) -> Run | None:
+        """Record who wants a run cancelled; one that no worker has is cancelled at once. ``None``
+        if it has ended."""
+        return self._moved(
+            "cancel-requested",
+            run_id,
+            "UPDATE agent_runs SET cancel_by = ?,"
+            " ended_at = CASE WHEN status = 'queued' THEN ? ELSE ended_at END,"
+            " error_code = CASE WHEN status = 'queued' THEN 'CANCELLED' ELSE error_code END,"
+            " status = CASE WHEN status = 'queued' THEN 'cancelled' ELSE status END"
+            " WHERE run_id = ? AND status NOT IN ('complete', 'failed', 'cancelled')",
+            (by, self._now(), run_id),
+        )
+
+    def record_decision(self, run_id: str, decision_hash: str, document: str) -> None:
+        """Store a decision about a run; the same decision again is one row."""
+        with self._log.page() as page:
+            rows = [self._insert_decision(page, run_id, decision_hash, document)]
+            self._append(page, "decided", run_id, rows)
+
+    # Writing, by workers
+
+    def claim(self, run: Run, worker: str) -> Run | None:
+        """Take a queued run; ``None`` if another worker was faster or the run was cancelled."""
+        return self._moved(
+            "claimed",
+            run.run_id,
+            "UPDATE agent_runs SET fence = fence + 1, worker = ?, status = 'running',"
+            " started_at = coalesce(started_at, ?), blocked_code = NULL"
+            " WHERE run_id = ? AND epoch = ? AND status = 'queued' AND NOT EXISTS ("
+            " SELECT 1 FROM agent_runs AS other WHERE other.workspace = agent_runs.workspace"
+            " AND other.status IN ('running', 'correcting', 'optimizing', 'validating'))",
+            (worker, self._now(), run.run_id, run.epoch),
+        )
+
+    def refuse(
+        self, run: Run, code: str, details: str, decision_hash: str, document: str
+    ) -> Run | None:
+        """Fail a queued run whose contract is refused, and record the decision, in one write."""
+        return self._moved(
+            "refused",
+            run.run_id,
+            "UPDATE agent_runs SET status = 'failed', error_code = ?, error_details = ?,"
+            " ended_at = ? WHERE run_id = ? AND epoch = ? AND status = 'queued'",
+            (code, details, self._now(), run.run_id, run.epoch),
+            lambda page: [self._insert_decision(page, run.run_id, decision_hash, document)],
+        )
+
+    def hand_over(self, run: Run) -> Run | None:
+        """Queue a run again that this worker claimed and will not finish."""
+        return self._moved(
+            "handed-over",
+            run.run_id,
+            "UPDATE agent_runs SET status = 'queued', worker = NULL, epoch = epoch + 1"
+            " WHERE run_id = ? AND epoch = ? AND fence = ?"
+            " AND status IN ('running', 'correcting', 'optimizing', 'validating')",
+            (run.run_id, run.epoch, run.fence),
+        )
+
+    def validated(self, run: Run, status: str) -> Run | None:
+        """Record the verdict of a heavy validation that a person asked for."""
+        return self._moved(
+            "validated",
+            run.run_id,
+            "UPDATE agent_runs SET validation_status = ? WHERE run_id = ? AND epoch = ?"
+            " AND status = 'complete'",
+            (status, run.run_id, run.epoch),
+        )
+
+    def bring_back(self, run: Run, *, lost_after: int) -> Run | None:
+        """Queue a run again whose worker is gone. After `lost_after` claims without a new step it
+        fails with RUN_LOST."""
+        newest = self._database.row(
+            "SELECT max(fence) FROM agent_steps WHERE run_id = ?", (run.run_id,)
+        )
+        is_lost = run.fence - (newest[0] if newest and newest[0] else 0) >= lost_after
+        end = ("failed", "RUN_LOST", self._now()) if is_lost else ("queued", None, None)
+        return self._moved(
+            "brought-back",
+            run.run_id,
+            "UPDATE agent_runs SET status = ?, error_code = ?, ended_at = ?, worker = NULL,"
+            " epoch = epoch + 1 WHERE run_id = ? AND epoch = ? AND fence = ?"
+            " AND status IN ('running', 'correcting', 'optimizing', 'validating')",
+            (*end, run.run_id, run.epoch, run.fence),
+        )
+
+    def block(self, run: Run, code: str | None) -> None:
+        """Show that no live worker supports a queued run, or that one does again."""
+        self._moved(
+            "unblocked" if code is None else "blocked",
+            run.run_id,
+            "UPDATE agent_runs SET blocked_code = ? WHERE run_id = ? AND epoch = ?"
+            " AND status = 'queued'",
+            (code, run.run_id, run.epoch),
+        )
+
+    def set_status(self, run: Run, status: RunStatus, **columns: str | int | None) -> Run:
+        """Change the status and other columns of a claimed run; raises `Fenced`."""
+        if not may_move(run.status, status):
+            raise ValueError(f"a run does not move from {run.status} to {status}")
+        values = {"status": status.value, **columns}
+        if status not in ACTIVE:
+            values = {**values, "ended_at": self._now(), "worker": None}
+        return self._changed(run, "moved", values)
+
+    def plan(self, run: Run, plan: str) -> Run:
+        """Freeze the plan of a claimed run."""
+        digest = sha256_bytes(plan.encode())
+        return self._changed(run, "planned", {"plan": plan, "plan_sha256": digest})
+
+    def start_step(self, run: Run, step: Step) -> None:
+        """Record a step before it starts; durable when this returns."""
+        with self._fenced(run) as page:
+            _insert_step(page, step)
+            rows = [bound_now(page.cursor, "agent_steps", run.run_id, step.step_index)]
+            self._append(page, "step-started", run.run_id, rows)
+
+    def end_step(
+        self,
+        run: Run,
+        step_index: int,
+        status: StepStatus,
+        *,
+        current_state: str | None = None,
+        codes: tuple[str, ...] = (),
+        **columns: str | int | None,
+    ) -> None:
+        """Record the end of a step, and with it the state that it left."""
+        values = {
+            "state": StepState.ENDED.value,
+            "status": status.value,
+            "codes": codes_text(codes),
+            "ended_at": self._now(),
+            **columns,
+        }
+        with self._fenced(run) as page:
+            names = ", ".join(f"{name} = ?" for name in values)
+            page.cursor.execute(
+                f"UPDATE agent_steps SET {names} WHERE run_id = ? AND step_index = ?",  # noqa: S608
+                (*values.values(), run.run_id, step_index),
+            )
+            rows = [bound_now(page.cursor, "agent_steps", run.run_id, step_index)]
+            if current_state is not None:
+                page.cursor.execute(
+                    "UPDATE agent_runs SET current_state = ? WHERE run_id = ?",
+                    (current_state, run.run_id),
+                )
+                rows.append(bound_now(page.cursor, "agent_runs", run.run_id))
+            self._append(page, "step-ended", run.run_id, rows)
+
+    # Parts
+
+    def _now(self) -> str:
+        return rfc3339(self._clock())
+
+    def _moved(
+        self,
+        event: str,
+        run_id: str,
+        sql: str,
+        parameters: Sequence[Any],
+        more: Callable[[Page], list[dict[str, Json]]] = lambda _page: [],
+    ) -> Run | None:
+        """Change one row under a condition; ``None``, and nothing is written, if it does not hold.
+
+        `more` writes further rows in the same transaction and returns them bound.
+        """
+        try:
+            with self._log.page() as page:
+                page.cursor.execute(sql, parameters)
+                if page.cursor.rowcount != 1:
+                    raise _Unmoved  # noqa: TRY301 -- rolls the transaction back
+                rows = [bound_now(page.cursor, "agent_runs", run_id), *more(page)]
+                found = page.cursor.execute(f"{_RUN} WHERE run_id = ?", (run_id,)).fetchone()
+                self._append(page, event, run_id, rows)
+        except _Unmoved:
+            return None
+        return run_from(found)
+
+    def _changed(self, run: Run, event: str, values: Mapping[str, str | int | None]) -> Run:
+        with self._fenced(run) as page:
+            names = ", ".join(f"{name} = ?" for name in values)
+            page.cursor.execute(
+                f"UPDATE agent_runs SET {names} WHERE run_id = ?",  # noqa: S608 -- our names
+                (*values.values(), run.run_id),
+            )
+            found = page.cursor.execute(f"{_RUN} WHERE run_id = ?", (run.run_id,)).fetchone()
+            rows = [bound_now(page.cursor, "agent_runs", run.run_id)]
+            self._append(page, event, run.run_id, rows)
+        return run_from(found)
+
+    @contextmanager
+    def _fenced(self, run: Run) -> Iterator[Page]:
+        with self._log.page() as page:
+            found = page.cursor.execute(
+                "SELECT 1 FROM agent_runs WHERE run_id = ? AND fence = ? AND epoch = ?"
+                " AND status IN ('running', 'correcting', 'optimizing', 'validating')",
+                (run.run_id, run.fence, run.epoch),
+            ).fetchone()
+            if found is None:
+                raise Fenced(run.run_id)  # rolls the page back
+            yield page
+
+    def _insert_contract(self, page: Page, run: Run, cause: str) -> dict[str, Json]:
+        page.cursor.execute(
+            "INSERT INTO run_contracts (run_id, revision, metadata, seal, cause, by_whom, at)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (
+                *(run.run_id, run.revision, run.metadata, run.seal),
+                *(cause, run.requested_by, self._now()),
+            ),
+        )
+        return bound_now(page.cursor, "run_contracts", run.run_id, run.revision)
+
+    def _insert_decision(
+        self, page: Page, run_id: str, decision_hash: str, document: str
+    ) -> dict[str, Json]:
+        page.cursor.execute(
+            "INSERT INTO run_decisions (run_id, decision_hash, document, at) VALUES (?, ?, ?, ?)"
+            " ON CONFLICT DO NOTHING",
+            (run_id, decision_hash, document, self._now()),
+        )
+        return bound_now(page.cursor, "run_decisions", run_id, decision_hash)
+
+    def _append(self, page: Page, event: str, run_id: str, rows: list[dict[str, Json]]) -> None:
+        bound: list[Json] = list(rows)
+        page.append(
+            {
+                "v": VERSION,
+                "kind": Kind.RUN,
+                "ts": self._now(),
+                "versions": {"actum": ACTUM_VERSION},
+                "run_id": closed(run_id),
+                "event": event,
+                ROWS: bound,
+            }
+        )
+
+
+def _insert_run(page: Page, run: Run) -> None:
+    page.cursor.execute(
+        f"INSERT INTO agent_runs ({', '.join(RUN_COLUMNS)}) VALUES ({_marks(RUN_COLUMNS)})",  # noqa: S608
+        tuple(plain(run).values()),
+    )
+
+
+def _insert_step(page: Page, step: Step) -> None:
+    page.cursor.execute(
+        f"INSERT INTO agent_steps ({', '.join(STEP_COLUMNS)}) VALUES ({_marks(STEP_COLUMNS)})",  # noqa: S608
+        tuple(plain(step).values()),
+    )
+
+
+def _marks(columns: Sequence[str]) -> str:
+    return ", ".join("?" for _ in columns)
