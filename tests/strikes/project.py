@@ -70,8 +70,8 @@ DOCUMENTS = {
 
 
 def steps(agent: str) -> list[dict[str, str]]:
-    """What an agent does, as its file says it."""
-    return [{"tool": "shell", "stdin": _AGENTS[agent]}]
+    """What an agent does, as its file says it. An emulated machine beside busy ones is slow."""
+    return [{"tool": "shell", "stdin": _AGENTS[agent], "timeout": "600s"}]
 
 
 def make(project: Path, settings: str, *, history: bool = True) -> None:

@@ -82,6 +82,7 @@ def make_home(root: Path) -> Path:
         _servers(rt)
         _pure_plane(rt)
         _works(rt)
+        _runs(rt)
         rotate(
             rt.services.ledger,
             root=root,
@@ -98,6 +99,19 @@ def make_home(root: Path) -> Path:
         assert ended.returncode == 9, what
     _write_out(settings.home)
     return settings.home
+
+
+def _runs(rt: Runtime) -> None:
+    """One that is complete, one that is cancelled, one that is queued; two decisions."""
+    item = {"id": "late", "agent_id": "agent-1", "description": "A step of a run"}
+    source = yaml.safe_dump({"items": [item, {**item, "id": "later", "dependencies": ["late"]}]})
+    first = rt.runs.submit(source, config={"maxFilesPerStep": 1}, environ={})
+    rt.runs.worker().drain()
+    rt.runs.gate(first.run_id)
+    assert rt.runs.get(first.run_id).status.value == "complete"
+    rt.runs.cancel(rt.runs.submit(source, environ={}).run_id)
+    queued = rt.runs.submit(source, environ={})
+    rt.runs.gate(queued.run_id)
 
 
 def _write_out(home: Path) -> None:

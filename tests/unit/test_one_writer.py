@@ -44,9 +44,11 @@ ALLOWED: dict[str, set[str]] = {
         *("temp.executions", "temp.open_actions", "temp.trace_events"),
     },
     "approvals/requests.py": {"approvals"},
+    "approvals/standing_rows.py": {"standing_approvals"},
     "executors/verdicts.py": {"executor_reviews"},
     "mcp/pins.py": {"server_tools"},
     "work/work_records.py": {"work_runs", "work_receipts"},
+    "runs/run_ledger.py": {"agent_runs", "agent_steps", "run_contracts", "run_decisions"},
     # A database of its own: the index of a workspace.
     "workspace/index.py": {"folders", "top"},
 }

@@ -1,0 +1,205 @@
+"""Workers that are killed, stopped and come back: nothing is lost, nothing is done twice."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from acceptance.terminal import COMMAND, Terminal
+from actum import Runtime
+from actum.runs.model import Run
+from hostile.jail import sleeps, wake
+
+from .runs_project import add_agent, item, make_project, work_file
+
+#: A worker that kills itself the N-th time it passes a named call.
+_DYING = """
+import os, signal, sys
+from actum import Runtime
+from actum.runs import perform, carry_out
+from actum.runs.run_ledger import RunLedger
+from actum.work.work_items import WorkItems
+
+where, number, moment = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+owner = {"RunLedger": RunLedger, "WorkItems": WorkItems, "Performer": perform.Performer}
+kind, name = where.split(".")
+original, passed = getattr(owner[kind], name), 0
+
+def dying(self, *args, **more):
+    global passed
+    passed += 1
+    if passed == number and moment == "before":
+        os.kill(os.getpid(), signal.SIGKILL)
+    answer = original(self, *args, **more)
+    if passed == number and moment == "after":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return answer
+
+setattr(owner[kind], name, dying)
+with Runtime.open(sys.argv[4], pool=False) as rt:
+    rt.runs.worker().drain()
+"""
+MOMENTS = [
+    ("RunLedger.claim", 1, "after"),
+    ("RunLedger.plan", 1, "after"),
+    ("RunLedger.start_step", 1, "before"),
+    ("RunLedger.start_step", 1, "after"),
+    ("WorkItems.run", 1, "after"),
+    ("RunLedger.end_step", 1, "after"),
+    ("RunLedger.start_step", 2, "after"),
+    ("WorkItems.run", 2, "after"),
+    ("Performer.validate", 1, "before"),
+    ("RunLedger.end_step", 3, "before"),
+    ("RunLedger.end_step", 3, "after"),
+]
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    folder = make_project(tmp_path / "p")
+    add_agent(folder, "echo one >> one.txt", number=1)
+    add_agent(folder, "echo two >> two.txt", number=2)
+    return folder
+
+
+@pytest.fixture
+def rt(project: Path) -> Iterator[Runtime]:
+    with Runtime.open(project, pool=False) as runtime:
+        yield runtime
+
+
+SOURCE = work_file(
+    item(id="one"),
+    item(id="two", agent_id="agent-2", dependencies=["one"]),
+    heavy=[{"id": "both", "tool": "shell", "stdin": "test -e one.txt && test -e two.txt"}],
+)
+
+
+def until(found: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 120
+    while not found():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize(("where", "number", "moment"), MOMENTS)
+def test_a_worker_killed_anywhere_is_continued_by_another(
+    rt: Runtime, project: Path, where: str, number: int, moment: str
+) -> None:
+    run_id = rt.runs.submit(SOURCE, environ={}).run_id
+    ended = subprocess.run(
+        [sys.executable, "-c", _DYING, where, str(number), moment, str(project)],
+        capture_output=True,
+        text=True,
+    )
+    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    rt.runs.worker().drain()
+    run = rt.runs.get(run_id)
+    assert (run.status.value, run.validation_status) == ("complete", "passed"), run
+    assert (project / "one.txt").read_text() == "one\n"
+    assert (project / "two.txt").read_text() == "two\n"
+    committed = [
+        (step.item_id, step.receipt_id)
+        for step in rt.runs.ledger.steps(run_id)
+        if step.kind.value == "item" and step.status is not None and step.status.value == "success"
+    ]
+    assert [name for name, _receipt in committed] == ["one", "two"]
+    assert not any(step.is_open for step in rt.runs.ledger.steps(run_id))
+    assert Terminal(project).actum("verify", "--all").code == 0
+
+
+def test_a_worker_that_comes_back_late_writes_nothing(rt: Runtime, project: Path) -> None:
+    nap = "1234.5"
+    add_agent(project, f"sleep {nap}; echo one >> one.txt", number=1)
+    run_id = rt.runs.submit(SOURCE, environ={}).run_id
+    zombie = subprocess.Popen([*COMMAND, "worker"], cwd=project, stderr=subprocess.DEVNULL)
+    try:
+        sleeps(nap)
+        before = rt.runs.get(run_id)
+        os.kill(zombie.pid, signal.SIGSTOP)
+        # As if its process were gone: liveness is judged by the process, and this one only waits.
+        rt.runs.ledger.bring_back(before, lost_after=5)
+        heir = rt.runs.ledger.claim(rt.runs.get(run_id), "heir")
+        assert heir is not None
+        steps = rt.runs.ledger.steps(run_id)
+        wake(nap)
+        os.kill(zombie.pid, signal.SIGCONT)
+        until(lambda: "fenced" in _said(zombie, run_id, rt))
+        assert rt.runs.ledger.steps(run_id) == steps
+        assert rt.runs.get(run_id) == heir
+    finally:
+        zombie.kill()
+        zombie.wait()
+
+
+def _said(zombie: subprocess.Popen[bytes], run_id: str, rt: Runtime) -> str:
+    """Whether the late worker has dropped the run: it has no process at work for it any more."""
+    work_run_id = rt.runs.ledger.steps(run_id)[0].work_run_id
+    kept = rt.work_items.records.find(str(work_run_id))
+    return "fenced" if kept is not None and kept.result is not None else ""
+
+
+def test_a_running_run_is_cancelled_and_can_be_continued(rt: Runtime, project: Path) -> None:
+    nap = "1235.5"
+    add_agent(project, f"echo half > half.txt; sleep {nap}", number=1)
+    run_id = rt.runs.submit(SOURCE, environ={}).run_id
+    worker = subprocess.Popen([*COMMAND, "worker"], cwd=project, stderr=subprocess.DEVNULL)
+    try:
+        sleeps(nap)
+        assert Terminal(project).actum("runs", "cancel", run_id).code == 0
+        until(lambda: _ended(rt.runs.get(run_id)))
+        assert rt.runs.get(run_id).status.value == "cancelled"
+        assert Terminal(project).actum("runs", "status", run_id).code == 130
+        assert not (project / "half.txt").exists()
+        add_agent(project, "echo one >> one.txt", number=1)
+        rt.runs.resume(run_id)
+        until(lambda: _ended(rt.runs.get(run_id)))
+        assert rt.runs.get(run_id).status.value == "complete"
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(60) == 0
+    finally:
+        worker.kill()
+        worker.wait()
+
+
+def _ended(run: Run) -> bool:
+    return run.ended_at is not None
+
+
+def test_sigterm_hands_the_run_to_the_next_worker(rt: Runtime, project: Path) -> None:
+    nap = "1236.5"
+    add_agent(project, f"sleep {nap}; echo one >> one.txt", number=1)
+    run_id = rt.runs.submit(SOURCE, environ={}).run_id
+    first = subprocess.Popen([*COMMAND, "worker"], cwd=project, stderr=subprocess.DEVNULL)
+    try:
+        sleeps(nap)
+        first.send_signal(signal.SIGTERM)
+        wake(nap)
+        assert first.wait(60) == 0
+    finally:
+        first.kill()
+        first.wait()
+    waiting = rt.runs.get(run_id)
+    assert (waiting.status.value, waiting.worker) == ("queued", None)
+    steps = rt.runs.ledger.steps(run_id)
+    assert [(step.item_id, str(step.status)) for step in steps] == [("one", "success")]
+    rt.runs.worker().drain()
+    assert rt.runs.get(run_id).status.value == "complete"
+    assert (project / "one.txt").read_text() == "one\n"
+
+
+def test_a_folder_has_one_run_at_a_time_by_priority(rt: Runtime) -> None:
+    low = rt.runs.submit(SOURCE, environ={}).run_id
+    high = rt.runs.submit(SOURCE, environ={}, priority=5).run_id
+    assert [run.run_id for run in rt.runs.ledger.queued()] == [high, low]
+    claimed = rt.runs.ledger.claim(rt.runs.get(high), "somewhere")
+    assert claimed is not None
+    assert rt.runs.ledger.queued() == ()
+    assert rt.runs.ledger.claim(rt.runs.get(low), "elsewhere") is None

@@ -1,0 +1,197 @@
+"""Caps on each step, validators in three modes, corrections within their caps, convergence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from actum import Runtime
+
+from .runs_project import add_agent, item, make_project, work_file
+
+LINT = {"id": "lint", "tool": "shell", "stdin": "grep -q good code.txt"}
+#: Prints one finding less for each line of code.txt.
+COUNTING = {
+    "id": "count",
+    "tool": "shell",
+    "stdin": "n=$(wc -l < code.txt); python3 -c \"import json; print(json.dumps([{'code': f'E{i}',"
+    " 'path': 'code.txt'} for i in range(3 - $n)]))\"; test $n -ge 3",
+}
+OFF = {"lightValidationMode": "off", "heavyValidationMode": "off"}
+
+
+@pytest.fixture
+def rt(tmp_path: Path) -> Iterator[Runtime]:
+    with Runtime.open(make_project(tmp_path / "p"), pool=False) as runtime:
+        yield runtime
+
+
+def carried_out(rt: Runtime, source: str, config: dict[str, Any]) -> Any:
+    run = rt.runs.submit(source, config=config, environ={})
+    rt.runs.worker().drain()
+    return rt.runs.status(run.run_id)
+
+
+def steps(document: Any) -> list[tuple[str, str | None, str]]:
+    return [(each["kind"], each["itemId"], each["status"]) for each in document["steps"]]
+
+
+CAPS: list[tuple[str, dict[str, Any], dict[str, Any], str, str]] = [
+    ("touch a b c", {"maxFilesPerStep": 2}, {"maxFilesPerStep": 3}, "max_files_per_step", "a"),
+    (
+        "yes line | head -c 1500 > a",
+        {"maxTotalDiffBytes": 1_000},
+        {"maxTotalDiffBytes": 2_000},
+        "max_total_diff_bytes",
+        "a",
+    ),
+    (
+        "head -c 1500 /dev/zero > a",
+        {"maxFileBytes": 1_000},
+        {"maxFileBytes": 2_000},
+        "max_file_bytes",
+        "a",
+    ),
+    (
+        "mkdir conf; echo A=1 > conf/.env.local",
+        {"allowEnvMutation": False},
+        {"allowEnvMutation": True},
+        "restricted_env_file",
+        "conf/.env.local",
+    ),
+]
+
+
+@pytest.mark.req("003-23")
+@pytest.mark.parametrize(("script", "strict", "loose", "code", "file"), CAPS)
+def test_a_step_over_a_cap_is_refused_and_commits_nothing(
+    rt: Runtime,
+    script: str,
+    strict: dict[str, Any],
+    loose: dict[str, Any],
+    code: str,
+    file: str,
+) -> None:
+    add_agent(rt.settings.root, script)
+    refused = carried_out(rt, work_file(), strict)
+    assert (refused["status"], steps(refused)) == ("failed", [("item", "work-item-1", "denied")])
+    assert refused["steps"][0]["codes"] == [code]
+    assert not (rt.settings.root / file).exists()
+    taken = carried_out(rt, work_file(), loose)
+    assert taken["status"] == "complete", taken
+    assert (rt.settings.root / file).exists()
+
+
+@pytest.mark.req("003-24")
+def test_light_validation_off_warn_and_enforce(rt: Runtime) -> None:
+    add_agent(rt.settings.root, "echo bad > code.txt; echo $RANDOM$$ > n.txt; date +%N >> n.txt")
+    source = work_file(light=[LINT])
+    off = carried_out(rt, source, {"lightValidationMode": "off"})
+    assert (off["status"], [kind for kind, *_ in steps(off)]) == ("complete", ["item"])
+    warn = carried_out(rt, source, {"lightValidationMode": "warn"})
+    assert warn["status"] == "complete"
+    assert ("light", "work-item-1", "failed") in steps(warn)
+    enforce = carried_out(rt, source, {"lightValidationMode": "enforce"})
+    assert (enforce["status"], enforce["error"]["code"]) == ("failed", "LIGHT_VALIDATION_FAILED")
+
+
+@pytest.mark.req("003-24")
+def test_heavy_validation_off_warn_and_enforce(rt: Runtime) -> None:
+    add_agent(rt.settings.root, "echo bad > code.txt; date +%N > n.txt")
+    source = work_file(heavy=[LINT])
+    off = carried_out(rt, source, {"heavyValidationMode": "off"})
+    assert (off["status"], off["validationStatus"]) == ("complete", None)
+    assert rt.runs.gate(off["runId"]).document["reasonCodes"] == ["RUN_NOT_VALIDATED"]
+    warn = carried_out(rt, source, {"heavyValidationMode": "warn"})
+    assert (warn["status"], warn["validationStatus"]) == ("complete", "failed")
+    assert rt.runs.gate(warn["runId"]).document["reasonCodes"] == ["RUN_VALIDATION_FAILED"]
+    enforce = carried_out(rt, source, {"heavyValidationMode": "enforce"})
+    assert (enforce["status"], enforce["error"]["code"]) == ("failed", "HEAVY_VALIDATION_FAILED")
+    (rt.settings.root / "code.txt").write_text("good\n")
+    assert rt.runs.validate(off["runId"]) is True
+    assert rt.runs.status(off["runId"])["validationStatus"] == "passed"
+
+
+@pytest.mark.req("003-25")
+@pytest.mark.parametrize(("most", "made"), [(0, 0), (2, 2)])
+def test_runtime_corrections_stay_within_their_cap(rt: Runtime, most: int, made: int) -> None:
+    add_agent(rt.settings.root, "echo bad > code.txt")
+    add_agent(rt.settings.root, "echo worse >> code.txt", number=7)
+    done = carried_out(
+        rt,
+        work_file(light=[LINT], corrector="agent-7"),
+        {"maxRuntimeCorrectionAttempts": most, "correctionConvergenceMode": "off"},
+    )
+    assert (done["status"], done["error"]["code"]) == ("failed", "LIGHT_VALIDATION_FAILED")
+    assert [name for kind, name, _ in steps(done) if kind == "correction"] == [
+        f"work-item-1:c{number}" for number in range(1, made + 1)
+    ]
+
+
+@pytest.mark.req("003-25")
+def test_heavy_corrections_go_on_until_the_validation_passes(rt: Runtime) -> None:
+    add_agent(rt.settings.root, "echo one > code.txt")
+    add_agent(rt.settings.root, "echo more >> code.txt", number=7)
+    done = carried_out(
+        rt, work_file(heavy=[COUNTING], corrector="agent-7"), {"maxHeavyCorrectionAttempts": 3}
+    )
+    assert (done["status"], done["validationStatus"]) == ("complete", "passed"), done
+    assert steps(done) == [
+        ("item", "work-item-1", "success"),
+        ("heavy", None, "failed"),
+        ("correction", "run:h1", "success"),
+        ("heavy", None, "failed"),
+        ("correction", "run:h2", "success"),
+        ("heavy", None, "passed"),
+    ]
+    assert rt.runs.gate(done["runId"]).passed
+    (rt.settings.root / "later.txt").write_text("")
+    assert rt.runs.gate(done["runId"]).document["reasonCodes"] == ["RUN_COMMIT_UNPINNED"]
+    capped = carried_out(
+        rt,
+        work_file(item(id="again"), heavy=[LINT], corrector="agent-7"),
+        {"maxHeavyCorrectionAttempts": 0},
+    )
+    assert capped["error"]["code"] == "HEAVY_VALIDATION_FAILED"
+    assert "correction" not in [kind for kind, *_ in steps(capped)]
+
+
+def test_the_same_findings_again_end_the_run_only_under_enforce(rt: Runtime) -> None:
+    add_agent(rt.settings.root, "echo bad > code.txt; date +%N > n.txt")
+    add_agent(rt.settings.root, "echo bad >> code.txt", number=7)
+    source = work_file(light=[LINT], corrector="agent-7")
+    stopped = carried_out(rt, source, {"correctionConvergenceMode": "enforce"})
+    assert stopped["error"]["code"] == "NOT_CONVERGING"
+    assert [kind for kind, *_ in steps(stopped)].count("correction") == 1
+    config = {"correctionConvergenceMode": "warn", "maxRuntimeCorrectionAttempts": 2}
+    warned = carried_out(rt, source, config)
+    assert warned["error"]["code"] == "LIGHT_VALIDATION_FAILED"
+    assert [kind for kind, *_ in steps(warned)].count("correction") == 2
+
+
+@pytest.mark.parametrize(
+    ("script", "code"),
+    [("true", "correction_commit_required"), ("echo x > other.txt", "correction_path_outside")],
+)
+def test_a_correction_changes_the_files_of_what_it_corrects(
+    rt: Runtime, script: str, code: str
+) -> None:
+    add_agent(rt.settings.root, "echo bad > code.txt; date +%N >> code.txt")
+    add_agent(rt.settings.root, script, number=7)
+    source = work_file(light=[LINT], corrector="agent-7")
+    config = {"maxRuntimeCorrectionAttempts": 1}
+    enforced = carried_out(rt, source, {**config, "correctionPolicyMode": "enforce"})
+    assert [each["codes"] for each in enforced["steps"] if each["kind"] == "correction"] == [[code]]
+    free = carried_out(rt, source, {**config, "correctionPolicyMode": "off"})
+    assert ("correction", "work-item-1:c1", "success") in steps(free)
+
+
+def test_validators_change_nothing(rt: Runtime) -> None:
+    add_agent(rt.settings.root, "echo good > code.txt")
+    touching = {"id": "touching", "tool": "shell", "stdin": "echo x > left.txt"}
+    done = carried_out(rt, work_file(light=[touching], heavy=[touching]), {})
+    assert done["status"] == "complete"
+    assert not (rt.settings.root / "left.txt").exists()
