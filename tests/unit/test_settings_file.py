@@ -21,7 +21,7 @@ EDITS = {
     "runners.remote": ("", "true"),
     "trust.keys": ("[]", "[PEM]"),
     "filesystem.dependencies": ("", '["/opt"]'),
-    "interpreters.prefixes": ("", '["/usr/lib/python3"]'),
+    "interpreters.prefixes": ("", '["/var/lib/dpkg"]'),
     "network.registries": ("", "[]"),
     "network.apis": ('["a.test"]', '["b.test"]'),
     "egress.ca_file": ("", '"ca.pem"'),
