@@ -201,6 +201,30 @@ def _standing(_database: Reader, _seq: int, record: dict[str, Any]) -> Activity 
     )
 
 
+_RUN_EVENTS = ("submitted", "continued", "cancel-requested", "refused", "brought-back")
+_RUN_ENDS = ("complete", "failed", "cancelled")
+
+
+def _run(database: Reader, _seq: int, record: dict[str, Any]) -> Activity | None:
+    """A run was submitted, continued, taken over or ended. Its steps are listed as work items."""
+    event, status = str(record["event"]), str(record["status"])
+    ended = event == "status-changed" and status in _RUN_ENDS
+    if event not in _RUN_EVENTS and not ended:
+        return None
+    run_id = str(record["run_id"])
+    row = database.row(
+        "SELECT requested_by, error_code FROM agent_runs WHERE run_id = ?", (run_id,)
+    )
+    return Activity(
+        time=record["ts"],
+        kind="run",
+        outcome=status if ended else event,
+        about=str(row[1] or "") if row and (ended or event == "refused") else "",
+        id=run_id,
+        by=str(row[0]) if row else "",
+    )
+
+
 def _action(_database: Reader, _seq: int, record: dict[str, Any]) -> Activity | None:
     if record.get("event_type") == "action_audit" and record.get("status") != "PENDING":
         return Activity(
@@ -230,6 +254,7 @@ _DESCRIBED: dict[str, _Describe] = {
     Kind.WORK: _work,
     Kind.APPROVAL: _approval,
     Kind.STANDING: _standing,
+    Kind.RUN: _run,
     Kind.CHANGES: _changes,
     Kind.MALFORMED: _malformed,
     Kind.KEY_ROTATE: _key,

@@ -25,6 +25,7 @@ class IdKind(StrEnum):
     RECEIPT = "receipt"
     WORK_RECEIPT = "work receipt"
     WORK_RUN = "work run"
+    RUN = "run"
     EVIDENCE = "evidence"
     TRACE = "trace"
     REQUEST = "approval request"
@@ -44,6 +45,7 @@ _PLACES = {
     IdKind.RECEIPT: _Place("receipts", "receipt_id"),
     IdKind.WORK_RECEIPT: _Place("work_receipts", "receipt_id"),
     IdKind.WORK_RUN: _Place("work_runs", "run_id"),
+    IdKind.RUN: _Place("agent_runs", "run_id"),
     IdKind.EVIDENCE: _Place("evidence_records", "evidence_id", ("evidence_ref",)),
     IdKind.TRACE: _Place("trace_events", "trace_id"),
     IdKind.REQUEST: _Place("approvals", "request_id"),

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from actum.errors import ActumError
+from actum.errors import ActumError, EvidenceUnavailable
 from actum.runs.contract.check import Flaw, flaw_in
 from actum.runs.contract.fields import Config
 from actum.runs.contract.material import EFFECTIVE
@@ -50,9 +50,10 @@ def carry_out(run: Run, performer: Performer, stop: Stop, leaving: threading.Eve
     with _watched(run, ledger, stop) as cancelled:
         try:
             performer.settle(run)
+            # From the sealed source each time: the stored copy is for people.
+            plan = read_plan(run.source)
             if run.plan is None:
-                run = ledger.plan(run, read_plan(run.source).text())
-            plan = read_plan(str(run.plan))
+                run = ledger.plan(run, plan.text())
             config: Config = run.contract[EFFECTIVE]
             return _go_through(run, plan, config, performer, stop, cancelled, leaving)
         except Fenced:
@@ -110,7 +111,10 @@ def _watched(run: Run, ledger: RunLedger, stop: Stop) -> Iterator[threading.Even
 
     def watch() -> None:
         while not over.wait(_LOOK_EVERY_S):
-            now = ledger.find(run.run_id)
+            try:
+                now = ledger.find(run.run_id)
+            except EvidenceUnavailable:
+                continue  # another process holds the database; the next look may succeed
             if now is None or now.fence != run.fence:
                 stop.stop()
                 return

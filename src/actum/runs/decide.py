@@ -28,6 +28,7 @@ ITEMS_FAILED = "ITEMS_NOT_SUCCEEDED"
 LIGHT_FAILED = "LIGHT_VALIDATION_FAILED"
 HEAVY_FAILED = "HEAVY_VALIDATION_FAILED"
 NOT_CONVERGING = "NOT_CONVERGING"
+INTERRUPTED = "VALIDATION_INTERRUPTED"
 
 _CORRECTION = re.compile(r":([ch])([0-9]+)$")
 _WORK = (StepKind.ITEM, StepKind.CORRECTION)
@@ -190,6 +191,17 @@ class _Progress:
             if step.kind is kind and step.status is not StepStatus.INTERRUPTED
         ]
 
+    def validation(self, kind: StepKind, item_id: str | None) -> Validate | Finish:
+        """The validation, unless workers died in it too often."""
+        died = [
+            step
+            for step in self.steps
+            if (step.kind, step.item_id, step.status) == (kind, item_id, StepStatus.INTERRUPTED)
+        ]
+        if len(died) >= MOST_ATTEMPTS:
+            return Finish(status=RunStatus.FAILED, code=INTERRUPTED)
+        return Validate(kind=kind, item_id=item_id)
+
     def corrections(self, kind: Correction) -> list[Step]:
         """Counted over the whole run: a continued run gets no more of them."""
         return [
@@ -210,7 +222,7 @@ def _after_changes(run: _Progress, roots: set[str]) -> Validate | Correct | Fini
         if not any(
             check.item_id == step.item_id and check.step_index > step.step_index for check in checks
         ):
-            return Validate(kind=StepKind.LIGHT, item_id=step.item_id)
+            return run.validation(StepKind.LIGHT, step.item_id)
     if mode != "enforce":
         return None
     for root in sorted({root_of(step.item_id) for step in changed}):
@@ -228,7 +240,7 @@ def _at_the_end(run: _Progress) -> Action:
     newest = max((step.step_index for step in run.changes), default=-1)
     checks = run.checks(StepKind.HEAVY)
     if not checks or checks[-1].step_index < newest:
-        return Validate(kind=StepKind.HEAVY)
+        return run.validation(StepKind.HEAVY, None)
     if checks[-1].status is StepStatus.PASSED:
         return Finish(status=RunStatus.COMPLETE, validation="passed")
     if mode == "warn":

@@ -33,6 +33,12 @@ class Changes:
         self._connection = sqlite3.connect(uri, uri=True, check_same_thread=False)
         self._seen = self._version()
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._connection.close()
+
     def wait(self, most_s: float) -> None:
         """Return after a change, or after `most_s` seconds."""
         until = time.monotonic() + most_s

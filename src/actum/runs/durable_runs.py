@@ -220,27 +220,28 @@ class Runs:
                 remedy="Nothing ran. Only a complete run can be validated.",
             )
         self._persisted(run)
-        passed = self.performer(lambda _event: None).heavy_verdict(read_plan(str(run.plan)))
+        passed = self.performer(lambda _event: None).heavy_verdict(read_plan(run.source))
         self.ledger.validated(run, "passed" if passed else "failed")
         return passed
 
     def watch(self, run_id: str) -> Iterator[str]:
         """A line for each change of a run, until it has ended."""
-        changes, shown = Changes(self.home), ""
+        shown = ""
         told: set[tuple[int, str]] = set()
-        while True:
-            run = self.get(run_id)
-            for step in self.ledger.steps(run_id):
-                word = step.state.value if step.status is None else step.status.value
-                if (step.step_index, word) not in told:
-                    told.add((step.step_index, word))
-                    yield f"{step.kind.value} {step.item_id or ''} {word}".replace("  ", " ")
-            if run.status.value != shown:
-                shown = run.status.value
-                yield f"run {shown}"
-            if run.ended_at is not None:
-                return
-            changes.wait(_WATCH_S)
+        with Changes(self.home) as changes:
+            while True:
+                run = self.get(run_id)
+                for step in self.ledger.steps(run_id):
+                    word = step.state.value if step.status is None else step.status.value
+                    if (step.step_index, word) not in told:
+                        told.add((step.step_index, word))
+                        yield f"{step.kind.value} {step.item_id or ''} {word}".replace("  ", " ")
+                if run.status.value != shown:
+                    shown = run.status.value
+                    yield f"run {shown}"
+                if run.ended_at is not None:
+                    return
+                changes.wait(_WATCH_S)
 
     def _attach(self, run: Run, config: Mapping[str, Json]) -> Run:
         """A run of an older version gets its contract now, by the same rules as a new one but

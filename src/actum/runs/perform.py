@@ -17,6 +17,7 @@ from typing import Any
 from actum.contract.model import Json
 from actum.contract.outcome import Outcome
 from actum.contract.request import ExecRequest
+from actum.errors import Refused
 from actum.evidence.owner import current_owner
 from actum.evidence.records.trace import rfc3339
 from actum.execution.result import Result
@@ -65,18 +66,17 @@ class Performer:
 
     def settle(self, run: Run) -> None:
         """End the open steps of a run whose worker died."""
-        waiting = [step for step in self.ledger.steps(run.run_id) if step.is_open]
-        if waiting:
-            self.work_items.recover()
-        for step in waiting:
-            kept = None
-            if step.work_run_id is not None:
-                kept = self.work_items.records.find(step.work_run_id)
-            if kept is None or kept.result is None:
-                code = _INTERRUPTED if step.work_run_id is None else _NOT_BEGUN
-                self._end(run, step, StepStatus.INTERRUPTED, codes=(code,))
+        for step in self.ledger.steps(run.run_id):
+            if not step.is_open:
+                continue
+            if step.work_run_id is None:  # a validation
+                self._end(run, step, StepStatus.INTERRUPTED, codes=(_INTERRUPTED,))
+                continue
+            result = self.work_items.settled(step.work_run_id)
+            if result is None:
+                self._end(run, step, StepStatus.INTERRUPTED, codes=(_NOT_BEGUN,))
             else:
-                self._end_item(run, step, kept.result)
+                self._end_item(run, step, result)
 
     def run_level(self, run: Run, action: RunLevel, config: Config, stop: Stop) -> None:
         """Run the items of a level side by side."""
@@ -197,9 +197,14 @@ class Performer:
         step = replace(step, work_run_id=work_run_id)
         self.ledger.start_step(run, step)
         self.on_event({"at": "started", "run": run.run_id, "item": planned.item.id})
-        result = self.work_items.run(
-            planned.item, hear=hear, stop=stop, run_id=work_run_id, caps=caps
-        )
+        try:
+            result = self.work_items.run(
+                planned.item, hear=hear, stop=stop, run_id=work_run_id, caps=caps
+            )
+        except Refused as refusal:  # nothing ran: an agent that does not exist, for example
+            document = json.dumps({"files": [], "reason": str(refusal)})
+            self._end(run, step, StepStatus.FAILURE, codes=(refusal.code,), document=document)
+            return
         self._end_item(run, step, result)
 
     def _end_item(self, run: Run, step: Step, result: RunResult) -> None:

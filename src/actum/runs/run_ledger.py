@@ -116,7 +116,7 @@ class RunLedger:
             for step in adopted:
                 _insert_step(page, step)
                 rows.append(bound_now(page.cursor, "agent_steps", run.run_id, step.step_index))
-            self._append(page, "submitted", run.run_id, rows)
+            self._append(page, "submitted", run.run_id, rows, run.status)
 
     def requeue(self, run: Run, cause: str | None = None) -> Run | None:
         """Queue an ended run again with the contract that `run` has; ``None`` if it has moved.
@@ -154,7 +154,7 @@ class RunLedger:
         """Store a decision about a run; the same decision again is one row."""
         with self._log.page() as page:
             rows = [self._insert_decision(page, run_id, decision_hash, document)]
-            self._append(page, "decided", run_id, rows)
+            self._append(page, "decided", run_id, rows, None)
 
     # Writing, by workers
 
@@ -239,7 +239,7 @@ class RunLedger:
         values = {"status": status.value, **columns}
         if status not in ACTIVE:
             values = {**values, "ended_at": self._now(), "worker": None}
-        return self._changed(run, "moved", values)
+        return self._changed(run, "status-changed", values)
 
     def plan(self, run: Run, plan: str) -> Run:
         """Freeze the plan of a claimed run."""
@@ -251,7 +251,7 @@ class RunLedger:
         with self._fenced(run) as page:
             _insert_step(page, step)
             rows = [bound_now(page.cursor, "agent_steps", run.run_id, step.step_index)]
-            self._append(page, "step-started", run.run_id, rows)
+            self._append(page, "step-started", run.run_id, rows, run.status)
 
     def end_step(
         self,
@@ -284,7 +284,7 @@ class RunLedger:
                     (current_state, run.run_id),
                 )
                 rows.append(bound_now(page.cursor, "agent_runs", run.run_id))
-            self._append(page, "step-ended", run.run_id, rows)
+            self._append(page, "step-ended", run.run_id, rows, run.status)
 
     # Parts
 
@@ -310,10 +310,11 @@ class RunLedger:
                     raise _Unmoved  # noqa: TRY301 -- rolls the transaction back
                 rows = [bound_now(page.cursor, "agent_runs", run_id), *more(page)]
                 found = page.cursor.execute(f"{_RUN} WHERE run_id = ?", (run_id,)).fetchone()
-                self._append(page, event, run_id, rows)
+                moved = run_from(found)
+                self._append(page, event, run_id, rows, moved.status)
         except _Unmoved:
             return None
-        return run_from(found)
+        return moved
 
     def _changed(self, run: Run, event: str, values: Mapping[str, str | int | None]) -> Run:
         with self._fenced(run) as page:
@@ -323,9 +324,10 @@ class RunLedger:
                 (*values.values(), run.run_id),
             )
             found = page.cursor.execute(f"{_RUN} WHERE run_id = ?", (run.run_id,)).fetchone()
+            changed = run_from(found)
             rows = [bound_now(page.cursor, "agent_runs", run.run_id)]
-            self._append(page, event, run.run_id, rows)
-        return run_from(found)
+            self._append(page, event, run.run_id, rows, changed.status)
+        return changed
 
     @contextmanager
     def _fenced(self, run: Run) -> Iterator[Page]:
@@ -360,7 +362,14 @@ class RunLedger:
         )
         return bound_now(page.cursor, "run_decisions", run_id, decision_hash)
 
-    def _append(self, page: Page, event: str, run_id: str, rows: list[dict[str, Json]]) -> None:
+    def _append(
+        self,
+        page: Page,
+        event: str,
+        run_id: str,
+        rows: list[dict[str, Json]],
+        status: RunStatus | None,
+    ) -> None:
         bound: list[Json] = list(rows)
         page.append(
             {
@@ -370,6 +379,7 @@ class RunLedger:
                 "versions": {"actum": ACTUM_VERSION},
                 "run_id": closed(run_id),
                 "event": event,
+                "status": None if status is None else status.value,
                 ROWS: bound,
             }
         )

@@ -7,6 +7,7 @@ running, the run is shown as blocked.
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -20,10 +21,12 @@ from actum.runs.model import Run
 from actum.runs.new_run import queue_of
 from actum.runs.perform import OnEvent, Performer
 from actum.runs.run_ledger import Fenced, RunLedger
+from actum.runs.run_status import RunStatus
 from actum.store.keys import PublicKey
 from actum.value import value
 from actum.work.item_process import Stop
 
+FAULT = "RUN_FAULT"
 #: Claims without a new step after which a run is lost.
 LOST_AFTER = 5
 _RECONCILE_EVERY_S = 1.0
@@ -50,8 +53,7 @@ class Worker:
         `grace_s`, or is ended, and its run goes back to the queue."""
         running: list[_Running] = []
         reconciled = 0.0
-        changes = Changes(self.home)
-        with WorkerFile(self.home, queues=(queue_of(),)):
+        with WorkerFile(self.home, queues=(queue_of(),)), Changes(self.home) as changes:
             try:
                 while not until.is_set():
                     if time.monotonic() - reconciled > _RECONCILE_EVERY_S:
@@ -69,9 +71,8 @@ class Worker:
         """Carry out one run, unless another worker does, and return when it has ended. Ctrl-C
         cancels it."""
         leaving = threading.Event()
-        changes = Changes(self.home)
         mine: list[_Running] = []
-        with WorkerFile(self.home, queues=(queue_of(),)):
+        with WorkerFile(self.home, queues=(queue_of(),)), Changes(self.home) as changes:
             try:
                 while not self._is_over(run_id):
                     self._reconcile()
@@ -86,8 +87,8 @@ class Worker:
 
     def drain(self) -> None:
         """Carry out everything that is queued now, one run after the other."""
-        self._reconcile()
         with WorkerFile(self.home, queues=(queue_of(),)):
+            self._reconcile()
             while claimed := self._claimed(1):
                 self._carry_out(claimed[0], Stop(), threading.Event())
 
@@ -129,6 +130,12 @@ class Worker:
         except Fenced:
             self.on_event({"at": "fenced", "run": run.run_id})
             return
+        # A run may not stay with a worker that gave it up, whatever the reason.
+        except Exception as fault:  # noqa: BLE001
+            details = json.dumps({"message": f"{type(fault).__name__}: {fault}"[:500]})
+            ended = self.ledger.set_status(
+                run, RunStatus.FAILED, error_code=FAULT, error_details=details
+            )
         self.on_event(
             {
                 "at": "over",

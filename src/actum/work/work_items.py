@@ -126,6 +126,19 @@ class WorkItems:
         kept = self.records.find(run_id)
         return None if kept is None else kept.result
 
+    def settled(self, run_id: str) -> RunResult | None:
+        """The outcome of a run whose caller has died; ``None`` if it never began.
+
+        Waits for the run's own process: it dies with its caller, and a commit that it had decided
+        is finished first.
+        """
+        while True:
+            self._recovering().all(wait=True)
+            kept = self.records.find(run_id)
+            if kept is None or kept.result is not None:
+                return None if kept is None else kept.result
+            time.sleep(0.02)
+
     def _require_readable_path(self) -> None:
         try:
             str(self.root).encode()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -203,3 +204,54 @@ def test_a_folder_has_one_run_at_a_time_by_priority(rt: Runtime) -> None:
     assert claimed is not None
     assert rt.runs.ledger.queued() == ()
     assert rt.runs.ledger.claim(rt.runs.get(low), "elsewhere") is None
+
+
+def test_a_fault_of_actum_ends_the_run_and_not_the_worker(
+    rt: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = rt.runs.submit(SOURCE, environ={}).run_id
+    with monkeypatch.context() as broken:
+        broken.setattr("actum.runs.carry_out.decide", lambda *_: {}["gone"])
+        rt.runs.worker().drain()
+    run = rt.runs.get(run_id)
+    assert (run.status.value, run.error_code) == ("failed", "RUN_FAULT")
+    assert "KeyError" in str(rt.runs.status(run_id)["error"])
+    rt.runs.resume(run_id)
+    rt.runs.worker().drain()
+    assert rt.runs.get(run_id).status.value == "complete"
+
+
+def test_an_agent_that_does_not_exist_is_the_end_of_its_step(rt: Runtime, project: Path) -> None:
+    (project / "agents/agent-2.yaml").unlink()
+    run_id = rt.runs.submit(SOURCE, environ={}).run_id
+    rt.runs.worker().drain()
+    assert rt.runs.get(run_id).error_code == "ITEMS_NOT_SUCCEEDED"
+    last = rt.runs.ledger.steps(run_id)[-1]
+    assert (last.item_id, str(last.status), last.reasons) == ("two", "failure", ("AGENT_UNKNOWN",))
+
+
+def test_an_edited_plan_decides_nothing(rt: Runtime, project: Path) -> None:
+    run_id = rt.runs.submit(SOURCE, environ={}).run_id
+    dying = [sys.executable, "-c", _DYING, "RunLedger.plan", "1", "after", str(project)]
+    assert subprocess.run(dying, capture_output=True).returncode == -signal.SIGKILL
+    plan = str(rt.runs.get(run_id).plan)
+    with sqlite3.connect(project / ".actum/actum.db") as connection:
+        changed = plan.replace('"agent-1"', '"agent-2"')
+        assert changed != plan
+        connection.execute("UPDATE agent_runs SET plan = ?", (changed,))
+    connection.close()
+    rt.runs.worker().drain()
+    assert (project / "one.txt").read_text() == "one\n"
+    assert (project / "two.txt").read_text() == "two\n"
+
+
+def test_runs_are_in_the_log_and_found_by_the_beginning_of_their_id(
+    rt: Runtime, project: Path
+) -> None:
+    run_id = rt.runs.submit(SOURCE, environ={}).run_id
+    rt.runs.worker().drain()
+    terminal = Terminal(project)
+    entries = terminal.json("log").json["log"]
+    found = [(each["outcome"], each["id"]) for each in entries if each["kind"] == "run"]
+    assert found == [("submitted", run_id), ("complete", run_id)]
+    assert terminal.json("runs", "status", run_id[:8]).json["runId"] == run_id

@@ -19,6 +19,7 @@ _EVIDENCE = "evidence:"
 EXECUTIONS = (IdKind.EXECUTION, IdKind.RECEIPT)
 RECEIPTS = (*EXECUTIONS, IdKind.WORK_RECEIPT, IdKind.WORK_RUN)
 WORK = (IdKind.WORK_RECEIPT, IdKind.WORK_RUN)
+RUNS = (IdKind.RUN,)
 
 
 def full_id(database: Reader, given: str, kinds: Iterable[IdKind]) -> str:

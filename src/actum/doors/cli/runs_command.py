@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from actum.doors.cli import command_table, exit_codes, terminal
+from actum.doors.cli import command_table, exit_codes, id_prefix, terminal
 from actum.doors.cli.request_from_options import Usage
 
 if TYPE_CHECKING:
@@ -81,6 +81,10 @@ def submit(
         return _carried_out(runtime, run.run_id)
 
 
+def _full(runtime: Any, run_id: str) -> str:
+    return id_prefix.full_id(runtime.database, run_id, id_prefix.RUNS)
+
+
 def _carried_out(runtime: Any, run_id: str) -> int:
     on_event = (lambda _event: None) if command_table.wants_json() else tell
     runtime.runs.work(run_id, on_event=on_event)
@@ -93,6 +97,7 @@ def _carried_out(runtime: Any, run_id: str) -> int:
 def status(run_id: str, exit_status: bool) -> int:
     """Everything about a run: contract, steps, error. Checks the stored contract."""
     with command_table.open_runtime() as runtime:
+        run_id = _full(runtime, run_id)
         document = runtime.runs.status(run_id)
     code = _show(document, full=True)
     if exit_status and document["status"] not in _CODES:
@@ -166,6 +171,7 @@ def continue_(
     from actum.runs.durable_runs import RunMismatch
 
     with command_table.open_runtime() as runtime:
+        run_id = _full(runtime, run_id)
         try:
             run = runtime.runs.resume(
                 run_id, config=_config(profile, fields), override=override, fork=fork
@@ -191,6 +197,7 @@ def continue_(
 def cancel(run_id: str) -> int:
     """End a run. Steps that were committed stay committed."""
     with command_table.open_runtime() as runtime:
+        run_id = _full(runtime, run_id)
         run = runtime.runs.cancel(run_id)
         if command_table.wants_json():
             terminal.document(runtime.runs.status(run_id))
@@ -205,6 +212,7 @@ def cancel(run_id: str) -> int:
 def validate(run_id: str) -> int:
     """Run the heavy validators of a complete run once more."""
     with command_table.open_runtime() as runtime:
+        run_id = _full(runtime, run_id)
         passed = runtime.runs.validate(run_id)
         if command_table.wants_json():
             terminal.document(runtime.runs.status(run_id))
@@ -218,6 +226,7 @@ def validate(run_id: str) -> int:
 def watch(run_id: str) -> int:
     """One line for each change of a run, until it ends. Carries nothing out."""
     with command_table.open_runtime() as runtime:
+        run_id = _full(runtime, run_id)
         for step in runtime.runs.watch(run_id):
             terminal.line(step)
         return _show(runtime.runs.status(run_id), full=False)
@@ -228,6 +237,7 @@ def watch(run_id: str) -> int:
 def gate(run_id: str) -> int:
     """The governance decision: PASS (exit 0) or FAIL (exit 1) with codes, also as a file."""
     with command_table.open_runtime() as runtime:
+        run_id = _full(runtime, run_id)
         decision = runtime.runs.gate(run_id)
     document = dict(decision.document)
     if command_table.wants_json():
