@@ -275,7 +275,8 @@ def _apt(files: _Files) -> Iterator[str]:
 
 def _urls(text: str) -> list[str]:
     """The URLs of an option that lead to a host; a local folder does not."""
-    return [url for url in text.split() if _host(url)]
+    # Without quotes, which hide the name and password in it from `_public`.
+    return [url for each in text.split() if _host(url := each.strip("\"'"))]
 
 
 def _hosts(urls: Iterable[str]) -> set[str]:

@@ -234,3 +234,27 @@ def test_the_command_line_installs_after_the_approval(world: World) -> None:
     assert (world.root / "vendor/greeting.py").is_file()
     shown = json.loads(world.actum("--json", "config", "show").stdout)
     assert "packages.test" in shown["network.registries"]
+
+
+@pytest.mark.parametrize(
+    ("tool", "words"),
+    [
+        ("pip", ("install", "--target", "../out", "greeting")),
+        ("pip", ("install", "--target=../out", "greeting")),
+        ("pip", ("install", "-t../out", "greeting")),
+        ("pip", ("install", "-t", "vendor/../../out", "greeting")),
+        ("pip", ("install", "--target", "vendor", "--prefix=/tmp/out", "greeting")),
+        ("npm", ("install", "-C=/tmp/out", "greeting")),
+        ("npm", ("install", "-C/tmp/out", "greeting")),
+    ],
+)
+def test_an_installation_that_would_be_gone_is_refused(
+    world: World, tool: str, words: tuple[str, ...]
+) -> None:
+    refused = world.runtime.exec(tool, *words, cwd=world.root)
+    assert refused.reason_codes == ("ARGS_INVALID",)
+
+
+def test_options_that_look_alike_are_not_refused(world: World) -> None:
+    words = ("install", "--target", "a..b", "--root-user-action=ignore", "--no-index", "greeting")
+    assert world.runtime.exec("pip", *words, cwd=world.root).reason_codes != ("ARGS_INVALID",)

@@ -98,6 +98,11 @@ def test_an_object_whose_repr_fails_is_a_mark_all_the_same(value: Value, how: st
     assert found["$type"] == "__main__.C" and "its repr raised" in found["$repr"]
 
 
+def test_an_object_whose_methods_exit_is_a_mark_all_the_same(value: Value) -> None:
+    found = value("class D(dict):\n    def items(self):\n        raise SystemExit(0)\nD(a=1)")
+    assert found == {"$type": "__main__.D", "$repr": "{'a': 1}"}
+
+
 @pytest.mark.parametrize(
     ("code", "kind"),
     [

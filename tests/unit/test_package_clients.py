@@ -227,3 +227,11 @@ def test_a_file_in_the_project_sets_up_nothing(project: Path) -> None:
     found = loaded.registries(())
     assert "planted.test" not in found.hosts
     assert len(found.ignored) == 2
+
+
+@pytest.mark.parametrize("quote", ["", '"', "'"])
+def test_no_password_reaches_a_tool_however_the_url_is_quoted(host: Path, quote: str) -> None:
+    url = f"{quote}https://me:secret@own.test/simple/{quote}"
+    set_up = found(host, PIP_INDEX_URL=url, PIP_EXTRA_INDEX_URL=url, npm_config_registry=url)
+    assert set_up.hosts == ("own.test",)
+    assert set(set_up.environment.values()) == {"https://own.test/simple/"}

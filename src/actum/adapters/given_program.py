@@ -21,6 +21,8 @@ from actum.registry.model import CliInterface, ProgramInterface
 from actum.value import value
 
 _MOST_SHOWN = 1_000  #: characters of a program that a refusal repeats in its command
+_MARK = "\ufeff".encode()  #: the byte order mark, which python3 and node skip
+_BLANK = b" \t\n\r\v\f\0"  #: sh skips NUL as well
 
 
 @value
@@ -33,11 +35,16 @@ class GivenProgram:
     file: ProgramFile | None = None
 
 
+def is_blank(start: bytes) -> bool:
+    """Whether the content, or its first part, holds nothing that an interpreter would run."""
+    return not start.removeprefix(_MARK).strip(_BLANK)
+
+
 def given_program(cli: CliInterface, inputs: Inputs, tool: str) -> GivenProgram:
     """The parts of the call; for other tools than interpreters they are as given. Raises `Refused`
     if there is no program."""
     words, stdin, program = inputs.arguments, inputs.stdin, cli.program
-    if program is None or (stdin is not None and stdin.strip()):
+    if program is None or (stdin is not None and not is_blank(stdin)):
         return GivenProgram(base_args=cli.base_args, arguments=words, stdin=stdin or b"")
     if stdin is not None:
         raise _empty("inputs.stdin", f"the program for {tool} is empty", program, tool)
@@ -64,7 +71,7 @@ def given_program(cli: CliInterface, inputs: Inputs, tool: str) -> GivenProgram:
 def _text_of(words: tuple[str, ...], program: ProgramInterface, tool: str) -> str:
     """The text in `-c TEXT`."""
     option, *rest = words
-    if not rest or not rest[0].strip():
+    if not rest or not rest[0].strip() or is_blank(rest[0].encode()):
         field = f"inputs.arguments[{min(len(rest), 1)}]"
         raise _empty(field, f"the program after {option} is empty", program, tool)
     text, *arguments = rest

@@ -8,6 +8,7 @@ as about any requested host.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
@@ -17,6 +18,9 @@ from actum.registry.model import Entry
 from actum.value import replace
 
 _PORTS = {"http": 80, "https": 443}
+#: One host as `sandbox.network.allow` has it, without patterns. Other text could read as a pattern,
+#: or as a host with its address (`policy.network.endpoint_in`), to an approval.
+_ONE_HOST = re.compile(r"[a-z0-9_](?:[a-z0-9_.-]*[a-z0-9_])?\.?|[0-9a-f:.]*:[0-9a-f:.]*")
 
 
 def with_url_hosts(contract: Contract, entry: Entry) -> Contract:
@@ -44,12 +48,12 @@ def _hosts(contract: Contract, entry: Entry) -> Iterator[str]:
 
 
 def _host(url: str) -> str:
-    """`host:port`; empty for a text that is no URL of HTTP."""
+    """`host:port`; empty for a text that is no URL of HTTP, or that names no single host."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port or _PORTS.get(parts.scheme)
     except ValueError:
         return ""
-    if not host or parts.scheme not in _PORTS:
+    if not host or parts.scheme not in _PORTS or not _ONE_HOST.fullmatch(host):
         return ""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

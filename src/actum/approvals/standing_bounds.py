@@ -14,9 +14,9 @@ from pathlib import Path
 from actum.approvals.decider import unfit
 from actum.contract.contract_json import schema
 from actum.contract.egress import internal_network, is_odd_spelling, literal, split_address
-from actum.contract.levels import is_within, split_port
+from actum.contract.levels import ANY_HOST, is_within, split_port
 from actum.errors import Refused
-from actum.policy.network import common_hosts
+from actum.policy.network import common_hosts, reaches
 from actum.policy.paths import common, is_covered
 from actum.policy.policy_settings import PolicySettings
 from actum.registry.lock import Lock
@@ -44,11 +44,14 @@ def permitted_host(host: str, pin: Pin, policy: PolicySettings) -> str:
             f" ({', '.join(scope) or 'none'}).",
             remedy=_NEVER_WIDER.format("host"),
         )
-    if "tcp" not in pin.grants.get("outbound", ()) and not _may_be_internal(name, port, policy):
+    # A host that only `*` covers needs an approval by name, as in `policy.network`.
+    by_name = reaches((each for each in scope if split_port(each)[0] != ANY_HOST), host)
+    tcp = "tcp" in pin.grants.get("outbound", ())
+    if by_name and not tcp and not _may_be_internal(name, port, policy):
         raise Refused(
             "NOTHING_TO_DECIDE",
             f"--host: {host} needs no approval beyond that of {pin.name}, which covers the public"
-            " hosts of its scope.",
+            " hosts that its scope names.",
             remedy="Call the tool.",
         )
     return host.lower()

@@ -131,7 +131,7 @@ def _exited(code: int) -> Verdict:
         return _verdict(Outcome.TOOL_ERROR, code, LOG_AND_HANDLE, f"exit code {code}")
     # The tool's own choice, as a shell reports a dead child: no proof that a limit was hit.
     number = code - 128
-    reason = f"exit code {code}: reports {_name(number)}"
+    reason = f"exit code {code}: reports {_name(number)}" if number else f"exit code {code}"
     return replace(_verdict(Outcome.TOOL_ERROR, code, LOG_SIGNAL, reason), signal=number)
 
 

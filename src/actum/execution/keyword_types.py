@@ -6,6 +6,7 @@ Whether a value of the right type is permitted, the contract's schema and the pi
 
 from __future__ import annotations
 
+import keyword
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
@@ -126,12 +127,17 @@ def _snippet_problems(
 ) -> Iterator[Problem]:
     yield from _text("code", code, optional=False)
     yield from _mapping("params", {} if params is None else params, "names to JSON values")
+    if isinstance(params, Mapping):
+        yield from _variables(params)
     files = {} if files is None else files
     yield from _mapping("files", files, 'names to content, such as {"a.txt": "text"}')
     if isinstance(files, Mapping):
         for name, content in files.items():
             if isinstance(name, str) and not _is_file_name(name):
-                yield _wrong("files", name, "relative paths without ..")
+                message = f"{shown(name)} cannot be the name of a file here."
+                yield Problem(
+                    field="files", message=message, permitted="relative paths without . and .."
+                )
             if not isinstance(content, (str, bytes, bytearray, memoryview)):
                 yield _wrong_kind(f"files.{name}", content, "text or bytes")
     yield from _list("preload", preload, 'modules, such as ["json"]')
@@ -140,6 +146,45 @@ def _snippet_problems(
     yield from _mapping(
         "set", {} if fields is None else fields, "fields of the contract to JSON values"
     )
+
+
+def _variables(params: Mapping[object, object]) -> Iterator[Problem]:
+    """Parameters that a snippet could not use, or would get otherwise than they were given."""
+    for name, given in params.items():
+        if not isinstance(name, str):
+            continue  # `_mapping` has named it
+        if not name.isidentifier() or keyword.iskeyword(name):
+            yield Problem(
+                field=f"params.{name}",
+                message="it becomes a variable, and this cannot be the name of one.",
+                permitted='a Python name; otherwise in a mapping, such as {"row": {"a b": 1}}',
+            )
+        wrong = _key_without_text(given)
+        if wrong is not None:
+            yield Problem(
+                field=f"params.{name}",
+                message=f"a key of type {wrong} is not text.",
+                permitted="a JSON value",
+            )
+
+
+def _key_without_text(given: object) -> str | None:
+    """JSON would turn such a key into text, and drop one of two that look alike then."""
+    waiting: list[object] = [given]
+    seen: set[int] = set()
+    while waiting:
+        held = waiting.pop()
+        if not isinstance(held, (dict, list, tuple)) or id(held) in seen:
+            continue
+        seen.add(id(held))
+        if isinstance(held, dict):
+            wrong = next((type(key) for key in held if not isinstance(key, str)), None)
+            if wrong is not None:
+                return wrong.__name__
+            waiting += held.values()
+        else:
+            waiting += held
+    return None
 
 
 def _is_file_name(name: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from actum.adapters.given_program import is_blank
 from actum.adapters.url_hosts import with_url_hosts
 from actum.approvals.approval_call import BoundCall, FileDigests, bind
 from actum.contract.call import (
@@ -269,7 +270,7 @@ def require_program(call: Call, sealed: tuple[SealedInput, ...]) -> None:
     path = call.input_files[-1]
     copy = next(each.copy for each in sealed if each.path == path)
     with open(copy, "rb") as file:
-        if any(chunk.strip() for chunk in iter(lambda: file.read(65_536), b"")):
+        if not all(is_blank(chunk) for chunk in iter(lambda: file.read(65_536), b"")):
             return
     field = call.program_file.field
     message = f"{field}: the program file {path} is empty."

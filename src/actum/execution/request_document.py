@@ -59,6 +59,7 @@ def request_document(request: ExecRequest, registry: Registry) -> dict[str, Any]
     given = {key: value for key, value in metadata.items() if value is not None}
     if given:
         document["metadata"] = given
+    _require_one_value(request)
     for path, wanted in request.set.items():
         _assign(document, path, wanted)
     return document
@@ -118,6 +119,24 @@ def _stdin(content: bytes | bytearray | memoryview | str) -> Json:
         return bytes(content).decode()
     except UnicodeDecodeError:
         return {"base64": base64.b64encode(content).decode()}
+
+
+def _require_one_value(request: ExecRequest) -> None:
+    """Refuse a keyword and a field of `set` for the same limit: one of them would be ignored."""
+    fields = {
+        "timeout": (request.timeout, "sandbox.timeout_ms"),
+        "memory": (request.memory, "sandbox.memory_mb"),
+    }
+    problems = tuple(
+        Problem(
+            field=name,
+            message=f"set has {path} too, which is the same limit. Leave out one of them.",
+        )
+        for name, (given, path) in fields.items()
+        if given is not None and path in request.set
+    )
+    if problems:
+        raise ContractInvalid(problems)
 
 
 def _assign(document: dict[str, Any], path: str, value: Json) -> None:

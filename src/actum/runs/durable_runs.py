@@ -18,7 +18,7 @@ from actum.runs.contract.material import EFFECTIVE
 from actum.runs.contract.resolve import Resolved, fresh, requested_over
 from actum.runs.dispatch import Changes
 from actum.runs.governance import GateDecision, gate_decision
-from actum.runs.model import Run
+from actum.runs.model import Run, StepStatus
 from actum.runs.new_run import forked, new_run, under_contract
 from actum.runs.perform import OnEvent, Performer
 from actum.runs.run_ledger import RunLedger
@@ -156,6 +156,7 @@ class Runs:
         if found and not (override or fork):
             raise RunMismatch(run_id, found)
         self._require_resumable(run, fork=fork)
+        self._require_standing(run)
         if fork:
             return self._fork(run, Resolved(config=wanted))
         if not found:
@@ -196,6 +197,7 @@ class Runs:
     def worker(self, *, concurrency: int = 1, on_event: OnEvent = lambda _event: None) -> Worker:
         return Worker(
             home=self.home,
+            root=self.root,
             ledger=self.ledger,
             performer=self.performer,
             trusted=self.trusted,
@@ -220,7 +222,16 @@ class Runs:
                 remedy="Nothing ran. Only a complete run can be validated.",
             )
         self._persisted(run)
-        passed = self.performer(lambda _event: None).heavy_verdict(read_plan(run.source))
+        plan = read_plan(run.source)
+        if not plan.heavy:
+            raise Refused(
+                "RUN_NOT_VALIDATED",
+                f"The work file of the run {run_id} has no heavy validator.",
+                remedy="Nothing ran. Add `run: {heavy: [...]}` to the work file and submit it.",
+            )
+        self._require_state(run)
+        passed = self.performer(lambda _event: None).heavy_verdict(plan)
+        self._require_state(run)  # a verdict about another state is no verdict about this run
         self.ledger.validated(run, "passed" if passed else "failed")
         return passed
 
@@ -287,6 +298,32 @@ class Runs:
         )
         self.ledger.create(new, "forked", adopted)
         return new
+
+    def _require_state(self, run: Run) -> None:
+        """The gate pairs the verdict with `current_state`, so the validators have to see it."""
+        if self.work_items().state_hash() != run.current_state:
+            raise Refused(
+                "WORKSPACE_MOVED",
+                f"The folder {run.workspace} is not in the state that the run {run.run_id} left.",
+                remedy="No verdict was recorded. Undo the later changes, or submit a new run.",
+            )
+
+    def _require_standing(self, run: Run) -> None:
+        """A continued run repeats no committed item, so none of them may be undone."""
+        records = self.work_items().records
+        undone = [
+            str(step.item_id)
+            for step in self.ledger.steps(run.run_id)
+            if step.work_run_id is not None
+            and step.status is StepStatus.SUCCESS
+            and not records.stands(step.work_run_id)
+        ]
+        if undone:
+            raise Refused(
+                "RUN_STEP_UNDONE",
+                f"{', '.join(undone[:5])} of the run {run.run_id} was undone since.",
+                remedy="Nothing was changed. Undo the undo, or submit a new run.",
+            )
 
     def _require_resumable(self, run: Run, *, fork: bool) -> None:
         if run.status in RESUMABLE or (fork and run.status is RunStatus.COMPLETE):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from actum.contract.canonical import sha256_json
+from actum.contract.canonical import NotCanonical, canonical, sha256_json
 from actum.contract.model import Json
 from actum.runs.contract.check import UNSUPPORTED, Flaw
 from actum.runs.contract.material import HASH, MATERIAL, SCHEMA
@@ -37,7 +37,7 @@ def gate_decision(
         {"code": code, "message": message, "details": dict(details)}
         for code, message, details in _reasons(run, flaw, state_now)
     ]
-    contract = run.contract
+    contract = {key: held for key, held in run.contract.items() if _is_exact(held)}
     material = contract.get(MATERIAL)
     versions = dict(material) if isinstance(material, Mapping) else {}
     versions.pop("normalizedExecutionConfig", None)
@@ -59,6 +59,16 @@ def gate_decision(
         "artifactRefs": [{"kind": "receipt", "path": each} for each in receipts],
     }
     return GateDecision(passed=not reasons, document={**body, "decisionHash": sha256_json(body)})
+
+
+def _is_exact(held: object) -> bool:
+    """Whether a stored value has a digest. An edited row may hold NaN or half a character; the
+    decision about it is made without that value."""
+    try:
+        canonical(held)
+    except (NotCanonical, RecursionError):
+        return False
+    return True
 
 
 def _reasons(

@@ -80,7 +80,7 @@ class Run:
         """The stored metadata; a value that is no mapping counts as a key of its own."""
         try:
             found = json.loads(self.metadata)
-        except ValueError:
+        except (ValueError, RecursionError):  # nested too deeply for the parser
             found = None
         return found if isinstance(found, dict) else {"metadata": None}
 

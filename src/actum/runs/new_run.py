@@ -96,6 +96,7 @@ def forked(
     signer: Signer,
 ) -> tuple[Run, tuple[Step, ...]]:
     """A new run that takes over the finished steps of another one."""
+    ended = [step for step in steps if not step.is_open]
     fresh = new_run(
         source.source,
         resolved,
@@ -112,11 +113,11 @@ def forked(
         base_state=source.current_state,
         current_state=source.current_state,
         forked_from=source.run_id,
-        resumed_at=len(steps),
+        resumed_at=len(ended),
     )
+    # Numbered anew: an open step leaves a gap, and the next step's number is their count.
     adopted = tuple(
-        replace(step, run_id=run.run_id, state=StepState.ADOPTED)
-        for step in steps
-        if not step.is_open
+        replace(step, run_id=run.run_id, step_index=number, state=StepState.ADOPTED)
+        for number, step in enumerate(ended)
     )
     return run, adopted

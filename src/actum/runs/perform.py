@@ -51,6 +51,8 @@ OnEvent = Callable[[Mapping[str, Any]], None]
 _NAMESPACE = uuid.UUID("6f1d5c0a-9a54-5d0c-8a63-3c0f6f0a7d11")
 _INTERRUPTED = "STEP_INTERRUPTED"
 _NOT_BEGUN = "STEP_NOT_BEGUN"
+#: Characters of findings in a correction's description, which has at most 65,536.
+_MOST_DESCRIBED = 64_000
 
 
 @value
@@ -115,7 +117,7 @@ class Performer:
                     "correct": action.of,
                     "number": action.number,
                     "validation": action.failed.kind.value,
-                    "findings": found.get("findings", []),
+                    "findings": _fitting(found.get("findings", [])),
                 }
             ),
             constraints=Constraints(max_files=int(str(config["maxFilesPerStep"]))),
@@ -197,9 +199,16 @@ class Performer:
         step = replace(step, work_run_id=work_run_id)
         self.ledger.start_step(run, step)
         self.on_event({"at": "started", "run": run.run_id, "item": planned.item.id})
+
+        def heard(said: Mapping[str, Any]) -> None:
+            hear(said)
+            if said["at"] == "ready":
+                # The item waits for this to return: a worker that lost its claim commits nothing.
+                self.ledger.require_claim(run)
+
         try:
             result = self.work_items.run(
-                planned.item, hear=hear, stop=stop, run_id=work_run_id, caps=caps
+                planned.item, hear=heard, stop=stop, run_id=work_run_id, caps=caps
             )
         except Refused as refusal:  # nothing ran: an agent that does not exist, for example
             document = json.dumps({"files": [], "reason": str(refusal)})
@@ -267,6 +276,18 @@ class Performer:
         )
 
 
+def _fitting(findings: Sequence[Json]) -> list[Json]:
+    """The first findings, as many as the description of a work item has room for."""
+    fitting: list[Json] = []
+    left = _MOST_DESCRIBED
+    for each in findings:
+        left -= len(json.dumps(each)) + 2
+        if left < 0:
+            break
+        fitting.append(each)
+    return fitting
+
+
 def _caps(config: Config) -> StepCaps:
     return StepCaps(
         max_files=int(str(config["maxFilesPerStep"])),
@@ -285,7 +306,12 @@ def _paths(of: str, plan: Plan, steps: Sequence[Step]) -> tuple[str, ...]:
         if step.kind in (StepKind.ITEM, StepKind.CORRECTION)
         and (of == WHOLE or root_of(step.item_id) == of)
     ]
-    found = {path for step in corrected for path in json.loads(str(step.document))["files"]}
+    # A step whose process died before it began has no document.
+    found = {
+        path
+        for step in corrected
+        for path in json.loads(step.document or '{"files": []}')["files"]
+    }
     declared = {
         path.lstrip("/")
         for item in plan.items

@@ -38,10 +38,18 @@ _RUN = f"SELECT {', '.join(RUN_COLUMNS)} FROM agent_runs"  # noqa: S608 -- const
 _STEPS = f"SELECT {', '.join(STEP_COLUMNS)} FROM agent_steps"  # noqa: S608 -- constants
 #: Runs that a worker may take, the next one first.
 _QUEUED = _RUN + (  # noqa: S608 -- constants
-    " WHERE status = 'queued' AND NOT EXISTS (SELECT 1 FROM agent_runs AS other"
+    " WHERE status = 'queued' AND (? IS NULL OR queue = ?) AND (? IS NULL OR run_id = ?)"
+    " AND NOT EXISTS (SELECT 1 FROM agent_runs AS other"
     " WHERE other.workspace = agent_runs.workspace AND other.status IN"
     " ('running', 'correcting', 'optimizing', 'validating'))"
     " ORDER BY priority DESC, created_at, run_id"
+)
+#: The end of a claim without an end of the run. A run that somebody cancelled is not queued again:
+#: the next worker would carry on until it looks. One parameter: the time.
+_QUEUED_OR_CANCELLED = (
+    "status = CASE WHEN cancel_by IS NULL THEN 'queued' ELSE 'cancelled' END,"
+    " error_code = CASE WHEN cancel_by IS NULL THEN NULL ELSE 'CANCELLED' END,"
+    " ended_at = CASE WHEN cancel_by IS NULL THEN NULL ELSE ? END"
 )
 
 
@@ -77,9 +85,17 @@ class RunLedger:
         )
         return tuple(map(run_from, rows))
 
-    def queued(self, limit: int = 16) -> tuple[Run, ...]:
-        """Runs that may be claimed now, the next one first: one folder has one run at a time."""
-        return tuple(map(run_from, self._database.rows(f"{_QUEUED} LIMIT ?", (limit,))))
+    def queued(
+        self, limit: int = 16, *, queue: str | None = None, run_id: str | None = None
+    ) -> tuple[Run, ...]:
+        """Runs that may be claimed now, the next one first: one folder has one run at a time.
+
+        Only those of a queue, or one run: the limit would hide them behind others.
+        """
+        rows = self._database.rows(
+            f"{_QUEUED} LIMIT ?", (queue, queue, run_id, run_id, limit)
+        )
+        return tuple(map(run_from, rows))
 
     def at_work(self) -> tuple[Run, ...]:
         rows = self._database.rows(
@@ -184,15 +200,21 @@ class RunLedger:
             lambda page: [self._insert_decision(page, run.run_id, decision_hash, document)],
         )
 
+    def require_claim(self, run: Run) -> None:
+        """Raise `Fenced` if another worker has claimed the run since, or it has ended."""
+        now = self.find(run.run_id)
+        if now is None or (now.fence, now.epoch) != (run.fence, run.epoch) or now.ended_at:
+            raise Fenced(run.run_id)
+
     def hand_over(self, run: Run) -> Run | None:
         """Queue a run again that this worker claimed and will not finish."""
         return self._moved(
             "handed-over",
             run.run_id,
-            "UPDATE agent_runs SET status = 'queued', worker = NULL, epoch = epoch + 1"
+            f"UPDATE agent_runs SET {_QUEUED_OR_CANCELLED}, worker = NULL, epoch = epoch + 1"  # noqa: S608
             " WHERE run_id = ? AND epoch = ? AND fence = ?"
             " AND status IN ('running', 'correcting', 'optimizing', 'validating')",
-            (run.run_id, run.epoch, run.fence),
+            (self._now(), run.run_id, run.epoch, run.fence),
         )
 
     def validated(self, run: Run, status: str) -> Run | None:
@@ -212,14 +234,14 @@ class RunLedger:
             "SELECT max(fence) FROM agent_steps WHERE run_id = ?", (run.run_id,)
         )
         is_lost = run.fence - (newest[0] if newest and newest[0] else 0) >= lost_after
-        end = ("failed", "RUN_LOST", self._now()) if is_lost else ("queued", None, None)
+        end = "status = 'failed', error_code = 'RUN_LOST', ended_at = ?"
         return self._moved(
             "brought-back",
             run.run_id,
-            "UPDATE agent_runs SET status = ?, error_code = ?, ended_at = ?, worker = NULL,"
+            f"UPDATE agent_runs SET {end if is_lost else _QUEUED_OR_CANCELLED}, worker = NULL,"  # noqa: S608
             " epoch = epoch + 1 WHERE run_id = ? AND epoch = ? AND fence = ?"
             " AND status IN ('running', 'correcting', 'optimizing', 'validating')",
-            (*end, run.run_id, run.epoch, run.fence),
+            (self._now(), run.run_id, run.epoch, run.fence),
         )
 
     def block(self, run: Run, code: str | None) -> None:

@@ -59,6 +59,8 @@ SCHEMA: Mapping[str, Json] = {
 }
 #: Ids that corrections get (`decide.correction_id`); an item of the file may not have one.
 _TAKEN = re.compile(r":[ch][0-9]+$|^run$")
+#: Longest id of an item: a correction's id is three characters longer.
+_LONGEST = 125
 
 
 @value
@@ -119,6 +121,18 @@ def read_plan(source: Source) -> Plan:
             )
         )
     section = found.get("run", {})
+    long = [item.id for item in items if len(item.id) > _LONGEST]
+    if long and "corrector" in section:
+        raise ContractInvalid(
+            tuple(
+                Problem(
+                    field="items.id",
+                    message=f"longer than {_LONGEST} characters: its corrections' ids are longer.",
+                    value=name,
+                )
+                for name in long
+            )
+        )
     plan = Plan(
         items=items,
         light=_validators(section.get("light", ())),

@@ -66,6 +66,7 @@ def _error(run: Run) -> Json:
 
 
 def _step(step: Step) -> dict[str, Json]:
+    kept = json.loads(step.document) if step.document else {}
     return {
         "index": step.step_index,
         "kind": step.kind.value,
@@ -75,6 +76,9 @@ def _step(step: Step) -> dict[str, Json]:
         "state": step.state.value,
         "status": None if step.status is None else step.status.value,
         "codes": list(step.reasons),
+        "reason": kept.get("reason"),
+        "findings": kept.get("findings", []),
+        "executions": kept.get("executions", []),
         "receiptId": step.receipt_id,
         "baseState": step.base_state,
         "afterState": step.after_state,

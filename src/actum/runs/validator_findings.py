@@ -36,7 +36,7 @@ def findings_of(validator: str, exit_code: int | None, stdout: str) -> tuple[Fin
     """The findings of a validator that did not succeed: at least one."""
     try:
         listed: Any = json.loads(stdout)
-    except ValueError:
+    except (ValueError, RecursionError):  # nested too deeply for the parser
         listed = None
     if not isinstance(listed, list) or not listed:
         return (Finding(validator, f"exit:{exit_code}"),)
@@ -50,7 +50,8 @@ def findings_of(validator: str, exit_code: int | None, stdout: str) -> tuple[Fin
 def _first(found: object, names: Sequence[str]) -> str:
     if not isinstance(found, Mapping):
         return ""
-    return next((str(found[name])[:_TEXT] for name in names if found.get(name)), "")
+    text = next((str(found[name])[:_TEXT] for name in names if found.get(name)), "")
+    return text.encode("utf-8", "replace").decode()  # half a character has no digest
 
 
 def signature_of(findings: Sequence[Finding]) -> str:

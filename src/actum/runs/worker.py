@@ -15,7 +15,7 @@ from pathlib import Path
 
 from actum.evidence.owner import current_owner, is_alive
 from actum.runs.carry_out import carry_out, refuse, stored_flaw
-from actum.runs.contract.check import UNSUPPORTED
+from actum.runs.contract.check import UNSUPPORTED, Flaw
 from actum.runs.dispatch import Changes, WorkerFile, live_workers
 from actum.runs.model import Run
 from actum.runs.new_run import queue_of
@@ -42,6 +42,7 @@ class _Running:
 @value
 class Worker:
     home: Path
+    root: Path  #: the folder that its runs are carried out in
     ledger: RunLedger
     performer: Callable[[OnEvent], Performer]
     trusted: Mapping[str, PublicKey]
@@ -108,12 +109,10 @@ class Worker:
     def _claimed(self, most: int, only: str | None = None) -> list[Run]:
         """Check the contracts of queued runs, and claim those that pass."""
         claimed: list[Run] = []
-        for run in self.ledger.queued():
+        for run in self.ledger.queued(queue=queue_of(), run_id=only):
             if len(claimed) >= most:
                 break
-            if run.queue != queue_of() or (only is not None and run.run_id != only):
-                continue
-            flaw = stored_flaw(run, self.trusted)
+            flaw = stored_flaw(run, self.trusted) or _elsewhere(run, self.root)
             if flaw is not None:
                 refuse(run, flaw, self.ledger)
                 self.on_event({"at": "refused", "run": run.run_id, "code": flaw.code})
@@ -155,6 +154,17 @@ class Worker:
             code = None if run.queue in served else UNSUPPORTED
             if run.blocked_code != code:
                 self.ledger.block(run, code)
+
+
+def _elsewhere(run: Run, root: Path) -> Flaw | None:
+    """The seal names the folder: a home that was moved or copied carries nothing out elsewhere."""
+    if run.workspace == str(root):
+        return None
+    return Flaw(
+        code="WORKSPACE_MOVED",
+        message=f"The run is for {run.workspace}, and this project is {root}. Submit it again.",
+        details={"workspace": run.workspace, "project": str(root)},
+    )
 
 
 def _wait_for(running: Sequence[_Running], grace_s: float) -> None:

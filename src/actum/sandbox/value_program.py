@@ -96,7 +96,7 @@ class _Conversion:
             return self._other(value, depth)
         except _TooLong:
             raise
-        except Exception:  # noqa: BLE001 -- methods of the snippet's objects may raise anything
+        except (Exception, SystemExit):  # noqa: BLE001 -- methods of the snippet's objects may raise
             return self._mark(value)
 
     def _spend(self, letters: int) -> None:

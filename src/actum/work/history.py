@@ -54,6 +54,10 @@ class WorkHistory:
             for row in self._database.rows(runs, parameters)
         )
 
+    def stands(self, run_id: str) -> bool:
+        """Whether a run was committed and not undone since."""
+        return self._any_stands(f"{_COMMITTED} AND run_id = ?", (run_id,))
+
     def undo_of(self, run_id: str) -> str | None:
         """The receipt of the last undo of a run."""
         row = self._database.row(

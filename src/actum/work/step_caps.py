@@ -69,7 +69,9 @@ def broken_cap(caps: StepCaps, delta: Delta, base: Path, staged: Path) -> str | 
         new = _content(change.after, os.fsencode(staged) + b"/%d" % number, caps.max_file_bytes)
         if new is not None and len(new) > caps.max_file_bytes:
             return f"{MAX_FILE}: {shown(change.path)} has more than {caps.max_file_bytes} bytes"
-        total += _diff_bytes(change, base, new, caps.max_total_diff_bytes)
+        # An old version that is longer than this has lost more bytes than the cap allows.
+        most = caps.max_file_bytes + caps.max_total_diff_bytes
+        total += _diff_bytes(change, base, new, most)
         if total > caps.max_total_diff_bytes:
             return f"{MAX_DIFF}: more than {caps.max_total_diff_bytes}"
     return None

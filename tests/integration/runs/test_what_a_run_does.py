@@ -39,6 +39,19 @@ def steps(document: Any) -> list[tuple[str, str | None, str]]:
     return [(each["kind"], each["itemId"], each["status"]) for each in document["steps"]]
 
 
+def test_the_status_says_why_a_step_did_not_succeed(rt: Runtime):
+    root = rt.settings.root
+    add_agent(root, "cat missing.txt > a")
+    failed = carried_out(rt, work_file(item()), OFF)
+    assert "missing.txt" in failed["steps"][0]["reason"]
+    add_agent(root, "echo bad > code.txt")
+    found = carried_out(rt, work_file(item(), light=[LINT]), {"profile": "full"})
+    light = found["steps"][1]
+    assert light["findings"] == [{"validator": "lint", "code": "exit:1", "path": ""}]
+    assert light["executions"][0]["outcome"] == "TOOL_ERROR"
+    assert light["executions"][0]["receipt_id"]
+
+
 CAPS: list[tuple[str, dict[str, Any], dict[str, Any], str, str]] = [
     ("touch a b c", {"maxFilesPerStep": 2}, {"maxFilesPerStep": 3}, "max_files_per_step", "a"),
     (

@@ -65,3 +65,12 @@ def test_a_text_that_cannot_be_shown_on_one_line_is_not_repeated() -> None:
     for text in ("a\nb", "a" * 5_000, "a\x1b[31m"):
         assert text not in given(FULL, text).file.otherwise
         assert "--stdin FILE" in given(FULL, text).file.otherwise
+
+
+@pytest.mark.parametrize(
+    "stdin", [b"\xef\xbb\xbf", b"\xef\xbb\xbf \n", b"\0", b"\n\0\n", b" \t\r\n\v\f"]
+)
+def test_bytes_that_an_interpreter_skips_are_no_program(stdin: bytes) -> None:
+    assert refusal(FULL, stdin=stdin).code == "PROGRAM_EMPTY"
+    assert refusal(FULL, "-c", stdin.decode()).code == "PROGRAM_EMPTY"
+    assert given(FULL, stdin=stdin + b"x").stdin == stdin + b"x"

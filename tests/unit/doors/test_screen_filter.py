@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from actum.doors.cli.screen_filter import ScreenFilter
 
 #: All that may ever come out: no control but newline and tab, and whole colour sequences.
-_HARMLESS = re.compile(r"(?:[^\x00-\x08\x0b-\x1f\x7f-\x9f]|\x1b\[[0-9;:]{0,64}m)*")
+_BIDI = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+_HARMLESS = re.compile(rf"(?:[^\x00-\x08\x0b-\x1f\x7f-\x9f{_BIDI}]|\x1b\[[0-9;:]{{0,64}}m)*")
 
 
 def screen(*chunks: bytes) -> bytes:
@@ -27,6 +28,7 @@ CASES: dict[str, tuple[bytes, bytes]] = {
     "colour with colons": (b"\x1b[38:2::1:2:3mx", b"\x1b[38:2::1:2:3mx\x1b[0m"),
     "colour without numbers": (b"\x1b[mx", b"\x1b[mx\x1b[0m"),
     "hidden text is shown again": (b"\x1b[8mhidden", b"\x1b[8mhidden\x1b[0m"),
+    "bidirectional controls": (f"a{_BIDI}b\x1b[3\u202e1mc".encode(), b"ab1mc"),
     "private m": (b"a\x1b[>4;2mb\x1b[?4mc\x1b[<md\x1b[=me", b"abcde"),
     "m after an intermediate": (b"a\x1b[1 mb\x1b[1$mc", b"abc"),
     "title": (b"\x1b]0;evil\x07text\n", b"text\n"),
@@ -104,7 +106,11 @@ def test_whatever_goes_in_nothing_else_comes_out(chunks: list[bytes]) -> None:
     assert b"\x1b" not in shown or shown.endswith(b"\x1b[0m")
 
 
-@given(st.text(st.characters(blacklist_categories=("Cc", "Cs")), max_size=200))
+@given(
+    st.text(
+        st.characters(blacklist_categories=("Cc", "Cs"), blacklist_characters=_BIDI), max_size=200
+    )
+)
 def test_text_passes_unchanged(text: str) -> None:
     assert screen(text.encode()) == text.encode()
 
@@ -124,6 +130,7 @@ def test_memory_does_not_grow_with_what_is_removed(start: bytes) -> None:
     [
         *[(b"text\n", False), (b"\x1b[31mred\x1b[0m", False), (b"a\r\nb\rc", False)],
         *[(b"\x1b]0;t\x07", True), (b"\x1b[2J", True), (b"\x1b", True), (b"\x07", True)],
+        ("\u202e".encode(), True),
         *[(b"\xc2\x9b1m", True), (b"\x1bc", True), (b"\x1b[31", True), (b"\x1b[>4m", True)],
     ],
 )

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from actum import Cancel, ContractInvalid, ExecRequest, Result, Runtime
+from actum.execution.keyword_types import check_snippet
 from actum.value import fields
 
 from .project import Project, elevated
@@ -234,3 +235,33 @@ def test_an_awaited_call_awaits_what_it_tells_while_it_waits(
 
     assert asyncio.run(ask()).reason_codes == ("APPROVAL_REQUIRED",)
     assert told == [("APPROVAL_REQUIRED",)]
+
+
+@pytest.mark.parametrize(
+    ("params", "field"),
+    [
+        ({"a b": 1}, "params.a b"),
+        ({"class": 1}, "params.class"),
+        ({"x": {1: "a", "1": "b"}}, "params.x"),  # JSON would drop one of the two
+        ({"x": [{"y": ({None: 1},)}]}, "params.x"),
+    ],
+)
+def test_a_parameter_that_a_snippet_would_not_get_as_given_is_refused(params: Any, field: str):
+    with pytest.raises(ContractInvalid) as caught:
+        check_snippet("1", params=params, files={})
+    assert [each.field for each in caught.value.problems] == [field]
+
+
+def test_a_name_that_cannot_be_a_file_is_said_to_be_one():
+    with pytest.raises(ContractInvalid, match=r'files: "\.\./a" cannot be the name of a file'):
+        check_snippet("1", params={}, files={"../a": "x"})
+
+
+def test_a_limit_that_is_given_twice_is_refused(runtime: Runtime) -> None:
+    for words, name in (
+        ({"timeout": "5s", "set": {"sandbox.timeout_ms": 9_000}}, "timeout"),
+        ({"memory": "64M", "set": {"sandbox.memory_mb": 1_024}}, "memory"),
+    ):
+        with pytest.raises(ContractInvalid) as caught:
+            runtime.draft(ExecRequest(tool="shell", **words))
+        assert [each.field for each in caught.value.problems] == [name]

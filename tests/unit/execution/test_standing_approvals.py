@@ -484,6 +484,26 @@ def test_a_public_host_of_the_scope_needs_no_standing_approval(connected: Projec
         assert refusal.value.code == "NOTHING_TO_DECIDE"
 
 
+def test_a_host_that_only_a_wildcard_of_the_scope_covers_is_reached(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    file = project.root / "tools/shell/tool.yaml"
+    tool = yaml.safe_load(file.read_text())
+    tool["scope"] |= {"network": "on", "hosts": ["*", "named.example"]}
+    tool["permissions"]["network"] = {"outbound": ["https"]}
+    file.write_text(yaml.safe_dump(tool))
+    project._approve()
+    with project.open() as runtime:
+        request_ids(reach(runtime, project, "public.example"))
+        grants = runtime.standing_approvals
+        grants.grant("shell", hosts=["public.example"], uses=1, by="boss", why="so")
+        assert reach(runtime, project, "public.example").outcome is Outcome.SUCCEEDED
+        assert why(reach(runtime, project, "public.example")) == "its 1 uses are used up."
+        assert why(reach(runtime, project, "other.example"))
+        with pytest.raises(Refused) as refusal:
+            grants.grant("shell", hosts=["named.example"], uses=1, by="boss", why="so")
+        assert refusal.value.code == "NOTHING_TO_DECIDE"
+
+
 def test_network_level_open_needs_a_decision_each_time(connected: Project) -> None:
     with connected.open() as runtime:
         runtime.standing_approvals.grant("shell", hosts=["*.corp"], uses=9, by="boss", why="so")

@@ -90,6 +90,22 @@ class Command(click.Command):
             raise click.UsageError(str(wrong), ctx) from wrong
 
 
+class ToolCommand(Command):
+    """A command that names a tool: an option that it does not have may be one of the tool's."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        given = list(args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as wrong:
+            if given and not given[0].startswith("-") and "--" not in given:
+                wrong.message += (
+                    " Words for the tool that begin with - come after `--`:"
+                    f" `actum {ctx.info_name} {given[0]} -- {wrong.option_name} …`."
+                )
+            raise
+
+
 class Group(click.Group):
     """A command with commands below it, such as `tools`."""
 

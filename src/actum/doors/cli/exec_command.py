@@ -10,7 +10,7 @@ from actum.doors.cli import command_table
 from actum.doors.cli.request_options import asking_options, running_options
 
 
-@click.command("exec", cls=command_table.Command, short_help="Run one execution.")
+@click.command("exec", cls=command_table.ToolCommand, short_help="Run one execution.")
 @asking_options
 @running_options
 def command(*, changes: str, **given: Any) -> int:

@@ -80,7 +80,9 @@ def _request(
             "--secret",
             _pairs("--secret", [text if "=" in text else f"{text}=env" for text in secrets]),
         ),
-        set={path: _json(path, text) for path, text in _pairs("--set", set)},
+        set={
+            path: _json(path, text) for path, text in _once("--set", _pairs("--set", set)).items()
+        },
         **same,
     )
 

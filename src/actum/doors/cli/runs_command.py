@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from actum.runs.model import Run
 
 _CODES = {"complete": 0, "failed": 1, "cancelled": 130}
+_MOST_FINDINGS = 20
 _REFUSALS = ("CONTRACT_MISMATCH", "UNSUPPORTED_CONTRACT", "EXECUTION_CONTRACT_MISSING")
 
 
@@ -49,6 +50,8 @@ def _config(profile: str | None, fields: Sequence[str]) -> dict[str, Any]:
         name, equals, text = word.partition("=")
         if not equals:
             raise Usage(f"--set {word}: write FIELD=VALUE.")
+        if name in config:
+            raise Usage(f"{name} is given twice: leave out one of them.")
         config[name] = BY_NAME[name].from_text(text) if name in BY_NAME else text
     return config
 
@@ -76,6 +79,7 @@ def submit(
                 terminal.document(runtime.runs.status(run.run_id))
             else:
                 terminal.line(run.run_id)
+                terminal.aside("Queued. `actum worker` carries it out.")
             return exit_codes.SUCCESS
         terminal.aside(f"run {run.run_id}")
         return _carried_out(runtime, run.run_id)
@@ -280,9 +284,30 @@ def _print(document: Mapping[str, Any], *, full: bool) -> None:
             f"  {step['index']:>3} {step['kind']}{name} attempt {step['attempt']}:"
             f" {step['status'] or step['state']}{codes}"
         )
+        for line in _why(step):
+            terminal.line(f"        {line}")
     if full:
         for line in key_value_lines(dict(document)):
             terminal.line(line)
+
+
+def _why(step: Mapping[str, Any]) -> list[str]:
+    """Why a step did not succeed: the reason of an item, the findings of validators."""
+    if step["status"] in ("success", "passed"):
+        return []
+    lines = [str(step["reason"])] if step["reason"] else []
+    lines += [
+        f"{found['validator']}: {found['code']} {found['path']}".rstrip()
+        for found in step["findings"][:_MOST_FINDINGS]
+    ]
+    if len(step["findings"]) > _MOST_FINDINGS:
+        lines.append(f"and {len(step['findings']) - _MOST_FINDINGS} more findings (--json has all)")
+    lines += [
+        f"{each['id']}: {each['outcome']}; `actum receipts show {each['receipt_id']}`"
+        for each in step["executions"]
+        if each["outcome"] != "SUCCEEDED"
+    ]
+    return lines
 
 
 def tell(event: Mapping[str, Any]) -> None:

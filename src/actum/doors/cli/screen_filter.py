@@ -18,8 +18,10 @@ import re
 from enum import Enum, auto
 
 #: Text and whole colour sequences. C1 controls (U+0080 to U+009F) are controls in UTF-8 as well.
+#: So are bidirectional controls: they change the order in which the rest of a line is shown.
 #: Not possessive: Python before 3.11.5 matches too much then (gh-106052).
-_PLAIN = re.compile(r"(?:[^\x00-\x08\x0b-\x1f\x7f-\x9f]+|\x1b\[[0-9;:]{0,64}m)+")
+_BIDI = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
+_PLAIN = re.compile(rf"(?:[^\x00-\x08\x0b-\x1f\x7f-\x9f{_BIDI}]+|\x1b\[[0-9;:]{{0,64}}m)+")
 _COLOUR_AT_END = re.compile(r"\x1b\[[0-9;:]{0,64}m")
 #: What ends, or breaks off, a string such as a title: BEL, CAN, SUB, ESC, ST, the end of the line.
 _STRING_END = re.compile(r"[\x07\x18\x1a\x1b\x9c\r\n]")
