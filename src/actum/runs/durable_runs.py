@@ -6,9 +6,14 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from actum.contract.model import Json
-from actum.errors import Refused
+from actum.contract.parse import parse_contract
+from actum.contract.request import ExecRequest
+from actum.documents.document import load_document
+from actum.errors import ContractInvalid, Problem, Refused
+from actum.execution.request_document import request_document
 from actum.execution.services import Clock
 from actum.runs.carry_out import stored_flaw
 from actum.runs.contract.check import MISMATCH
@@ -22,13 +27,13 @@ from actum.runs.model import Run, StepStatus
 from actum.runs.new_run import forked, new_run, under_contract
 from actum.runs.perform import OnEvent, Performer
 from actum.runs.run_ledger import RunLedger
-from actum.runs.run_plan import read_plan
+from actum.runs.run_plan import Plan, Validator, read_plan
 from actum.runs.run_status import ACTIVE, RESUMABLE, RunStatus
 from actum.runs.show import run_document
 from actum.runs.worker import Worker
 from actum.store.keys import PublicKey, Signer
 from actum.store.whole_file import write_whole
-from actum.value import value
+from actum.value import replace, value
 from actum.work.work_items import WorkItems
 
 _MOST_PRIORITY = 1_000
@@ -94,8 +99,8 @@ class Runs:
                 f"priority: {priority} is not within -{_MOST_PRIORITY} to {_MOST_PRIORITY}.",
                 remedy="Nothing was submitted.",
             )
-        text = _text_of(source)
-        read_plan(text)
+        text, file = _text_of(source)
+        self._require_parts(read_plan(text, file=file))
         resolved = fresh(config or {}, os.environ if environ is None else environ)
         run = new_run(
             text,
@@ -254,6 +259,40 @@ class Runs:
                     return
                 changes.wait(_WATCH_S)
 
+    def _require_parts(self, plan: Plan) -> None:
+        """Refuse a plan with an agent that does not exist or a validator that cannot be asked: the
+        work file is sealed, so `continue` could not repair it. Files of agents are governing
+        names, which no item makes."""
+        items = self.work_items()
+        corrector = () if plan.corrector is None else (plan.corrector,)
+        for agent_id in sorted({item.agent_id for item in plan.items} | set(corrector)):
+            items.agent(agent_id)
+        for kind, validators in (("light", plan.light), ("heavy", plan.heavy)):
+            for number, validator in enumerate(validators):
+                where = f"run.{kind}[{number}]"
+                if validator.id in [each.id for each in validators[:number]]:
+                    problem = Problem(
+                        field=f"{where}.id",
+                        message=f"{validator.id}: several validators have this id.",
+                        value=validator.id,
+                        permitted="an id of its own",
+                    )
+                    raise ContractInvalid((problem,))
+                self._require_validator(where, validator)
+
+    def _require_validator(self, where: str, validator: Validator) -> None:
+        registry = self.work_items().services.registry
+        fields: dict[str, Any] = {**validator.request, "cwd": str(self.root)}
+        registry.find_tool(str(fields["tool"]).partition(":")[0])  # raises for one that is not
+        try:
+            parse_contract(request_document(ExecRequest(**fields), registry))
+        except ContractInvalid as error:
+            raise ContractInvalid(
+                tuple(
+                    replace(problem, field=f"{where}.{problem.field}") for problem in error.problems
+                )
+            ) from error
+
     def _attach(self, run: Run, config: Mapping[str, Json]) -> Run:
         """A run of an older version gets its contract now, by the same rules as a new one but
         without the environment: the result depends on the request alone."""
@@ -341,8 +380,29 @@ class Runs:
         )
 
 
-def _text_of(source: str | bytes | Path) -> str:
-    """The work file's own text: the run stores it and the seal holds its digest."""
-    if isinstance(source, Path):
-        return source.read_text(encoding="utf-8")
-    return source.decode() if isinstance(source, bytes) else source
+def _text_of(source: str | bytes | Path) -> tuple[str, str]:
+    """The work file's own text, which the run stores and whose digest the seal holds, and the
+    name of the file for problems in it."""
+    if isinstance(source, str) and source.endswith((".yaml", ".yml")) and "\n" not in source:
+        raise ContractInvalid(
+            (
+                Problem(
+                    field="source",
+                    message=f'"{source[:80]}" is the name of a file, and text is taken as the'
+                    " content of one.",
+                    permitted="pathlib.Path(name), or the text of a work file",
+                ),
+            )
+        )
+    if isinstance(source, str):
+        return source, ""
+    file = str(source) if isinstance(source, Path) else ""
+    try:
+        content = source.read_bytes() if isinstance(source, Path) else source
+    except OSError as error:
+        message = f"cannot be read: {error.strerror}. Check the path."
+        raise ContractInvalid(
+            (Problem(field="", message=message, value=file, file=file),)
+        ) from error
+    load_document(content, file=file)  # raises for what is no UTF-8, with its place
+    return content.decode(), file

@@ -308,9 +308,7 @@ def _paths(of: str, plan: Plan, steps: Sequence[Step]) -> tuple[str, ...]:
     ]
     # A step whose process died before it began has no document.
     found = {
-        path
-        for step in corrected
-        for path in json.loads(step.document or '{"files": []}')["files"]
+        path for step in corrected for path in json.loads(step.document or '{"files": []}')["files"]
     }
     declared = {
         path.lstrip("/")

@@ -44,7 +44,7 @@ _QUEUED = _RUN + (  # noqa: S608 -- constants
     " ('running', 'correcting', 'optimizing', 'validating'))"
     " ORDER BY priority DESC, created_at, run_id"
 )
-#: The end of a claim without an end of the run. A run that somebody cancelled is not queued again:
+#: The end of a claim without an end of the run. A cancelled run is not queued again:
 #: the next worker would carry on until it looks. One parameter: the time.
 _QUEUED_OR_CANCELLED = (
     "status = CASE WHEN cancel_by IS NULL THEN 'queued' ELSE 'cancelled' END,"
@@ -92,9 +92,7 @@ class RunLedger:
 
         Only those of a queue, or one run: the limit would hide them behind others.
         """
-        rows = self._database.rows(
-            f"{_QUEUED} LIMIT ?", (queue, queue, run_id, run_id, limit)
-        )
+        rows = self._database.rows(f"{_QUEUED} LIMIT ?", (queue, queue, run_id, run_id, limit))
         return tuple(map(run_from, rows))
 
     def at_work(self) -> tuple[Run, ...]:

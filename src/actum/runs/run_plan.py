@@ -99,9 +99,9 @@ class Plan:
         ).decode()
 
 
-def read_plan(source: Source) -> Plan:
+def read_plan(source: Source, *, file: str = "") -> Plan:
     """Parse a work file strictly, and require a graph that can be sorted."""
-    document = document_from(source)
+    document = document_from(source, file=file)
     problems = check(document, SCHEMA)
     if problems:
         raise ContractInvalid(problems)

@@ -9,13 +9,22 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from work.shop import add_agent, item, make_project
+from work.shop import add_agent, item
+from work.shop import make_project as make_empty_project
 
 from actum import Runtime
 from actum.runs.durable_runs import Runs
 from actum.runs.model import Run
 
 __all__ = ["add_agent", "edit_metadata", "item", "make_project", "metadata", "submit", "work_file"]
+
+
+def make_project(folder: Path, files: Mapping[str, str] | None = None) -> Path:
+    """A project with the agent of `item()`: a run of an agent that does not exist is refused."""
+    project = make_empty_project(folder, files)
+    if not (project / "agents/agent-1.yaml").exists():
+        add_agent(project, "true")
+    return project
 
 
 def work_file(*items: Mapping[str, Any], **run: Any) -> str:

@@ -222,8 +222,8 @@ def test_a_fault_of_actum_ends_the_run_and_not_the_worker(
 
 
 def test_an_agent_that_does_not_exist_is_the_end_of_its_step(rt: Runtime, project: Path) -> None:
-    (project / "agents/agent-2.yaml").unlink()
     run_id = rt.runs.submit(SOURCE, environ={}).run_id
+    (project / "agents/agent-2.yaml").unlink()
     rt.runs.worker().drain()
     assert rt.runs.get(run_id).error_code == "ITEMS_NOT_SUCCEEDED"
     last = rt.runs.ledger.steps(run_id)[-1]

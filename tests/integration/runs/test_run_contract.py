@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from actum import Runtime
-from actum.errors import ContractInvalid
+from actum.errors import ContractInvalid, Refused
 
-from .runs_project import make_project, metadata, submit
+from .runs_project import item, make_project, metadata, submit, work_file
 
 MODES = ("off", "warn", "enforce")
 #: field -> (permitted values, refused values)
@@ -277,3 +277,46 @@ def test_command_line_and_library_resolve_alike(rt: Runtime, tmp_path: Path) -> 
     other = submit(rt, {"profile": "ci", "maxFilesPerStep": 9})
     shown = rt.runs.status(other.run_id)["executionContract"]
     assert said.json["executionContract"] == shown
+
+
+def test_a_mistake_in_a_work_file_is_named_with_its_file(rt: Runtime, tmp_path: Path):
+    before = rt.runs.list(limit=1_000)
+    wrong = tmp_path / "work.yaml"
+    cases = [
+        (b"items: [{id: x, agent_id: agent-1, descripton: d}]", f"{wrong}:1:"),
+        (b"items: [{id: x, agent_id: agent-1, description: caf\xe9}]", "save it as UTF-8"),
+    ]
+    for content, said in cases:
+        wrong.write_bytes(content)
+        with pytest.raises(ContractInvalid) as caught:
+            rt.runs.submit(wrong)
+        assert said in str(caught.value)
+    with pytest.raises(ContractInvalid, match="cannot be read"):
+        rt.runs.submit(tmp_path / "none.yaml")
+    with pytest.raises(ContractInvalid, match="name of a file"):
+        rt.runs.submit("work.yaml")
+    assert rt.runs.list(limit=1_000) == before
+
+
+def test_a_run_that_could_never_end_well_is_not_submitted(rt: Runtime):
+    """The work file is sealed: after a submission only a new run could repair it."""
+    before = rt.runs.list(limit=1_000)
+    cases: list[tuple[str, str]] = [
+        (work_file(item(agent_id="agent-9")), "agents/agent-9.yaml"),
+        (work_file(corrector="agent-8"), "agents/agent-8.yaml"),
+        (work_file(light=[{"id": "l", "tool": "shel", "stdin": "true"}]), "no tool shel"),
+        (
+            work_file(heavy=[{"id": "t", "tool": "shell", "stdin": "true", "timeout": "5x"}]),
+            "run.heavy[0].timeout",
+        ),
+        (
+            work_file(heavy=[{"id": "t", "tool": "shell", "set": {"sandbox.foo": 1}}]),
+            "run.heavy[0].sandbox.foo",
+        ),
+        (work_file(heavy=[{"id": "t", "tool": "shell", "stdin": "true"}] * 2), "run.heavy[1].id"),
+    ]
+    for source, said in cases:
+        with pytest.raises((ContractInvalid, Refused)) as caught:
+            rt.runs.submit(source)
+        assert said in str(caught.value)
+    assert rt.runs.list(limit=1_000) == before

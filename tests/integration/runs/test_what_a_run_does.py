@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from actum import Runtime
+from actum.errors import Refused
 
 from .runs_project import add_agent, item, make_project, work_file
 
@@ -208,3 +209,12 @@ def test_validators_change_nothing(rt: Runtime) -> None:
     done = carried_out(rt, work_file(light=[touching], heavy=[touching]), {})
     assert done["status"] == "complete"
     assert not (rt.settings.root / "left.txt").exists()
+
+
+def test_a_run_without_heavy_validators_cannot_be_validated(rt: Runtime):
+    """Nothing ran, so nothing failed: the gate says the same before and after."""
+    add_agent(rt.settings.root, "echo good > code.txt")
+    run_id = carried_out(rt, work_file(item()), {"profile": "full"})["runId"]
+    with pytest.raises(Refused, match="no heavy validator"):
+        rt.runs.validate(run_id)
+    assert rt.runs.gate(run_id).document["reasonCodes"] == ["RUN_NOT_VALIDATED"]

@@ -99,10 +99,13 @@ class ToolCommand(Command):
             return super().parse_args(ctx, args)
         except click.NoSuchOption as wrong:
             if given and not given[0].startswith("-") and "--" not in given:
-                wrong.message += (
-                    " Words for the tool that begin with - come after `--`:"
-                    f" `actum {ctx.info_name} {given[0]} -- {wrong.option_name} …`."
-                )
+                raise click.NoSuchOption(
+                    wrong.option_name,
+                    f"{wrong.message} Words for the tool that begin with - come after `--`:"
+                    f" `actum {ctx.info_name} {given[0]} -- {wrong.option_name} …`.",
+                    wrong.possibilities,
+                    ctx,
+                ) from wrong
             raise
 
 
