@@ -53,6 +53,9 @@ _QUEUED_OR_CANCELLED = (
 )
 
 
+LOST = "RUN_LOST"
+
+
 class Fenced(Exception):
     """Another worker has claimed the run, or it has ended: stop, and write nothing."""
 
@@ -232,7 +235,7 @@ class RunLedger:
             "SELECT max(fence) FROM agent_steps WHERE run_id = ?", (run.run_id,)
         )
         is_lost = run.fence - (newest[0] if newest and newest[0] else 0) >= lost_after
-        end = "status = 'failed', error_code = 'RUN_LOST', ended_at = ?"
+        end = f"status = 'failed', error_code = '{LOST}', ended_at = ?"
         return self._moved(
             "brought-back",
             run.run_id,

@@ -199,7 +199,8 @@ def test_what_people_give_works(runtime: Runtime, project: Project) -> None:
         {"files": ("a.txt",), "env": {}, "set": None, "parameters": None, "secrets": []},
         {"allow_hosts": frozenset(), "wait_s": 0, "queue_s": 1, "cancel": Cancel()},
     ):
-        assert runtime.exec("shell", cwd=str(project.work), **words).ok, words
+        given = {"stdin": "true", **words}
+        assert runtime.exec("shell", cwd=str(project.work), **given).ok, words
     assert runtime.exec("shell", Path("a.txt"), "b", cwd=project.work).ok
     limits = [plan.policy.limits for plan in project.runner.plans]
     assert [each.timeout_ms for each in limits[:3]] == [5_000, 2_500, 5_000]
@@ -231,6 +232,7 @@ def test_an_awaited_call_awaits_what_it_tells_while_it_waits(
 
     async def ask() -> Result:
         words: dict[str, Any] = {"cwd": project.work, "set": elevated("/etc/hostname")}
+        words["stdin"] = "true"
         return await runtime.aio.exec("shell", wait_s=0, on_waiting=tell, **words)
 
     assert asyncio.run(ask()).reason_codes == ("APPROVAL_REQUIRED",)
