@@ -133,7 +133,12 @@ class Performer:
         step = self._step(run, len(self.ledger.steps(run.run_id)), action.kind, action.item_id, 1)
         self.ledger.start_step(run, step)
         validators = plan.light if action.kind is StepKind.LIGHT else plan.heavy
-        findings, executions = self._found_by(validators, action.kind)
+        try:
+            findings, executions = self._found_by(validators, action.kind)
+        except Refused as refusal:
+            codes = (refusal.code,)
+            self._end(run, step, StepStatus.INTERRUPTED, codes=codes)
+            raise
         status = StepStatus.FAILED if findings else StepStatus.PASSED
         listed: list[Json] = [each.document() for each in findings]
         self.ledger.end_step(
@@ -169,6 +174,15 @@ class Performer:
             request["cwd"] = str(self.work_items.root)
             request["purpose"] = f"{kind.value} validation {validator.id}"
             result = self.execute(ExecRequest(**request))
+            if result.outcome is Outcome.REJECTED:
+                # It did not run, so it found nothing, and no corrector could help.
+                why = "; ".join(each.message for each in result.violations)
+                raise Refused(
+                    result.reason_codes[0],
+                    f"The {kind.value} validator {validator.id} was refused: {why}",
+                    remedy=f"It did not run (receipt {result.receipt_id}). Remove the cause, then"
+                    " `actum runs continue`; for a mistake in the work file, submit it again.",
+                )
             executions.append(
                 {
                     "id": validator.id,

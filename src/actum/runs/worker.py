@@ -86,12 +86,21 @@ class Worker:
                 for each in mine:
                     each.thread.join()
 
-    def drain(self) -> None:
-        """Carry out everything that is queued now, one run after the other."""
+    def drain(self, until: threading.Event | None = None, grace_s: float = 30.0) -> None:
+        """Carry out everything that is queued now, one run after the other; `until` and `grace_s`
+        as for `serve`."""
+        leaving = until or threading.Event()
         with WorkerFile(self.home, queues=(queue_of(),)):
             self._reconcile()
-            while claimed := self._claimed(1):
-                self._carry_out(claimed[0], Stop(), threading.Event())
+            while not leaving.is_set() and (claimed := self._claimed(1)):
+                running = self._start(claimed[0], leaving)
+                try:
+                    while running.thread.is_alive() and not leaving.is_set():
+                        running.thread.join(_WAIT_S)
+                finally:
+                    if running.thread.is_alive():
+                        leaving.set()
+                        _wait_for([running], grace_s)
 
     def _start(self, run: Run, leaving: threading.Event) -> _Running:
         stop = Stop()

@@ -218,3 +218,13 @@ def test_a_run_without_heavy_validators_cannot_be_validated(rt: Runtime):
     with pytest.raises(Refused, match="no heavy validator"):
         rt.runs.validate(run_id)
     assert rt.runs.gate(run_id).document["reasonCodes"] == ["RUN_NOT_VALIDATED"]
+
+
+def test_a_validator_that_was_refused_found_nothing_and_is_not_corrected(rt: Runtime):
+    add_agent(rt.settings.root, "echo good > code.txt")
+    add_agent(rt.settings.root, "echo fix >> code.txt", number=7)
+    source = work_file(item(), heavy=[{"id": "t", "tool": "shell"}], corrector="agent-7")
+    document = carried_out(rt, source, {"profile": "full"})
+    assert (document["status"], document["error"]["code"]) == ("failed", "PROGRAM_EMPTY")
+    assert "validator t was refused" in document["error"]["message"]
+    assert [each["kind"] for each in document["steps"]] == ["item", "heavy"]

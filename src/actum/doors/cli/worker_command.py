@@ -25,10 +25,14 @@ def command(concurrency: int, grace: float, once: bool) -> int:
 
     SIGTERM and Ctrl-C: take no new run, finish the current steps, hand the runs back, end.
     """
+    if once and concurrency > 1:
+        raise click.UsageError(
+            "--once carries out one run after the other: leave out --concurrency."
+        )
     with command_table.open_runtime() as runtime:
         worker = runtime.runs.worker(concurrency=concurrency, on_event=tell)
         if once:
-            worker.drain()
+            worker.drain(until_signal(), grace)
             return exit_codes.SUCCESS
         terminal.aside("worker: waiting for runs")
         worker.serve(until=until_signal(), grace_s=grace)
