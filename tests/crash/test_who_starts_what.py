@@ -126,10 +126,11 @@ def test_a_tool_is_started_once_and_only_inside_its_sandbox(
 
 @pytest.mark.req("004-78")
 @pytest.mark.parametrize(
-    "words", [("check", "shell"), ("tools", "list"), ("verify", "--all"), ("doctor",)]
+    "words",
+    [("check", "shell", "--stdin", "-"), ("tools", "list"), ("verify", "--all"), ("doctor",)],
 )
 def test_a_command_that_is_not_exec_starts_no_tool(folder: Path, words: tuple[str, ...]):
-    traced = _trace(folder, *words)
+    traced = _trace(folder, *words, stdin=b"true")
     others = [each.line for each in traced.programs if each.pid != traced.command]
     others = [line for line in others if "actum.sandbox.spawner" not in line]
     # The doctor asks the user's own git for one setting.

@@ -91,6 +91,7 @@ def main() -> None:
             "do": "run",
             "item": ITEM,
             "run_id": "run-1",
+            "caps": None,
             "engine": "auto",
             "asked_ns": time.clock_gettime_ns(time.CLOCK_BOOTTIME),
         }

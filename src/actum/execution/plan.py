@@ -11,6 +11,7 @@ from actum.contract.call import (
     EffectivePolicy,
     Executable,
     Plan,
+    ProgramFile,
     SealedInput,
     TraceContext,
     ValidationProof,
@@ -281,11 +282,10 @@ def require_program(call: Call, sealed: tuple[SealedInput, ...]) -> None:
     raise Refused("PROGRAM_EMPTY", message, remedy=remedy, violations=(violation,))
 
 
-def input_digest(contract: Contract, call: Call, files: FileDigests) -> str:
+def input_digest(contract: Contract, files: FileDigests, program: ProgramFile | None = None) -> str:
     """Digest of the request's inputs, with the names and digests of the input files. The names are
     those of the request and are sorted: equal inputs give equal digests on every machine."""
-    program = () if call.program_file is None else (call.program_file.path,)
-    names = (*contract.inputs.input_files, *program)
+    names = (*contract.inputs.input_files, *(() if program is None else (program.path,)))
     return _digest(
         contract, sorted([name, sha256] for name, (_, sha256) in zip(names, files, strict=True))
     )

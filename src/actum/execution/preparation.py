@@ -128,7 +128,7 @@ def _decide(
     sealed = (*inherited, *execution.sealed_inputs.seal(checked.input_files))
     planning.require_program(checked, sealed)
     files = planning.file_digests(checked, sealed)
-    input_digest = planning.input_digest(contract, checked, files)
+    input_digest = planning.input_digest(contract, files, checked.program_file)
     execution.know(input_digest=input_digest)
     _expect_golden(execution, contract)
     execution.stage = Stage.POLICY

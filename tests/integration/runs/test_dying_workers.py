@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sqlite3
 import subprocess
@@ -114,37 +113,6 @@ def test_a_worker_killed_anywhere_is_continued_by_another(
     assert [name for name, _receipt in committed] == ["one", "two"]
     assert not any(step.is_open for step in rt.runs.ledger.steps(run_id))
     assert Terminal(project).actum("verify", "--all").code == 0
-
-
-def test_a_worker_that_comes_back_late_writes_nothing(rt: Runtime, project: Path) -> None:
-    nap = "1234.5"
-    add_agent(project, f"sleep {nap}; echo one >> one.txt", number=1)
-    run_id = rt.runs.submit(SOURCE, environ={}).run_id
-    zombie = subprocess.Popen([*COMMAND, "worker"], cwd=project, stderr=subprocess.DEVNULL)
-    try:
-        sleeps(nap)
-        before = rt.runs.get(run_id)
-        os.kill(zombie.pid, signal.SIGSTOP)
-        # As if its process were gone: liveness is judged by the process, and this one only waits.
-        rt.runs.ledger.bring_back(before, lost_after=5)
-        heir = rt.runs.ledger.claim(rt.runs.get(run_id), "heir")
-        assert heir is not None
-        steps = rt.runs.ledger.steps(run_id)
-        wake(nap)
-        os.kill(zombie.pid, signal.SIGCONT)
-        until(lambda: "fenced" in _said(zombie, run_id, rt))
-        assert rt.runs.ledger.steps(run_id) == steps
-        assert rt.runs.get(run_id) == heir
-    finally:
-        zombie.kill()
-        zombie.wait()
-
-
-def _said(zombie: subprocess.Popen[bytes], run_id: str, rt: Runtime) -> str:
-    """Whether the late worker has dropped the run: it has no process at work for it any more."""
-    work_run_id = rt.runs.ledger.steps(run_id)[0].work_run_id
-    kept = rt.work_items.records.find(str(work_run_id))
-    return "fenced" if kept is not None and kept.result is not None else ""
 
 
 def test_a_running_run_is_cancelled_and_can_be_continued(rt: Runtime, project: Path) -> None:

@@ -124,9 +124,9 @@ def test_heavy_validation_off_warn_and_enforce(rt: Runtime) -> None:
     assert rt.runs.gate(warn["runId"]).document["reasonCodes"] == ["RUN_VALIDATION_FAILED"]
     enforce = carried_out(rt, source, {"heavyValidationMode": "enforce"})
     assert (enforce["status"], enforce["error"]["code"]) == ("failed", "HEAVY_VALIDATION_FAILED")
-    (rt.settings.root / "code.txt").write_text("good\n")
-    assert rt.runs.validate(off["runId"]) is True
-    assert rt.runs.status(off["runId"])["validationStatus"] == "passed"
+    done = carried_out(rt, work_file(heavy=[{**LINT, "stdin": "true"}]), OFF)
+    assert rt.runs.validate(done["runId"]) is True
+    assert rt.runs.status(done["runId"])["validationStatus"] == "passed"
 
 
 @pytest.mark.req("003-25")
