@@ -18,6 +18,7 @@ from pathlib import Path
 from actum import removal
 from actum.contract.call import Plan
 from actum.contract.levels import is_within
+from actum.errors import Refused
 from actum.evidence.owner import current_owner, is_alive
 from actum.sandbox.identity import TOOL_ID
 from actum.value import value
@@ -119,7 +120,18 @@ def claim(folder: Path) -> None:
     begun = folder.with_name(f"{_BEGUN}{current_owner()} {folder.name}")
     removal.make(begun)
     (begun / _OWNER).write_text(current_owner())
-    os.rename(begun, folder)
+    try:
+        os.rename(begun, folder)
+    except OSError as error:
+        removal.remove(begun)
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        # Two processes got past the check of the id at the same moment.
+        raise Refused(
+            "EXECUTION_RUNNING",
+            f"execution_id: another process carries out {folder.name.rpartition('-')[0]} now.",
+            remedy="Nothing ran. Wait for its end, or use another id.",
+        ) from error
 
 
 def is_claimed(folder: Path) -> bool:
