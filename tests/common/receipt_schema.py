@@ -9,7 +9,11 @@ from typing import Any
 
 import jsonschema
 
-PUBLISHED = {"receipt": "execution-receipt-v1", "work-receipt": "work-receipt-v1"}
+PUBLISHED = {
+    "receipt": "execution-receipt-v1",
+    "work-receipt": "work-receipt-v1",
+    "run-receipt": "run-receipt-v1",
+}
 SCHEMAS = Path(__file__).resolve().parents[2] / "docs" / "schemas"
 
 

@@ -3,13 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from actum.runners.local import LocalRunner
 from actum.testing import CHECKS, RunnerConformance
+from common.imaged_tools import add_image, give_image
+from common.images import PROGRAMS, host_rootfs
 
 pytestmark = pytest.mark.sandbox
+
+_PROGRAMS = (
+    *PROGRAMS,
+    "rg",
+    "git",
+    "bash",
+    "touch",
+    "tail",
+    "mkfifo",
+    "setsid",
+    "nohup",
+    "yes",
+    "tee",
+    "unshare",
+    "mount",
+)
 
 _ALWAYS = ("004-12", "004-61", "004-62", "004-63", "004-64", "004-65", "004-66")
 _FIELDS = ("004-35", "004-36", "004-38", "004-39", "004-42", "004-29")
@@ -49,12 +68,27 @@ def _rows(name: str) -> tuple[str, ...]:
     return (*(_ENDING if ending != name else ()), *ROWS.get(ending, ()))
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["made when asked", "prepared"])
+def _in_image(project: Path) -> None:
+    """Every tool of the project runs in an image of the host's own programs."""
+    archive = host_rootfs(project.parent / "image.tar", _PROGRAMS, python=True)
+    give_image(project, add_image(project, archive).reference)
+
+
+def _on_host(_project: Path) -> None:
+    pass
+
+
+@pytest.fixture(
+    scope="module",
+    params=[(False, _on_host), (True, _on_host), (False, _in_image), (True, _in_image)],
+    ids=["made when asked", "prepared", "in an image, made when asked", "in an image, prepared"],
+)
 def suite(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RunnerConformance]:
+    pool, prepare = request.param
     folder = tmp_path_factory.mktemp("conformance")
-    suite = RunnerConformance(lambda: LocalRunner(pool=request.param), folder)
+    suite = RunnerConformance(lambda: LocalRunner(pool=pool), folder, prepare=prepare)
     yield suite
     suite.close()
 

@@ -12,6 +12,7 @@ from enum import StrEnum
 from functools import lru_cache
 
 from actum.contract.canonical import sha256_bytes, sha256_json
+from actum.contract.image_reference import RootImage
 from actum.contract.limits import Limits
 from actum.contract.model import Inputs, Json, RunnerKind
 from actum.value import field, replace, value
@@ -50,6 +51,7 @@ class Executable:
     sha256: str
     device: int
     inode: int
+    image: str = ""  #: id of the image that `path` is in; empty: this host
 
 
 @value
@@ -164,7 +166,12 @@ class ValidationProof:
                 "call": self.call_sha256,
                 "policy": self.policy_sha256,
                 "checks": [[c.code, c.result.value, list(c.names)] for c in self.checks],
-                "executable": [self.executable.path, self.executable.sha256],
+                # With the image only where there is one: other proofs keep their digest.
+                "executable": [
+                    self.executable.path,
+                    self.executable.sha256,
+                    *([self.executable.image] if self.executable.image else []),
+                ],
             }
         )
 
@@ -312,6 +319,7 @@ class Plan:
     sealed: tuple[SealedInput, ...] = ()  #: the input files
     #: read-only folder with sealed inputs -> folder of the layers that hold the sealed copies
     views: Mapping[str, str] = field(default_factory=dict, compare=False)
+    image: RootImage | None = None  #: root of the sandbox; ``None``: this host's system directories
     label: str = field(default="", compare=False)
 
     @property
@@ -328,6 +336,7 @@ class Plan:
             secrets=self.secrets,
             steady=self.steady,
             sealed=self.sealed,
+            image=self.image,
         )
 
     @property
@@ -347,6 +356,7 @@ class Plan:
                     executable.path,
                     executable.sha256,
                     f"{executable.device}:{executable.inode}",
+                    executable.image,
                 ],
                 "tool": tool.name,
                 "adapter": [adapter.kind, adapter.status],
@@ -356,6 +366,7 @@ class Plan:
                 "layers": dict(self.layers),
                 "views": dict(self.views),
                 "copies": [each.copy for each in self.sealed],
+                "image": _image(self.image),
                 "label": self.label,
             }
         )
@@ -379,6 +390,7 @@ def call_sha256(
     secrets: tuple[SecretUse, ...] = (),
     steady: bool = False,
     sealed: tuple[SealedInput, ...] = (),
+    image: RootImage | None = None,
 ) -> str:
     asked = [
         [use.name, use.variable, use.by_descriptor, *(["token"] if use.token else [])]
@@ -396,5 +408,12 @@ def call_sha256(
             **({"secrets": asked} if asked else {}),
             **({"steady": True} if steady else {}),
             **({"inputs": {each.path: each.sha256 for each in sealed}} if sealed else {}),
+            **({"image": image.id} if image is not None else {}),
         }
     )
+
+
+def _image(image: RootImage | None) -> list[str] | None:
+    if image is None:
+        return None
+    return [image.id, image.reference, image.folder, f"{image.device}:{image.inode}"]

@@ -1,4 +1,4 @@
-"""The numeric limits of one execution: default, least, most. These four are seed 000's."""
+"""The numeric limits of one execution: default, least, most. The first four are seed 000's."""
 
 from __future__ import annotations
 

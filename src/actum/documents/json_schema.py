@@ -48,6 +48,11 @@ def check(document: Document, schema: Mapping[str, Json]) -> tuple[Problem, ...]
     return in_reading_order(_explained(document, schema, errors))
 
 
+def prepare(schema: Mapping[str, Json]) -> None:
+    """Compile a schema ahead of its first document."""
+    _validator(schema)
+
+
 def _validator(schema: Mapping[str, Json]) -> Any:
     known = _compiled.get(id(schema))
     if known is None:

@@ -26,6 +26,7 @@ class IdKind(StrEnum):
     WORK_RECEIPT = "work receipt"
     WORK_RUN = "work run"
     RUN = "run"
+    RUN_RECEIPT = "run receipt"
     EVIDENCE = "evidence"
     TRACE = "trace"
     REQUEST = "approval request"
@@ -46,6 +47,7 @@ _PLACES = {
     IdKind.WORK_RECEIPT: _Place("work_receipts", "receipt_id"),
     IdKind.WORK_RUN: _Place("work_runs", "run_id"),
     IdKind.RUN: _Place("agent_runs", "run_id"),
+    IdKind.RUN_RECEIPT: _Place("run_receipts", "receipt_id"),
     IdKind.EVIDENCE: _Place("evidence_records", "evidence_id", ("evidence_ref",)),
     IdKind.TRACE: _Place("trace_events", "trace_id"),
     IdKind.REQUEST: _Place("approvals", "request_id"),

@@ -17,6 +17,7 @@ from datetime import date as calendar_date
 from pathlib import Path
 
 from actum.contract.approvers import Approvers, Role, approvers_of
+from actum.contract.image_reference import HOST
 from actum.contract.model import Json
 from actum.contract.os_user import OsUser, os_user
 from actum.errors import ContractInvalid, Problem, Refused
@@ -42,22 +43,25 @@ class Proposal:
     problems: tuple[Problem, ...] = ()
 
 
-def propose(root: Path, folder: Path) -> Proposal:
-    """Validate `folder` as a tool of the repository at `root`. Changes nothing."""
+def propose(root: Path, folder: Path, registry: Registry | None = None) -> Proposal:
+    """Validate `folder` as a tool of the repository at `root`. Changes nothing.
+
+    A `registry` that several proposals share parses each other tool once.
+    """
     snapshot = read_folder(folder)
     seen = Proposal(folder=folder, digest=snapshot.digest, files=snapshot.files)
     try:
         loaded = load_snapshot(snapshot)
     except ContractInvalid as invalid:
         return replace(seen, problems=invalid.problems)
-    problems = tuple(_clashes(root, folder, loaded.tool, loaded.adapters))
+    others = registry or Registry(root, {})
+    problems = tuple(_clashes(others, folder, loaded.tool, loaded.adapters))
     return replace(seen, tool=loaded.tool, adapters=loaded.adapters, problems=problems)
 
 
 def _clashes(
-    root: Path, folder: Path, tool: Tool, adapters: tuple[Adapter, ...]
+    registry: Registry, folder: Path, tool: Tool, adapters: tuple[Adapter, ...]
 ) -> Iterator[Problem]:
-    registry = Registry(root, {})
     own = {adapter.adapter_id for adapter in adapters}
     for other in registry.tools():
         if Path(other.folder).resolve() == folder.resolve() or (
@@ -90,10 +94,12 @@ def approve(
     evidence: str,
     date: str,
     status: ToolStatus = ToolStatus.ACTIVE,
+    registry: Registry | None = None,
 ) -> Pin:
     """Pin the folder of this tool with its current contents. A blocked tool stays blocked."""
-    folder = Path(Registry(root, keyring.approving).find_tool(tool_id).folder)
-    proposal = propose(root, folder)
+    registry = registry or Registry(root, keyring.approving)
+    folder = Path(registry.find_tool(tool_id).folder)
+    proposal = propose(root, folder, registry)
     if proposal.problems or proposal.tool is None:
         raise ContractInvalid(proposal.problems)
     tool = proposal.tool
@@ -346,6 +352,7 @@ def grants(tool: Tool) -> dict[str, Json]:
         "packages": [] if tool.packages_path is None else [tool.packages_path],
         "workspace": ["direct"] if tool.workspace in ("direct", "either") else [],
         "runner": [permissions.runner.value],
+        "image": [] if tool.image == HOST else [tool.image],
         "max_duration_sec": permissions.max_duration_s,
         "max_memory_mb": permissions.max_memory_mb,
         "max_cpu_cores": permissions.max_cpu_cores,

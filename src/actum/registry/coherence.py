@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
+from actum.contract.image_reference import HOST, parse_reference
 from actum.contract.model import Json
 from actum.documents.document import Document
 from actum.documents.source_position import Path as KeyPath
@@ -79,6 +80,7 @@ def tool_problems(document: Document, folder_name: str) -> Iterator[Problem]:
                 "separate the program and its leading arguments by one space.",
                 value=command,
             )
+    yield from _image(document, value.get("image", HOST))
     yield from _dates(document, ("last_review",), ("next_review",))
     yield from _args_schema(document, value["args_schema"])
 
@@ -91,6 +93,13 @@ def _climbing(document: Document, key_path: KeyPath, paths: list[str]) -> Iterat
                 "write the path without `..`: its meaning must not change.",
                 value=path,
             )
+
+
+def _image(document: Document, image: str) -> Iterator[Problem]:
+    try:
+        parse_reference(image)
+    except ValueError as wrong:
+        yield document.problem(("image",), str(wrong), value=image)
 
 
 def _dates(document: Document, earlier: KeyPath, later: KeyPath) -> Iterator[Problem]:

@@ -27,8 +27,22 @@ from actum.value import value
 METADATA_S = 3_600.0
 SCHEMA_S = 86_400.0
 
-_SHAPE = 2  #: of the files; those of other versions of Actum are not read
+#: The files that decide whether a document is well-formed, and what is said about an adapter.
+_RULES = (
+    *("schemas/adapter.json", "schemas/tool.json", "load.py", "transforms.py", "coherence.py"),
+    *("api_coherence.py", "disclosure.py", "queries.py", "disk_cache.py"),
+)
 _TOOLS, _SUMMARIES, _DOCUMENTS = "tools.json", "summaries.json", "documents"
+
+
+def shape_of(registry: Path) -> str:
+    """Names this code by its files. An entry of other code is not read: that code may have had
+    other checks."""
+    found = [os.stat(registry / name) for name in _RULES]
+    return " ".join(f"{each.st_mtime_ns:x}.{each.st_size:x}" for each in found)
+
+
+_SHAPE = shape_of(Path(__file__).parent)
 
 
 @value

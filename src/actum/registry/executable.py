@@ -7,14 +7,17 @@ with what was checked. The caller's PATH is never used.
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import MutableMapping, Sequence
 
 from actum.contract.call import Executable
 from actum.contract.canonical import sha256_file
+from actum.contract.image_reference import RootImage
 from actum.contract.levels import is_within
 from actum.errors import Refused
 from actum.registry.digest import file_clock_ns
 from actum.registry.path_snapshot import PathSnapshot
+from actum.value import replace
 
 #: Directories searched for programs unless the tool declares a scoped PATH.
 MINIMAL_PATH = ("/usr/local/bin", "/usr/bin", "/bin")
@@ -47,6 +50,29 @@ class Executables:
             )
         return self.identified(snapshot.real(path), snapshot)
 
+    def find_in(
+        self,
+        image: RootImage,
+        program: str,
+        search_path: Sequence[str],
+        *,
+        hint: str,
+        snapshot: PathSnapshot,
+    ) -> Executable:
+        """The same in an image: no path and no link of it leads to a file of the host."""
+        candidates = [program] if "/" in program else [f"{d}/{program}" for d in search_path]
+        for candidate in candidates:
+            path = snapshot.real_in(image.folder, candidate) if candidate.startswith("/") else ""
+            if path and snapshot.may(image.folder + path, os.X_OK) and _is_file(image, path):
+                found = self.identified(image.folder + path, snapshot)
+                return replace(found, path=path, image=image.id)
+        where = "" if "/" in program else f" in {':'.join(search_path)}"
+        raise Refused(
+            "EXECUTABLE_MISSING",
+            f"The image {image.reference} has no program {program}: no executable file{where}.",
+            remedy=hint,
+        )
+
     def identified(self, path: str, snapshot: PathSnapshot) -> Executable:
         """The file at a resolved `path`, with its digest."""
         tick = file_clock_ns()
@@ -60,6 +86,10 @@ class Executables:
             if status.st_ctime_ns < tick:
                 self._cached[_key(status)] = digest
         return Executable(path=path, sha256=digest, device=status.st_dev, inode=status.st_ino)
+
+
+def _is_file(image: RootImage, path: str) -> bool:
+    return stat.S_ISREG(os.lstat(image.folder + path).st_mode)
 
 
 def _key(status: os.stat_result) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from actum.contract.canonical import sha256_bytes
+from actum.contract.image_reference import HOST
 from actum.contract.model import NetworkLevel, RunnerKind
 from actum.documents.document import Document, check, load_document
 from actum.errors import ContractInvalid, Problem
@@ -149,6 +150,7 @@ def tool_of(value: Mapping[str, Any], folder: Path) -> Tool:
         packages_folder=value.get("packages", {}).get("folder", "lib"),
         packages_path=value.get("packages", {}).get("path"),
         workspace=value.get("workspace", ""),
+        image=value.get("image", HOST),
         operations={
             name: Operation(**declared) for name, declared in value.get("operations", {}).items()
         },

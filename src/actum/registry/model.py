@@ -11,6 +11,7 @@ from enum import StrEnum
 from functools import cached_property
 
 from actum.contract.call import AdapterRef, ToolRef
+from actum.contract.image_reference import HOST
 from actum.contract.model import Json, NetworkLevel, RunnerKind
 from actum.value import field, value
 
@@ -97,6 +98,7 @@ class Tool:
     packages_path: str | None = None  #: alternatively, packages elsewhere, from the repo root
     operations: Mapping[str, Operation] = field(default_factory=dict)  #: those with a declaration
     workspace: str = ""  #: direct, transaction or either; empty for the project's default
+    image: str = HOST  #: root of its sandbox: `host`, an image id, or a name with a digest
 
     def operation(self, name: str) -> Operation:
         return self.operations.get(name, _ORDINARY)

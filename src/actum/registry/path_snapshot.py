@@ -64,6 +64,28 @@ class PathSnapshot:
         self._follow(path, links)
         return tuple(links)
 
+    def real_in(self, root: str, path: str) -> str:
+        """Resolve `path` as a process does whose root is the folder `root`; the result is a path
+        there. `root` itself must be free of links. Empty: it leads through too many links."""
+        at, steps, links = "", path.split("/")[::-1], 0
+        while steps:
+            name = steps.pop()
+            if name == "..":
+                at = at.rpartition("/")[0]
+            elif name not in ("", "."):
+                target = self._target(f"{root}{at}/{name}")
+                if target is None:
+                    at = f"{at}/{name}"
+                    continue
+                links += 1
+                if links > _MOST_LINKS:
+                    self.lasting = False
+                    return ""
+                if target.startswith("/"):
+                    at = ""
+                steps += target.split("/")[::-1]
+        return at or "/"
+
     def _follow(self, path: str, links: list[str] | None = None) -> str:
         if not path.startswith("/"):
             self.lasting = False  # it depends on the working directory

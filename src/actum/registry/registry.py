@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from actum.contract.call import Executable
+from actum.contract.image_reference import RootImage, parse_reference
 from actum.errors import ContractInvalid, Problem, Refused
+from actum.images.image_store import ImageStore, missing
 from actum.registry.digest import (
     Snapshot,
     SnapshotCache,
@@ -91,12 +93,14 @@ class Registry:
         *,
         digests: MutableMapping[str, str] | None = None,
         kept: DiskCache | None = None,
+        images: ImageStore | None = None,
     ) -> None:
         self.root = root
         self._lock_file = f"{root}/{FILE_NAME}"
         self.kept = kept or DiskCache()
         self.loaded: Counter[int] = Counter()  #: level of disclosure -> number of loads
         self._trusted = trusted
+        self._images = images
         self._snapshots = SnapshotCache()
         self._loaded: dict[Path, tuple[Snapshot, Loaded]] = {}
         self._lock_read: _LockRead | None = None  #: replaced as a whole, so it needs no lock
@@ -324,15 +328,40 @@ class Registry:
         snapshot: PathSnapshot | None = None,
     ) -> Executable:
         """`program` on the tool's scoped PATH, else on `search_path`."""
+        snapshot = snapshot or PathSnapshot()
+        search_path = entry.tool.path or tuple(search_path)
+        manifest = f"{entry.tool.folder}/tool.yaml"
+        image = self.image(entry, snapshot)
+        if image is not None:
+            return self._executables.find_in(
+                image,
+                program,
+                search_path,
+                hint=f"Name an image that has {program}, or the directory that holds it there in"
+                f" `path` of {manifest}.",
+                snapshot=snapshot,
+            )
         return self._executables.find(
             program,
-            entry.tool.path or tuple(search_path),
+            search_path,
             hint=(
                 f"Install {program} from your system's packages, or name the directory "
-                f"that holds it in `path` of {entry.tool.folder}/tool.yaml."
+                f"that holds it in `path` of {manifest}."
             ),
-            snapshot=snapshot or PathSnapshot(),
+            snapshot=snapshot,
         )
+
+    def image(self, entry: Entry, snapshot: PathSnapshot) -> RootImage | None:
+        """The unpacked image that a tool names; ``None`` for a tool that runs on the host's own
+        programs. Refuses an image that was not added."""
+        reference = parse_reference(entry.tool.image)
+        if reference is None:
+            return None
+        found = self._images.find(reference) if self._images is not None else None
+        if found is None:
+            raise missing(entry.tool.image, entry.tool.name)
+        snapshot.status(found.folder)  # a decision ends with the image
+        return found
 
     def located(self, entry: Entry, *, program: str, snapshot: PathSnapshot) -> str:
         """Where `executable` finds the program, links not resolved."""

@@ -14,8 +14,7 @@ ARGS_SCHEMA = "json_schema"
 
 def spec_problem(kind: str, spec: Json) -> str | None:
     """What is wrong with the spec of a transform of this kind; ``None`` if it is valid."""
-    check = _CHECKS.get(kind)
-    return None if check is None else check(spec)  # the schema refuses unknown kinds
+    return _CHECKS[kind](spec)  # the schema refuses unknown kinds
 
 
 def _rename(spec: Json) -> str | None:

@@ -12,17 +12,24 @@ import select
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from actum.capture.model import Capture, Connection, Enforced, Stream
 from actum.capture.streams import keeper
 from actum.contract.limits import STDOUT_BYTES
+from actum.errors import Refused
 from actum.runners.supervise import Stop
 from actum.value import replace
 
 if TYPE_CHECKING:
     from actum.capture.redaction import Redaction
+    from actum.contract.call import Plan
+    from actum.runners.attempt_steps import Order
+    from actum.runners.cleanup import Cleanup
+    from actum.runners.concurrency import ConcurrencyLimit
     from actum.runners.egress_setup import Egress
+
+OrderT = TypeVar("OrderT", bound="Order")
 
 #: How long a tool may take to exit by itself once its stdin has ended.
 _LEAVE_S = 0.5
@@ -276,7 +283,7 @@ class Duplex:
 
 
 class LocalChannel:
-    """A run of the local runner with a channel."""
+    """A run with a channel, of a runner whose sandboxes have our init."""
 
     def __init__(self, duplex: Duplex, life_s: float, run: Callable[[], Capture]) -> None:
         self._duplex = duplex
@@ -356,3 +363,39 @@ class LocalChannel:
             raise self._error
         assert self._capture is not None  # noqa: S101 -- one of the two is set
         return self._capture
+
+
+def open_channel(
+    plan: Plan,
+    kept: ConcurrencyLimit,
+    order_of: Callable[[Plan], OrderT],
+    carry_out: Callable[[OrderT, Duplex], tuple[Capture, Cleanup]],
+    *,
+    idle_s: float,
+    message_bytes: int,
+) -> LocalChannel:
+    """Start a plan that takes one of the places of `kept` until it has ended."""
+    if plan.stdin:
+        raise Refused(
+            "CHANNEL_STDIN",
+            "inputs.stdin: a tool with a channel gets its input line by line.",
+            remedy="Leave stdin out, and send its content over the channel.",
+        )
+    order = order_of(plan)
+    if not kept.try_take():
+        raise Refused(
+            "SESSIONS_FULL",
+            f"{kept.count} tools are kept running already; nothing ran.",
+            remedy="Close one of them, or raise limits.max_sessions in actum.toml.",
+        )
+    duplex = Duplex(idle_s=idle_s, message_bytes=message_bytes, redaction=order.redaction)
+
+    def run() -> Capture:
+        try:
+            capture, cleanup = carry_out(order, duplex)
+            cleanup.end()
+            return capture
+        finally:
+            kept.give_back()
+
+    return LocalChannel(duplex, plan.policy.limits.timeout_ms / 1000, run)

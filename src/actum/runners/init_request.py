@@ -56,6 +56,7 @@ class Description:
         self._granted = sorted(anchors, key=lambda row: row[0].count("/"))
         for path, _write in self._granted:
             _require_grantable(path)
+        _require_visible(plan, [path for path, _write in self._granted])
         self._layered = frozenset(plan.layers)
         #: Inputs in a transaction's layers need no mount.
         self._sealed = {
@@ -126,6 +127,15 @@ class Description:
         """The granted paths, and after them the sealed inputs that are mounted over names in
         them."""
         plan, sealed = self._plan, dict(self._sealed)
+        if plan.image is not None:  # the first grant, if there is one
+            yield {
+                "path": "/",
+                "write": False,
+                "device": plan.image.device,
+                "inode": plan.image.inode,
+                "layers": "",
+                "source": plan.image.folder,
+            }
         for path, write in self._granted:
             if not write and path in sealed:
                 # The path itself is granted: its mount point is in the sandbox's own root.
@@ -238,6 +248,20 @@ def _grant(path: str, write: bool, look: _Look, *, layers: str = "", source: str
         "layers": layers,
         "source": source,
     }
+
+
+def _require_visible(plan: Plan, granted: list[str]) -> None:
+    """Refuse a granted path at which the file that was checked in an image would be covered."""
+    if plan.image is None:
+        return
+    executable = plan.proof.executable.path
+    for path in (*granted, *(each.path for each in plan.sealed)):
+        if is_within(executable, path):
+            raise Refused(
+                "PATH_NOT_GRANTABLE",
+                f"{path} would cover {executable} of the image {plan.image.reference}.",
+                remedy="Grant a directory beside it.",
+            )
 
 
 def _provided(plan: Plan, granted: list[str]) -> dict[str, bytes]:

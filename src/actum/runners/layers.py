@@ -120,10 +120,15 @@ def claim(folder: Path) -> None:
     begun = folder.with_name(f"{_BEGUN}{current_owner()} {folder.name}")
     removal.make(begun)
     (begun / _OWNER).write_text(current_owner())
+    rename_claimed(begun, folder)
+
+
+def rename_claimed(claimed: Path, folder: Path) -> None:
+    """Give a claimed folder the name of an execution."""
     try:
-        os.rename(begun, folder)
+        os.rename(claimed, folder)
     except OSError as error:
-        removal.remove(begun)
+        removal.remove(claimed)
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
             raise
         # Two processes got past the check of the id at the same moment.
@@ -144,15 +149,21 @@ def is_claimed(folder: Path) -> bool:
         return False
 
 
-def make_layers(folder: Path, top: os.stat_result) -> None:
+def make_layers(folder: Path, top: os.stat_result | None = None) -> None:
     """Make the layers of one writable folder; the upper one gets the folder's mode (`top`)."""
     removal.make(folder)
     for layer in LAYERS:
-        (folder / layer).mkdir(mode=0o700)
+        os.mkdir(f"{folder}/{layer}", 0o700)
     if os.geteuid() == 0:
         # Inside the sandbox the owner of the folder is shown as the tool (opener.c).
-        os.chown(folder / "upper", TOOL_ID, TOOL_ID)
-    os.chmod(folder / "upper", top.st_mode & 0o7777)
+        os.chown(f"{folder}/upper", TOOL_ID, TOOL_ID)
+    if top is not None:
+        give_mode(folder, top)
+
+
+def give_mode(folder: Path, top: os.stat_result) -> None:
+    """Give the upper layer the mode of the writable folder."""
+    os.chmod(f"{folder}/upper", top.st_mode & 0o7777)
 
 
 @value

@@ -20,23 +20,17 @@ from actum.contract.call import EffectivePolicy, Plan
 from actum.contract.limits import IDLE_S, MESSAGE_BYTES, STDIN_BYTES
 from actum.contract.model import RunnerKind
 from actum.errors import Refused, SandboxUnavailable
-from actum.evidence.records.trace import Emit, EventType
-from actum.runners import manifest, path_modes
-from actum.runners.attempt_outcome import (
-    collect_outputs,
-    denials_of,
-    ending_of,
-    judged,
-    without_token,
-)
+from actum.evidence.records.trace import Emit
+from actum.images.image_store import in_use
+from actum.runners import manifest
+from actum.runners.attempt_steps import Attempts, Launched, Order, redaction_of
 from actum.runners.base import Cancel, Capability, Channel, OnOutput, Permit, require_proof
-from actum.runners.cleanup import Cleanup, remove
+from actum.runners.cleanup import Cleanup
 from actum.runners.concurrency import ConcurrencyLimit
 from actum.runners.egress_setup import Egress, planned
 from actum.runners.init_request import Description, in_layers, with_secrets, writable_folders
 from actum.runners.layers import LayersAhead, copy_in, takes_marks
-from actum.runners.lifecycle import Lifecycle, never_started
-from actum.runners.supervise import SO_FAR, Supervisor
+from actum.runners.lifecycle import never_started
 from actum.runners.teardown import Teardown
 from actum.runners.warm import Likeness, Shape, WarmInterpreters
 from actum.sandbox import host_probe
@@ -44,13 +38,11 @@ from actum.sandbox.cgroup import Cgroup
 from actum.sandbox.egress.doors import Doors
 from actum.sandbox.handle import Sandbox
 from actum.sandbox.spawner_client import Spawner
-from actum.secrets.given import Given, Secrets
+from actum.secrets.given import Secrets
 from actum.value import value
 
 if TYPE_CHECKING:
-    from actum.capture.redaction import Redaction
     from actum.runners.channel import Duplex
-    from actum.runners.comparison import Comparison
     from actum.sandbox.egress.relay import Relay
     from actum.sandbox.wire import Request
 
@@ -63,19 +55,9 @@ _HURRY_S = 0.001
 
 
 @value
-class _Order:
-    """One plan with everything that is needed to carry it out."""
-
-    plan: Plan
-    foreseen: tuple[Enforced, ...]
+class _Order(Order):
     likeness: Likeness
-    request: Request  #: without the values of secrets
-    owner: tuple[int, int]
     shape: Shape | None  #: of a warm interpreter that can serve it
-    modes: Mapping[str, int]  #: of folders, restored when the tool is gone
-    egress: Egress
-    secrets: Given
-    redaction: Redaction | None
 
 
 class LocalRunner:
@@ -96,15 +78,11 @@ class LocalRunner:
         spawner: Spawner | None = None,
         governed: tuple[str, tuple[str, ...]] | None = None,
     ) -> None:
-        """`governed`: the project's root and its protected names, compared when a tool has written
-        directly. ``None``: not compared, because a work item compares everything."""
-        self._governed = governed
-        self._comparison: Comparison | None = None
+        self._attempts = Attempts(
+            self.kind, resolve=resolve or {}, egress=egress or {}, relay=relay, governed=governed
+        )
         self._secrets = secrets or Secrets({})
         self._kept = ConcurrencyLimit(max_kept, queued=0)
-        self._resolve = resolve or {}
-        self._egress = egress or {}  #: fields of `egress.bounds.Bounds` that are set
-        self._relay = relay  #: ``None``: made for the first execution that needs it
         self._authorities = authorities
         self._spawner = spawner or Spawner(pool_size=_POOL_SIZE if pool else 0)
         self._warm = WarmInterpreters() if pool else None
@@ -116,7 +94,6 @@ class LocalRunner:
         #: By thread, until its record is closed: no thread waits for another thread's tool.
         self._left: dict[int, tuple[_Order, Cleanup | None, bool]] = {}
         self._rested = 0.0  #: time of the last answer
-        self._guard = threading.Lock()
 
     @property
     def host(self) -> host_probe.Host:
@@ -232,7 +209,7 @@ class LocalRunner:
             modes=found.modes,
             egress=egress,
             secrets=secrets,
-            redaction=_redaction(secrets),
+            redaction=redaction_of(secrets),
         )
 
     def open(
@@ -245,32 +222,16 @@ class LocalRunner:
         idle_s: float = IDLE_S,
         message_bytes: int = MESSAGE_BYTES,
     ) -> Channel:
-        from actum.runners.channel import Duplex, LocalChannel
+        from actum.runners.channel import open_channel
 
-        if plan.stdin:
-            raise Refused(
-                "CHANNEL_STDIN",
-                "inputs.stdin: a tool with a channel gets its input line by line.",
-                remedy="Leave stdin out, and send its content over the channel.",
-            )
-        order = self._order(plan)
-        if not self._kept.try_take():
-            raise Refused(
-                "SESSIONS_FULL",
-                f"{self._kept.count} tools are kept running already; nothing ran.",
-                remedy="Close one of them, or raise limits.max_sessions in actum.toml.",
-            )
-        duplex = Duplex(idle_s=idle_s, message_bytes=message_bytes, redaction=order.redaction)
-
-        def carry_out() -> Capture:
-            try:
-                capture, cleanup = self._carry_out(order, emit, None, cancel, permit, duplex)
-                cleanup.end()
-                return capture
-            finally:
-                self._kept.give_back()
-
-        return LocalChannel(duplex, plan.policy.limits.timeout_ms / 1000, carry_out)
+        return open_channel(
+            plan,
+            self._kept,
+            self._order,
+            lambda order, duplex: self._carry_out(order, emit, None, cancel, permit, duplex),
+            idle_s=idle_s,
+            message_bytes=message_bytes,
+        )
 
     def _carry_out(
         self,
@@ -281,114 +242,23 @@ class LocalRunner:
         permit: Permit | None,
         duplex: Duplex | None = None,
     ) -> tuple[Capture, Cleanup]:
-        plan, foreseen, egress = order.plan, order.foreseen, order.egress
-        limits = plan.policy.limits
         request = with_secrets(order.request, order.secrets)
-        if duplex is None:
-            sandbox, cgroup, release = self._sandbox(order, request)
-        else:
-            sandbox, cgroup = self._launch(request, order.owner, duplex.stdin)
-            release = sandbox.go
-        lifecycle = Lifecycle(plan, self.kind, emit)
-
-        def ready() -> None:
-            enforced = tuple(row.limit for row in foreseen if row.enforced)
-            lifecycle.reached(EventType.TOOL_RUN_RESOURCE_APPLIED, {"limits": enforced})
-            if duplex is not None:
-                duplex.goes_outside(egress)
-                duplex.measure_by(
-                    lambda note: manifest.measured(
-                        foreseen,
-                        plan.policy,
-                        SO_FAR,
-                        cgroup.usage(),
-                        lifecycle.elapsed_ms(),
-                        egress,
-                        note,
-                    )
-                )
-                duplex.started.set()
-
-        def start() -> float:
-            release()
-            return lifecycle.begin() + limits.timeout_ms / 1000
-
-        # Everything possible is prepared before the start. The start is recorded last, while the
-        # sandbox is being built: it waits for `release`.
-        supervisor = Supervisor(
-            sandbox,
-            cgroup,
-            on_output=on_output,
-            on_ready=ready,
-            on_doors=egress.on_doors,
-            cancel=cancel,
-            duplex=duplex,
-            redaction=order.redaction,
-        )
-        cleanup = Cleanup(sandbox, cgroup)
-        compared = None
-        try:
-            if self._governed is not None and plan.policy.writes_directly:
-                # While the sandbox is being built: nothing of the tool runs yet.
-                compared = self._open_comparison(self._governed).begin(plan.policy)
-            if permit is not None:
-                permit()
-        except BaseException:
-            sandbox.discard()
-            cgroup.remove()
-            raise
-        try:
-            try:
-                if egress.doors is not None:
-                    egress.begin(self._open_relay(), sandbox)
-                try:
-                    supervised = supervisor.supervise(start, lifecycle.tell_beginning)
-                finally:
-                    path_modes.reopen(order.modes)
-                    if duplex is not None:
-                        duplex.measure_by(None)
-                usage = cgroup.usage(supervised.usage)
-                cleanup.by_init = supervised.usage is not None
-                duration_ms = lifecycle.elapsed_ms()
-                if plan.output_files or compared is not None:
-                    # The kernel may still complete writes that the tool submitted and did not wait
-                    # for (AIO): that ends when its memory is freed.
-                    cleanup.found()
-                collected, not_collected = collect_outputs(plan, sandbox)
-                if plan.secrets and duplex is None:
-                    collected, not_collected = without_token(
-                        plan, collected, not_collected, order.secrets.keep_token
-                    )
-            finally:
-                connections = egress.end()
-            enforcement = manifest.measured(
-                foreseen, plan.policy, supervised, usage, duration_ms, egress
+        with in_use(order.plan.image):
+            if duplex is None:
+                sandbox, cgroup, release = self._sandbox(order, request)
+            else:
+                sandbox, cgroup = self._launch(request, order.owner, duplex.stdin)
+                release = sandbox.go
+            started = Launched(sandbox=sandbox, cgroup=cgroup, release=release)
+            return self._attempts.carry_out(
+                order,
+                started,
+                emit,
+                on_output=on_output,
+                cancel=cancel,
+                permit=permit,
+                duplex=duplex,
             )
-            if duplex is not None:
-                enforcement += duplex.rows(supervised.stop)
-            ending, workspace = ending_of(plan, supervised, usage), None
-            if compared is not None:
-                ending, workspace = judged(compared.end(), supervised, order.request, ending)
-            capture = Capture(
-                ending=ending,
-                stdout=supervised.stdout,
-                stderr=supervised.stderr,
-                collected=collected,
-                not_collected=not_collected,
-                enforcement=enforcement,
-                denials=denials_of(supervised, connections),
-                connections=connections,
-                duration_ms=duration_ms,
-                workspace=workspace,
-                cleanup=cleanup.found,
-            )
-            capture = lifecycle.conclude(capture, supervised.denials_total, order.redaction)
-        except BaseException:
-            sandbox.discard()
-            remove(cgroup)
-            lifecycle.abort()
-            raise
-        return capture, cleanup
 
     def _sandbox(
         self, order: _Order, request: Request
@@ -445,30 +315,4 @@ class LocalRunner:
         if self._warm is not None:
             self._warm.close()
         self._spawner.close()
-        if self._relay is not None:
-            self._relay.close()
-
-    def _open_comparison(self, governed: tuple[str, tuple[str, ...]]) -> Comparison:
-        with self._guard:
-            if self._comparison is None:
-                from actum.runners.comparison import Comparison  # most tools do not write directly
-
-                self._comparison = Comparison(*governed)
-            return self._comparison
-
-    def _open_relay(self) -> Relay:
-        with self._guard:
-            if self._relay is None:
-                from actum.sandbox.egress.bounds import Bounds
-                from actum.sandbox.egress.relay import Relay  # an event loop, for few executions
-
-                self._relay = Relay(self._resolve, Bounds(**self._egress))
-            return self._relay
-
-
-def _redaction(secrets: Given) -> Redaction | None:
-    if not secrets:
-        return None
-    from actum.capture.redaction import Redaction  # the automaton, for few executions
-
-    return Redaction(secrets.values)
+        self._attempts.close()

@@ -80,6 +80,12 @@ def _mechanisms(host: Host, *, allow_fork: bool = True) -> dict[str, str]:
     }
 
 
+def prepare() -> None:
+    """Compile the filters of system calls, which are the same for every execution."""
+    for allow_fork in (True, False):
+        _filter(allow_fork)
+
+
 @cache
 def _filter(allow_fork: bool) -> str:
     return seccomp.described(allow_fork=allow_fork)

@@ -119,7 +119,9 @@ class Likeness:
         #: Snippets and calls differ only in their order, so the next one has the same shape.
         #: Programs have arguments and a folder of their own.
         self.recurs = SNIPPET in plan.argv or _imports_ahead(plan)
-        self._serves = (self.recurs or _awaits_program(plan)) and not plan.secrets
+        self._serves = (
+            plan.image is None and (self.recurs or _awaits_program(plan)) and not plan.secrets
+        )
         if plan.layers and SNIPPET in plan.argv[:-1]:
             # Modules that it imports may be in these folders, or write to them.
             self._serves = False

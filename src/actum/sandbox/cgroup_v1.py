@@ -101,7 +101,7 @@ class Hierarchies:
                 (cpu, "cpu.cfs_period_us", str(CPU_PERIOD_US)),
             ],
             "limits": limits,
-            "usage": [(at[controller], file) for controller, file in _kept(parents)],
+            "usage": [(at[controller], file) for controller, file in usage_files(parents)],
             "task_limit": (pids, "pids.max"),
             "oom": (memory, "memory.oom_control"),
             "register": (memory, "cgroup.event_control"),
@@ -113,7 +113,8 @@ class Hierarchies:
         return Group(folders, oom_event)
 
 
-def _kept(folders: Mapping[str, str]) -> list[tuple[str, str]]:
+def usage_files(folders: Mapping[str, str]) -> list[tuple[str, str]]:
+    """The files with the usage of a sandbox: controller and name."""
     return [row for row in _USAGE if os.path.exists(f"{folders[row[0]]}/{row[1]}")]
 
 
@@ -194,7 +195,7 @@ class Group:
         # The parents show which files exist: an init whose tool has ended removes a group, and the
         # remaining counters would be taken for others.
         stay = {place: os.path.dirname(folder) for place, folder in self._folders.items()}
-        return [f"{self._folders[place]}/{file}" for place, file in _kept(stay)]
+        return [f"{self._folders[place]}/{file}" for place, file in usage_files(stay)]
 
     def close(self) -> None:
         self._gauges.close()

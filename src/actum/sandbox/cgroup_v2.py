@@ -90,7 +90,7 @@ class Subtree:
                 (0, "pids.max", "{tasks}"),
                 (0, "cpu.max", f"{{quota_us}} {CPU_PERIOD_US}"),
             ],
-            "usage": [(0, file) for file in _kept(self.folder)],
+            "usage": [(0, file) for file in usage_files(self.folder)],
             "task_limit": (0, "pids.max"),
             "oom": (0, "memory.events"),
             "register": None,
@@ -100,7 +100,7 @@ class Subtree:
         return Group(f"{self.folder}/{name}", oom_event)
 
 
-def _kept(folder: str) -> list[str]:
+def usage_files(folder: str) -> list[str]:
     return [file for file in _USAGE if os.path.exists(f"{folder}/{file}")]
 
 
@@ -205,7 +205,7 @@ class Group:
     @cached_property
     def _files(self) -> list[str]:
         # As in the recipe: from the parent, because the group may be removed by now.
-        return _kept(os.path.dirname(self._folder))
+        return usage_files(os.path.dirname(self._folder))
 
     def limit(self, *, memory_bytes: int, cpu_cores: int, children: int) -> None:
         folder = self._folder

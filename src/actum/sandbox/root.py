@@ -11,7 +11,7 @@ import os
 from actum import kernel
 from actum.sandbox import proc_files
 
-_SYSTEM_LINKS = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
+SYSTEM_LINKS = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 _DEVICES = ("null", "zero", "full", "random", "urandom")
 _ETC_FILES = (
     "ld.so.cache",
@@ -53,7 +53,7 @@ def make_template(folder: str, uid: int, gid: int, init: bytes) -> None:
     for name in ("usr", "etc", "dev", "proc", "new"):
         os.mkdir(f"{folder}/{name}")
     _attach(_tree_of("/usr", _READ_ONLY), f"{folder}/usr")
-    for name in _SYSTEM_LINKS:
+    for name in SYSTEM_LINKS:
         if os.path.islink(f"/{name}"):
             os.symlink(os.readlink(f"/{name}"), f"{folder}/{name}")
         elif os.path.isdir(f"/{name}"):
@@ -71,6 +71,14 @@ def make_template(folder: str, uid: int, gid: int, init: bytes) -> None:
 
 
 def _write_etc(etc: str, uid: int, gid: int) -> None:
+    for name in write_etc(etc, uid, gid):
+        _attach(_tree_of(f"/etc/{name}", _READ_ONLY), f"{etc}/{name}")
+    _attach(_tree_of(etc, _READ_ONLY), etc)
+
+
+def write_etc(etc: str, uid: int, gid: int) -> list[str]:
+    """Write an /etc of our own into a folder. Returns the names of empty folders in it, on which
+    the host's own are to be mounted."""
     texts = {
         "passwd": f"root:x:0:0:root:/nonexistent:/usr/sbin/nologin\n"
         f"tool:x:{uid}:{gid}:tool:/tmp:/bin/sh\n",
@@ -92,11 +100,14 @@ def _write_etc(etc: str, uid: int, gid: int) -> None:
     os.mkdir(f"{etc}/actum")
     for program in ("snippet", "session", "value", "working_files"):
         _copy(_beside(f"{program}_program.py"), f"{etc}/actum/{program}.py")
-    for name in _ETC_FOLDERS:
-        if os.path.isdir(f"/etc/{name}") and not os.path.islink(f"/etc/{name}"):
-            os.mkdir(f"{etc}/{name}")
-            _attach(_tree_of(f"/etc/{name}", _READ_ONLY), f"{etc}/{name}")
-    _attach(_tree_of(etc, _READ_ONLY), etc)
+    folders = [
+        name
+        for name in _ETC_FOLDERS
+        if os.path.isdir(f"/etc/{name}") and not os.path.islink(f"/etc/{name}")
+    ]
+    for name in folders:
+        os.mkdir(f"{etc}/{name}")
+    return folders
 
 
 def _write_dev(dev: str) -> None:

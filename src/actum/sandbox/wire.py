@@ -108,6 +108,7 @@ if TYPE_CHECKING:
         runs any more. gone: an exiting tree is freed, and the first of its control groups is
         removed. cleared, when the host has time: the other groups are too. failed: nothing was
         started. listening: sockets of the sandbox's network namespace, for the host to accept on.
+        hello, limits: of a container, before it has a request.
         """
 
         kind: str
@@ -130,6 +131,8 @@ if TYPE_CHECKING:
         removed: bool  #: the control groups, by the init
         reason: str
         message: str
+        texts: list[str | None]  #: of a container: contents of the files that the host named
+        spaces: list[int]  #: of a container: sizes of its private file systems
 
 
 CPU_PERIOD_US = 100_000
@@ -152,6 +155,8 @@ RING = (1).to_bytes(8, sys.byteorder)
 GO = b"G"
 #: Host -> init: SIGTERM to everything inside. Closing the socket means: exit.
 TERMINATE = b"T"
+#: Host -> init of a container: SIGKILL to everything inside, so that it reports the end.
+KILL = b"K"
 #: Host -> init: remove the other control groups now.
 CLEAR = b"C"
 #: Host -> init: bind these as well, and send them to the host.

@@ -40,6 +40,7 @@ from actum.contract.call import (
     SecretUse,
     bound,
 )
+from actum.contract.image_reference import RootImage
 from actum.contract.limits import (
     IDLE_S,
     MESSAGE_BYTES,
@@ -60,8 +61,9 @@ from actum.runners.base import Cancel, Capability, Channel, OnOutput, Permit, Ru
 from actum.runtime import Runtime
 from actum.settings import load
 from actum.settings_file import FILE_NAME
-from actum.testing.scenarios import MARK, READY, SAID, SCENARIOS, Scenario
+from actum.testing.scenarios import MARK, READY, SAID, SAID_ASIDE, SCENARIOS, Scenario
 from actum.value import fields, replace
+from actum.workspace.copies import Bounds
 from actum.workspace.transaction import Transaction
 
 if not __debug__:
@@ -161,7 +163,8 @@ class RunnerConformance:
     """`folder` is an empty directory on this host that the runner can give to a tool.
 
     `survivors` finds processes by a mark in their command line, for runners whose processes are
-    not in this host's /proc.
+    not in this host's /proc. `prepare` changes the new project before it is opened: for an image as
+    the root of its tools.
     """
 
     def __init__(
@@ -170,6 +173,7 @@ class RunnerConformance:
         folder: Path,
         *,
         survivors: Callable[[str], list[int]] = processes_with,
+        prepare: Callable[[Path], None] = lambda _project: None,
     ) -> None:
         self.runner = _Watched(make_runner())
         self._survivors = survivors
@@ -179,6 +183,7 @@ class RunnerConformance:
             file.write(_SETTINGS)
         home = self.root / ".actum"
         approve_settings(self.root, home, by="user:conformance", user=os_user(), date="2026-01-01")
+        prepare(self.root)
         settings = load(self.root / ".actum", {"LOGNAME": "conformance"})
         self.runtime = Runtime(settings, runners={self.runner.kind: self.runner})
         self.work = self.root
@@ -218,9 +223,13 @@ class RunnerConformance:
         home, name = self.root / ".actum", f"again-{uuid.uuid4()}"
         begun = Transaction.begin(home, name, tuple(plan.layers))
         self._begun.append(begun)
-        begun.wait()
         layers = {layer.grant: layer.folder for layer in begun.layers}
-        return bound(replace(plan, layers=layers)), begun
+        again = bound(replace(plan, layers=layers))
+        for layer in begun.layers:
+            if not self.runner.takes_overlay(again, layer.grant):
+                begun.copy(layer, plan.policy.deny, Bounds())
+        begun.wait()
+        return again, begun
 
     # -- checks -----------------------------------------------------------------------------
 
@@ -236,7 +245,7 @@ class RunnerConformance:
                 cancel.cancel()
 
         ending = scenario.script.replace(MARK, mark)
-        script = f"echo x >> starts; echo '{SAID}'; echo '{SAID}' >&2; {ending}"
+        script = f"echo x >> starts; echo '{SAID}'; echo '{SAID_ASIDE}' >&2; {ending}"
         result = self.run(script, limits=scenario.limits, on_output=hear, cancel=cancel)
         cancel.close()
         assert result.outcome is scenario.outcome, (result.outcome, result.result)
@@ -253,7 +262,7 @@ class RunnerConformance:
         assert tool_run.exit_code == scenario.exit_code
         assert tool_run.stdout.startswith(SAID), "partial output was lost"
         assert "went on" not in tool_run.stdout, "the tool continued after a violation"
-        assert tool_run.stderr.startswith(SAID), "partial output on stderr was lost"
+        assert tool_run.stderr.startswith(SAID_ASIDE), "partial output on stderr was lost"
         assert isinstance(tool_run.artifacts, tuple)
         assert type(tool_run.duration_ms) is int
         assert (tool_run.error_reason is None) == (tool_run.status is ToolRunStatus.SUCCESS)
@@ -275,7 +284,7 @@ class RunnerConformance:
             assert len(containers) == 1, "container_id changed during one attempt"
             assert all(containers), "a container has no id"
         stored = Traces(self.runtime.database).of_execution(result.execution_id)
-        recorded = {event["container_id"] for event in stored}
+        recorded = {event["container_id"] for event in stored if event["event_type"] in LIFECYCLE}
         assert recorded == containers, "the records name another container"
         durations = [event.duration_ms for event in lifecycle]
         assert durations == sorted(durations)
@@ -634,6 +643,7 @@ _OTHERS: dict[str, Any] = {
     "sealed": (SealedInput(path="/etc/hostname", sha256="0" * 64, copy="/etc/hostname"),),
     "views": {"/usr": "/tmp/other"},
     "provided": {"other": b"other"},
+    "image": RootImage(id="sha256:0", reference="other", folder="/", device=0, inode=0),
     "proof.checks": (Check(code="IV-01", result=CheckResult.STRIPPED, names=("other",)),),
     "policy.runner": RunnerKind.REMOTE,
     "policy.interpreters": (Interpreter(prefix="/opt/other"),),

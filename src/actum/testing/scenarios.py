@@ -10,6 +10,7 @@ from actum.value import field, value
 
 #: Printed first by every script: output before the end must not be lost.
 SAID = "said before the end"
+SAID_ASIDE = "said aside before the end"
 #: Printed by a script that waits to be cancelled, once its traps are set.
 READY = "ready to be cancelled"
 #: Replaced by a number that no other process on the host has in its command line.

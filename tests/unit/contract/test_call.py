@@ -147,3 +147,8 @@ def test_what_a_plan_says_now_is_digested_and_not_what_it_said() -> None:
     assert plan.call_sha256 != first
     environment["A"] = "1"
     assert plan.call_sha256 == first
+
+
+def test_a_proof_in_an_image_is_another_proof() -> None:
+    inside = dataclasses.replace(PROOF.executable, image="sha256:" + "0" * 64)
+    assert dataclasses.replace(PROOF, executable=inside).sha256 != PROOF.sha256

@@ -507,3 +507,16 @@ def test_a_name_that_is_none_of_the_language_is_refused_when_it_is_loaded(
     assert [problem.field for problem in repository.problems("ripgrep")] == [
         f"interface.sdk.{place}"
     ]
+
+
+def test_an_image_is_named_by_content_and_a_tag_is_refused(repository: Any, edit: Edit) -> None:
+    assert load_tool(repository.folder("ripgrep")).image == "host"
+    digest = "sha256:" + "0" * 64
+    edit(TOOL, "tool_id: TL-003", f"tool_id: TL-003\nimage: debian@{digest}")
+    assert load_tool(repository.folder("ripgrep")).image == f"debian@{digest}"
+    edit(TOOL, f"debian@{digest}", "debian:bookworm")
+    with pytest.raises(ContractInvalid) as refused:
+        load_tool(repository.folder("ripgrep"))
+    (problem,) = refused.value.problems
+    assert problem.field == "image"
+    assert "a tag can be moved" in problem.message

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from actum.errors import Refused
-from actum.registry import load
+from actum.registry import disk_cache, load
 from actum.registry.disk_cache import METADATA_S, SCHEMA_S, DiskCache
 from actum.registry.registry import Registry
 from actum.registry.selection import Task
@@ -248,6 +249,20 @@ def test_what_cannot_be_read_is_read_from_the_tools_again(
     for file in (pinned.root / ".actum" / "cache").rglob("*.json"):
         file.write_bytes(content)
     assert open_registry().entry("ripgrep", None).adapter.adapter_id == "ADP-001"
+
+
+def test_documents_that_other_code_found_well_formed_are_not_used(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed = Path(disk_cache.__file__).parent
+    assert disk_cache.shape_of(installed) == disk_cache._SHAPE
+    other = tmp_path / "other"
+    shutil.copytree(installed, other)
+    (other / "transforms.py").write_text("# other checks\n")
+    DiskCache(tmp_path, clock).keep_document("ab", {"version": "1"})
+    assert DiskCache(tmp_path, clock).document("ab", "1") is not None
+    monkeypatch.setattr(disk_cache, "_SHAPE", disk_cache.shape_of(other))
+    assert DiskCache(tmp_path, clock).document("ab", "1") is None
 
 
 def test_what_is_kept_is_readable_by_its_owner_only(open_registry: Any, pinned: Any) -> None:

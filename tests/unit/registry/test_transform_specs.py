@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 import yaml
 
 from actum.errors import ContractInvalid
-from actum.registry import ship
+from actum.registry import ship, transforms
 from actum.registry.load import load_adapters
 
 SHIPPED = Path(ship.__file__).parent / "shipped"
@@ -56,6 +57,16 @@ def written(folder: Path, side: str, kind: str, spec: Any) -> Path:
     adapter["transforms"][side].append({"type": kind, "spec": spec})
     (copy / "adapters/adapter.yaml").write_text(yaml.safe_dump(adapter))
     return copy
+
+
+@pytest.mark.parametrize("side", ["input", "output"])
+def test_each_type_of_the_schema_has_a_check_and_specs_here(side: str) -> None:
+    schema = json.loads((SHIPPED.parent / "schemas/adapter.json").read_text())
+    items = schema["properties"]["transforms"]["properties"][side]["items"]
+    types = set(items["properties"]["type"]["enum"])
+    assert types <= set(transforms._CHECKS)
+    assert types == {kind for where, kind, _ in GOOD if where == side}
+    assert types == {kind for where, kind, _, _ in BAD if where == side}
 
 
 @pytest.mark.req("000-110", "000-112")

@@ -91,6 +91,9 @@ BOUND: Mapping[str, BoundTable] = {
             }
         ),
     ),
+    "run_receipts": BoundTable(
+        key=("receipt_id",), plain=frozenset({"receipt_id", "run_id", "sha256"})
+    ),
     "run_decisions": BoundTable(
         key=("run_id", "decision_hash"), plain=frozenset({"run_id", "decision_hash", "at"})
     ),

@@ -138,6 +138,7 @@ def _command(plan: Plan) -> dict[str, Json]:
     return {
         "argv": list(plan.argv),
         "executable": plan.proof.executable.path,
+        **({} if plan.image is None else {"image": plan.image.id}),
         "environment": sorted(plan.environment),  # names; values may be secrets
         "working_directory": plan.working_directory,
         "stdin_bytes": len(plan.stdin),

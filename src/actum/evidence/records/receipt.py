@@ -18,7 +18,7 @@ from actum import native
 from actum.capture.endings import interpret
 from actum.capture.model import Capture, Collected, Denial, Enforced, Stream
 from actum.capture.streams import SILENCE
-from actum.contract.call import Plan
+from actum.contract.call import Executable, Plan
 from actum.contract.canonical import sha256_bytes
 from actum.contract.model import Json
 from actum.evidence.records.audit import closed
@@ -145,11 +145,17 @@ def asked(intent: Intent) -> dict[str, Json]:
         }
         if proof
         else None,
-        "executable": {"path": proof.executable.path, "sha256": proof.executable.sha256}
-        if proof
-        else None,
+        "executable": _executable(proof.executable) if proof else None,
         "runner": policy.runner.value if policy else None,
         **({"call": _call(intent.plan)} if intent.plan else {}),
+    }
+
+
+def _executable(executable: Executable) -> dict[str, Json]:
+    return {
+        "path": executable.path,
+        "sha256": executable.sha256,
+        **({"image": executable.image} if executable.image else {}),
     }
 
 

@@ -7,18 +7,28 @@ import ipaddress
 from actum.contract.egress import EgressPlan, Endpoint, literal
 
 #: Reserved for network benchmarks (RFC 2544): not routed, so it collides with no real address.
-NETWORK = ipaddress.ip_network("198.18.0.0/15")
+NETWORK = ipaddress.IPv4Network("198.18.0.0/15")
 OWN_ADDRESS = "198.18.0.1/15"
+#: In a container, whose init may add no address: all of 127.0.0.0/8 is on every loopback.
+CONTAINER_NETWORK = ipaddress.IPv4Network("127.64.0.0/15")
 RESOLVER = "127.0.0.53"
-_FIRST = int(ipaddress.ip_address("198.18.1.0"))
+#: The first address of a name, counted from that of the network.
+_FIRST = 256
 _MAX_NAMES = 4_096
 
 
 class Doors:
     """Assigns addresses, one per name, for one sandbox."""
 
-    def __init__(self, plan: EgressPlan, *, names: int = _MAX_NAMES) -> None:
+    def __init__(
+        self,
+        plan: EgressPlan,
+        *,
+        names: int = _MAX_NAMES,
+        network: ipaddress.IPv4Network = NETWORK,
+    ) -> None:
         self.plan = plan
+        self._network = network
         #: Limit on names under an allowed wildcard, which a tool can invent.
         self._names_left = names
         self._opening: set[str] = set()
@@ -48,7 +58,7 @@ class Doors:
 
     def _assign(self, name: str) -> str:
         spelt = literal(name)
-        address = str(spelt or ipaddress.ip_address(_FIRST + len(self._by_name)))
+        address = str(spelt or self._network[_FIRST + len(self._by_name)])
         self._by_name[name] = address
         self._by_address[address] = name
         return address

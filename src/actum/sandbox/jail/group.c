@@ -47,6 +47,25 @@ void put_usage(struct text *text)
     put(text, "]");
 }
 
+/* Of a group of our own, which counts from 0. Both versions have a line "oom_kill N". */
+int counts_oom_kill(void)
+{
+    static char content[FILE_BYTES];
+    static const char NAME[] = "oom_kill ";
+    ssize_t size = pread(member.usage[0], content, sizeof content - 1, 0);
+    if (size < 0)
+        _exit(1);
+    content[size] = 0;
+    for (const char *line = content; line; line = strchr(line, '\n')) {
+        line += *line == '\n';
+        if (strncmp(line, NAME, sizeof NAME - 1) == 0)
+            return line[sizeof NAME - 1] != '0';
+        if (!*line)
+            break;
+    }
+    return 0;
+}
+
 /* Removes the groups from `at` down to `last`, which are empty. Returns whether all were removed. The host
  * finds those that were not, and removes or reports them: so errors are ignored. */
 int remove_groups(int at, int last)

@@ -158,7 +158,7 @@ static void detach(void)
 
 /* -- the member, ready except for the request ---------------------------------------------------------- */
 
-static void close_the_tools(void)
+void close_the_tools(void)
 {
     for (int at = 0; at < 3; at++)
         close(member.streams[at]);
@@ -167,13 +167,20 @@ static void close_the_tools(void)
     close(member.filter);
 }
 
-static void permit_the_common(void)
+/* A container's root need not have all of them. */
+static void permit_found(const char *path, uint64_t rights)
+{
+    if (!member.contained || access(path, F_OK) == 0)
+        permit(member.rules, path, rights, member.abi);
+}
+
+void permit_the_common(void)
 {
     static const char *const readable[] = {"/usr", "/etc", "/proc", "/var", "/run"};
     /* On a merged /usr these are links into it; otherwise they are folders. */
     static const char *const system[] = {"/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"};
     for (int at = 0; at < COUNT_OF(readable); at++)
-        permit(member.rules, readable[at], RIGHTS_READ, member.abi);
+        permit_found(readable[at], RIGHTS_READ);
     permit(member.rules, "/tmp", RIGHTS_WRITE, member.abi);
     permit(member.rules, "/dev/shm", RIGHTS_WRITE, member.abi);
     permit(member.rules, "/dev", RIGHTS_DEVICES, member.abi);
@@ -237,6 +244,26 @@ static const int *receive_trees(uint32_t count)
     return trees;
 }
 
+void require_judged(const struct request *request)
+{
+    struct stat found;
+    if (stat(request->executable, &found) < 0)
+        fail_errno(NULL);
+    /* 0: it is in an overlay, which has a device of its own and may have other inode numbers. In an image it
+     * was compared before a folder of it became a part of an overlay. */
+    if (!has_image(request) && ((request->executable_device && found.st_dev != request->executable_device) ||
+        (request->executable_inode && found.st_ino != request->executable_inode)))
+        fail("PATH_CHANGED", "%s is no longer the file that was checked", request->executable);
+}
+
+void permit_grants(const struct request *request)
+{
+    for (uint32_t at = has_image(request); at < request->grants_count; at++) {
+        const struct grant *grant = &request->grants[at];
+        permit(member.rules, grant->path, grant->write ? RIGHTS_WRITE : RIGHTS_READ, member.abi);
+    }
+}
+
 /* All of the request except the start. */
 static void carry_out(const struct request *request)
 {
@@ -245,17 +272,8 @@ static void carry_out(const struct request *request)
     if (root_furnish(request, trees))
         permit(member.rules, "/etc", RIGHTS_READ, member.abi);
     covers_watch(request);
-    struct stat found;
-    if (stat(request->executable, &found) < 0)
-        fail_errno(NULL);
-    /* 0: it is in an overlay, which has a device of its own and may have other inode numbers. */
-    if ((request->executable_device && found.st_dev != request->executable_device) ||
-        (request->executable_inode && found.st_ino != request->executable_inode))
-        fail("PATH_CHANGED", "%s is no longer the file that was checked", request->executable);
-    for (uint32_t at = 0; at < request->grants_count; at++) {
-        const struct grant *grant = &request->grants[at];
-        permit(member.rules, grant->path, grant->write ? RIGHTS_WRITE : RIGHTS_READ, member.abi);
-    }
+    require_judged(request);
+    permit_grants(request);
     /* Before the last step of the tool's process: the host may have sent the start already, and a tool that
      * is faster than we are would find a door closed, or bind its port. */
     open_doors(request);
@@ -277,7 +295,7 @@ static void await_bell(void)
     close(member.go);
 }
 
-static const struct request *await_request(void)
+const struct request *receive_request(void)
 {
     static unsigned char packet[MAX_PACKET];
     int descriptors[MAX_PASSED], count, others;
@@ -303,18 +321,21 @@ _Noreturn void be_init(void)
         _exit(1);
     detach();
     prepare();
-    const struct request *request = await_request();
+    const struct request *request = receive_request();
     carry_out(request);
     supervise(request);
 }
 
-/* The spawner and the opener execute this under their own names; the zygote's clone as an init. */
+/* The spawner and the opener execute this under their own names; the zygote's clone as an init; an engine as
+ * the first process of a container. */
 int main(int argc, char **argv)
 {
     if (argc > 0 && strcmp(argv[0], "actum.sandbox.spawner") == 0)
         serve(argv + 1);
     if (argc > 0 && strcmp(argv[0], "actum.sandbox.opener") == 0)
         serve_openings(argv + 1);
+    if (argc > 1 && strcmp(argv[1], "container") == 0)
+        be_contained(argv + 2);
     if (argc < 1)
         _exit(1);
     read_member(argv + 1);

@@ -33,6 +33,7 @@ enum {
 /* `layers` is "" where the tool works on the host's own files; else the folder whose `upper` takes every
  * change (opener.c). `source` is "" where the file at `path` itself is shown; else the sealed copy of an
  * input, which is shown at `path` instead. */
+/* The image of a request, if it has one, is the first grant: its path is "/", its source the unpacked tree. */
 /* `tried`: a test whether an overlay works with its layers; not for a tool. */
 struct grant { const char *path; int write, tried; uint64_t device, inode; const char *layers, *source; };
 struct file  { const char *name; const unsigned char *content; uint32_t size; };
@@ -58,6 +59,11 @@ struct request {
     const char *resolver; /* "" for none */
 };
 
+static inline int has_image(const struct request *request)
+{
+    return request->grants_count && request->grants[0].path[0] == '/' && !request->grants[0].path[1];
+}
+
 /* -- this member (init.c): set once, from its arguments ------------------------------------------- */
 
 struct member {
@@ -70,6 +76,7 @@ struct member {
     uid_t uid;
     gid_t gid;
     int rootless, steady;
+    int contained; /* an engine made the namespaces, the groups and the root (container.c) */
     int interprets; /* the tool's process was forked from an interpreter */
     uint64_t scratch_bytes;
     int born_inside; /* the control group that the tool's process is cloned into, or -1 */
@@ -97,6 +104,16 @@ _Noreturn void be_init(void);
 /* The spawner (serve.c) and the opener (opener.c), with these arguments. */
 _Noreturn void serve(char **words);
 _Noreturn void serve_openings(char **words);
+
+/* In pid 1 of a container that an engine has made (container.c), with these arguments. */
+_Noreturn void be_contained(char **words);
+
+/* The rest of an init, once it is prepared (init.c). */
+const struct request *receive_request(void);
+void permit_the_common(void);
+void permit_grants(const struct request *);
+void require_judged(const struct request *);
+void close_the_tools(void);
 
 /* The arguments of a program (words.c). */
 #define SENT_ALONG "#"
@@ -183,6 +200,7 @@ int restrict_self(int rules);                          /* 0, or -1 with errno */
 
 void limit_group(const char *const *texts, uint32_t count); /* unless they are set already */
 void put_usage(struct text *);                              /* the texts of the files, as a JSON list */
+int counts_oom_kill(void); /* by the first of them, whether the kernel has killed for memory */
 int remove_groups(int at, int last);                        /* downwards; whether all were removed */
 
 /* -- the root (root.c) ---------------------------------------------------------------------------- */
@@ -191,6 +209,9 @@ void root_build(uint64_t scratch_bytes, uint64_t artifacts_bytes);
 extern int processes; /* a /proc that hides no process of this sandbox from us */
 /* `trees`: one for each grant, in their order; all are closed. 1 if /etc was replaced. */
 int root_furnish(const struct request *, const int *trees);
+/* The same for a root that an engine has mounted: nothing is mounted; each grant must be the judged file. */
+void root_take_over(void);
+void root_compare(const struct request *);
 /* A descriptor (O_PATH) of a path inside the tool's root, through no link; -1 with errno. */
 int find_inside(const char *path);
 /* The path of a sealed input, or of a folder with layers, at which another file is visible by now; NULL
@@ -198,6 +219,22 @@ int find_inside(const char *path);
 const char *root_lost_seal(const struct request *);
 /* Or `fail_errno`. Without a kind nothing new is mounted, but the existing mount gets these flags. */
 void mount_at(const char *kind, const char *target, unsigned long flags, const char *options);
+
+/* For image.c. */
+void must(int result); /* or `fail_errno` */
+int must_open(int folder, const char *path, int flags, mode_t mode);
+int open_restricted(int folder, const char *path, uint64_t flags, uint64_t resolve);
+int clone_tree(int descriptor);
+void attach_onto(int tree, int target);
+void copy_file(int folder, const char *name, const char *target);
+extern const char *const SYSTEM_NAMES[]; /* ends with NULL */
+
+/* -- an image as the root (image.c) ------------------------------------------------------------------- */
+
+/* Removes the host's system directories from the root, and leaves our own files in an empty /etc. */
+void image_replace_host(int tree);
+/* Once the mount points of all grants are made: mounts what the image has, and permits to read it. */
+void image_attach(const struct request *, int tree);
 
 /* -- covers that the host can detach (covers.c) ----------------------------------------------------- */
 
@@ -227,6 +264,7 @@ enum { PERIOD_MS = 100 };   /* interval of the init's own checks */
 enum { MAX_SURPLUS = 256 }; /* children over the limit, at most one per thread */
 int64_t monotonic_ns(void);
 void tasks_begin(uint64_t max_children, int limit);
+int tasks_are_told_apart(void); /* whether threads are not counted as children */
 int tasks_may_thread(pid_t asker); /* raises the limit for one more thread, unless the ceiling is reached */
 int tasks_are_due(void);
 /* Lowers the limit for threads that have ended; returns the children over the limit, and their number. */

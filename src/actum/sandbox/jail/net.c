@@ -118,9 +118,10 @@ static void add_loopback_address(const char *text)
     if (recv(link, &reply, sizeof reply, 0) < (ssize_t)offsetof(__typeof__(reply), rest))
         fail_errno("address %s", text);
     close(link);
-    errno = -reply.error;
-    if (errno && errno != EEXIST) /* ::1 exists from the start */
+    if (reply.error && reply.error != -EEXIST) { /* ::1 exists from the start */
+        errno = (int)-(unsigned)reply.error;
         fail_errno("address %s", text);
+    }
 }
 
 /* The address of a socket; its size, or 0 with errno. */

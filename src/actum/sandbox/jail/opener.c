@@ -309,7 +309,8 @@ static int open_tree_of(const struct grant *grant, int idmap)
     if (tree < 0)
         refuse_errno("open_tree");
     close(descriptor);
-    if (tree >= 0 && furnish(tree, grant, idmap) < 0) {
+    /* An image is not the caller's work: its files keep the owner that unpacked them. */
+    if (tree >= 0 && furnish(tree, grant, grant->path[1] ? idmap : -1) < 0) {
         close(tree);
         return -1;
     }

@@ -35,7 +35,7 @@ enum { PAGE_BYTES = 4096, ROOT_BYTES = 4 << 20 };
 enum { PROVIDED_AT_EASE = 1 << 20 };
 
 /* On a merged /usr these are links into it; otherwise they are folders. */
-static const char *const SYSTEM[] = {"bin", "sbin", "lib", "lib32", "lib64", "libx32"};
+const char *const SYSTEM_NAMES[] = {"bin", "sbin", "lib", "lib32", "lib64", "libx32", NULL};
 static const char *const COMMON[] = {"usr", "etc", "dev"};
 static const char *const FOLDERS[] = {"usr", "etc", "dev", "proc", "tmp", "var", "run", "artifacts"};
 
@@ -57,7 +57,7 @@ static uint64_t scratch_size, artifacts_size;
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
 
-static void must(int result)
+void must(int result)
 {
     if (result < 0)
         fail_errno(NULL);
@@ -69,7 +69,7 @@ static _Noreturn void too_long(void)
     fail_errno(NULL);
 }
 
-static int must_open(int folder, const char *path, int flags, mode_t mode)
+int must_open(int folder, const char *path, int flags, mode_t mode)
 {
     int descriptor = openat(folder, path, flags | O_CLOEXEC, mode);
     must(descriptor);
@@ -85,7 +85,7 @@ void mount_at(const char *kind, const char *target, unsigned long flags, const c
 }
 
 /* Opens with path resolution restricted by the kernel itself, so that no component can be swapped. */
-static int open_restricted(int folder, const char *path, uint64_t flags, uint64_t resolve)
+int open_restricted(int folder, const char *path, uint64_t flags, uint64_t resolve)
 {
     struct {
         uint64_t flags, mode, resolve;
@@ -94,7 +94,7 @@ static int open_restricted(int folder, const char *path, uint64_t flags, uint64_
 }
 
 /* A detached copy of the mounts at a descriptor. */
-static int clone_tree(int descriptor)
+int clone_tree(int descriptor)
 {
     int tree = syscall(SYS_open_tree, descriptor, "",
                        OPEN_TREE_CLONE | O_CLOEXEC | AT_EMPTY_PATH | RECURSIVE);
@@ -115,7 +115,7 @@ static void set_attributes(int descriptor, uint64_t set, int recursive)
 
 /* Attaches a detached tree on an open descriptor: no path is walked, so no component can be swapped. Both
  * are closed. */
-static void attach_onto(int tree, int target)
+void attach_onto(int tree, int target)
 {
     if (syscall(SYS_move_mount, tree, "", target, "", MOVE_FROM_DESCRIPTOR | MOVE_ONTO_DESCRIPTOR) <
         0)
@@ -205,8 +205,8 @@ void root_build(uint64_t scratch_bytes, uint64_t artifacts_bytes)
         snprintf(target, sizeof target, "/new/%s", COMMON[each]);
         shift_mount(source, target);
     }
-    for (size_t each = 0; each < COUNT(SYSTEM); each++)
-        take_over_system(SYSTEM[each]);
+    for (size_t each = 0; SYSTEM_NAMES[each]; each++)
+        take_over_system(SYSTEM_NAMES[each]);
     /* The covers of denied paths. Covered themselves at once, and so visible to no process. */
     must(mkdir("/new/artifacts/nothing", 0000));
     close(must_open(AT_FDCWD, "/new/artifacts/no-file", O_CREAT | O_WRONLY, 0000));
@@ -219,6 +219,12 @@ void root_build(uint64_t scratch_bytes, uint64_t artifacts_bytes)
     processes = member.rootless ? open_all_processes()
                                 : must_open(AT_FDCWD, "/new/proc", O_PATH | O_DIRECTORY, 0);
     turn_to("/new");
+    anchor = must_open(AT_FDCWD, "/", O_PATH, 0);
+}
+
+void root_take_over(void)
+{
+    processes = must_open(AT_FDCWD, "/proc", O_PATH | O_DIRECTORY, 0);
     anchor = must_open(AT_FDCWD, "/", O_PATH, 0);
 }
 
@@ -384,7 +390,7 @@ static int wants_own_etc(const struct request *request)
     return 0;
 }
 
-static void copy_file(int folder, const char *name, const char *target)
+void copy_file(int folder, const char *name, const char *target)
 {
     char block[PAGE_BYTES];
     ssize_t size;
@@ -482,9 +488,18 @@ static void attach_seal(int tree, const char *path)
     close(tree);
 }
 
+/* All at once: with an image, the names of the image are mounted over them before the first grant is. */
+static void make_mount_points(const struct request *request, const int *trees)
+{
+    for (size_t each = 1; each < request->grants_count; each++)
+        if (!is_below_attached(request, each, request->grants[each].path))
+            make_mount_point(request->grants[each].path, trees[each]);
+}
+
 static void attach_grants(const struct request *request, const int *trees)
 {
-    for (size_t each = 0; each < request->grants_count; each++) {
+    int in_image = has_image(request);
+    for (size_t each = in_image; each < request->grants_count; each++) {
         const char *path = request->grants[each].path;
         if (request->grants[each].source[0] && is_below_attached(request, each, path)) {
             attach_seal(trees[each], path);
@@ -492,7 +507,7 @@ static void attach_grants(const struct request *request, const int *trees)
         }
         /* Below a granted directory nothing is made: the path was resolved on the host and exists there. If
          * it is gone by now, a tool that runs beside us may have put a link in its way. */
-        if (!is_below_attached(request, each, path))
+        if (!in_image && !is_below_attached(request, each, path))
             make_mount_point(path, trees[each]);
         attach_onto(trees[each], open_judged(path));
     }
@@ -615,7 +630,7 @@ static uint64_t *seal_mounts; /* of the grants that `holds_seals`, in their orde
 /* A sealed input, or a folder whose layers hold one. */
 static int holds_seals(const struct grant *grant)
 {
-    return grant->source[0] || grant->layers[0];
+    return (grant->source[0] && grant->path[1]) || grant->layers[0];
 }
 
 /* The id of the mount at a path inside; 0 if there is none. Only a mount of ours has the id: nothing is
@@ -676,12 +691,19 @@ static void resize_scratch(const struct request *request)
  * the granted paths, in the order of the request. True if /etc was replaced. */
 int root_furnish(const struct request *request, const int *trees)
 {
+    int in_image = has_image(request);
     resize_scratch(request);
+    if (in_image)
+        image_replace_host(trees[0]);
     /* Before the grants, in our own tmpfs, which becomes read-only as a whole in the end. */
     provide(request);
-    int another_etc = wants_own_etc(request);
+    int another_etc = !in_image && wants_own_etc(request);
     if (another_etc)
         own_etc();
+    if (in_image) {
+        make_mount_points(request, trees);
+        image_attach(request, trees[0]);
+    }
     attach_grants(request, trees);
     if (another_etc)
         make_read_only("/etc");
@@ -696,4 +718,17 @@ int root_furnish(const struct request *request, const int *trees)
     make_read_only("/");
     note_seals(request);
     return another_etc;
+}
+
+void root_compare(const struct request *request)
+{
+    struct stat found;
+    for (size_t each = 0; each < request->grants_count; each++) {
+        const struct grant *grant = &request->grants[each];
+        /* With layers it is another folder: the copy of the judged one. */
+        if (!grant->layers[0] && (lstat(grant->path, &found) < 0 || found.st_dev != grant->device ||
+                                  found.st_ino != grant->inode))
+            fail("PATH_CHANGED", "%s is no longer the file that was checked", grant->path);
+    }
+    note_seals(request);
 }

@@ -40,7 +40,7 @@ _Static_assert(sizeof(struct question) == 80 && sizeof(struct answer) == 24, "as
 /* Fields of /proc/PID/stat, counted after the name in parentheses, which the tool chooses. */
 enum { FLAGS = 9 - 2, EXIT_CODE = 52 - 2 };
 enum { EXITING = 0x4 };
-enum { TERMINATE = 'T' }; /* as in wire.py */
+enum { TERMINATE = 'T', KILL = 'K' }; /* as in wire.py */
 enum { FREE_DENIALS = 64 }; /* answered at once; each later one after a pause */
 static const struct timespec FLOOD_PAUSE = {.tv_nsec = 1000000};
 enum { STILL_RUNNING = -1 };
@@ -398,10 +398,21 @@ static void obey(void)
         kill(-1, SIGCONT); /* a stopped process would never see the first */
         return;
     }
+    if (size == 1 && order[0] == KILL) {
+        kill(-1, SIGKILL);
+        return;
+    }
     const char *address = read_listen_order(order, (size_t)size, ports, MAX_PASSED, &count);
     if (!address)
         _exit(1); /* not a message of the protocol */
     open_more_doors(address, ports, count);
+}
+
+/* In a container no process outside of the group sees the counter. */
+static void end_out_of_memory(void)
+{
+    if (member.contained && counts_oom_kill())
+        kill(-1, SIGKILL); /* if it fails, there is no process left */
 }
 
 static void attend(struct pollfd *control, struct pollfd *ended, struct pollfd *listener)
@@ -541,7 +552,8 @@ static _Noreturn void end(const struct request *request)
         }
         if (!leaving)
             report_end(request);
-        first_went = first_group_goes();
+        /* The groups are the engine's, and hold us. */
+        first_went = member.contained || first_group_goes();
     }
     clear_away(first_went);
     await_hanging_up();
@@ -571,6 +583,7 @@ _Noreturn void supervise(const struct request *request)
             _exit(1);
         /* By the clock: a tool can keep us so busy that poll never times out. */
         measure_if_due();
+        end_out_of_memory();
         if (tasks_are_due())
             settle();
         if ((found > 0 && watched[3].revents) || covers_are_due())

@@ -33,6 +33,7 @@ static const int64_t PERIOD_NS = PERIOD_MS * 1000000LL;
 
 static struct {
     int64_t processes; /* the tool itself and its children */
+    int64_t ours;      /* the init, where it is in the group */
     int limit;         /* pids.max */
     int threads;
     int64_t settled_ns;
@@ -53,7 +54,14 @@ int64_t monotonic_ns(void)
 void tasks_begin(uint64_t max_children, int limit)
 {
     tasks.processes = 1 + (int64_t)max_children;
+    tasks.ours = member.contained;
     tasks.limit = limit;
+}
+
+/* Without a way to the limit the kernel's own one stays, and counts both. */
+int tasks_are_told_apart(void)
+{
+    return tasks.limit >= 0;
 }
 
 /* ---- The existing processes, by /proc. ---- */
@@ -139,7 +147,7 @@ static void set_threads(int threads)
     if (threads == tasks.threads)
         return;
     tasks.threads = threads;
-    int size = snprintf(text, sizeof text, "%lld", (long long)(tasks.processes + threads));
+    int size = snprintf(text, sizeof text, "%lld", (long long)(tasks.ours + tasks.processes + threads));
     if (pwrite(tasks.limit, text, size, 0) != size)
         _exit(1); /* a wrong limit is as bad as none */
 }
@@ -147,6 +155,8 @@ static void set_threads(int threads)
 int tasks_may_thread(pid_t asker)
 {
     int64_t now = monotonic_ns();
+    if (!tasks_are_told_apart())
+        return 1; /* the kernel decides */
     forget_old_promises(now);
     forget_promise_to(asker);
     int alive = count_threads() + tasks.promised_count;

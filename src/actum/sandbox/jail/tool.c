@@ -154,6 +154,20 @@ static void join_groups(void)
             give_up();
 }
 
+/* The init is in the same memory group: the kernel must choose the tool. A process that is not dumpable has
+ * files in /proc that belong to root. */
+static void offer_to_the_killer(void)
+{
+    if (prctl(PR_SET_DUMPABLE, 1, 0, 0, 0) < 0)
+        give_up();
+    int file = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+    if (file < 0 || write(file, "1000", 4) != 4)
+        give_up();
+    close(file);
+    if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
+        give_up();
+}
+
 static void set_limit(int resource, rlim_t value)
 {
     struct rlimit both = {value, value};
@@ -194,8 +208,10 @@ static void prepare(void)
     join_groups();
     step = "prepare";
     /* After joining, so that the tool sees itself at the root of its cgroups. */
-    if (setsid() < 0 || unshare(CLONE_NEWCGROUP) < 0)
+    if (setsid() < 0 || (!member.contained && unshare(CLONE_NEWCGROUP) < 0))
         give_up();
+    if (member.contained)
+        offer_to_the_killer();
     set_limits();
     umask(022);
     if (!member.rootless && setgroups(0, NULL) < 0) /* setgroups is denied in an ordinary user's namespace */

@@ -27,6 +27,7 @@ _NAMES = {
     "agent_runs": "run",
     "run_contracts": "contract of a run",
     "agent_steps": "step of a run",
+    "run_receipts": "receipt of a run",
     "run_decisions": "decision about a run",
 }
 

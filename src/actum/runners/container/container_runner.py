@@ -1,0 +1,389 @@
+"""The container runner: one plan, one container of Docker or Podman, one capture.
+
+The engine makes the container and sets its limits; our init inside does what it does everywhere
+(`sandbox/jail/container.c`), so endings, denials and records are those of the local runner. A
+container serves one plan. It works on a copy of what the tool may write: an engine cannot mount the
+layers of a transaction.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from actum import native
+from actum.capture.model import Capture, Enforced
+from actum.contract.call import PROVIDED, EffectivePolicy, Plan
+from actum.contract.limits import IDLE_S, MESSAGE_BYTES
+from actum.contract.model import RunnerKind
+from actum.errors import Refused, SandboxUnavailable
+from actum.evidence.records.trace import Emit
+from actum.runners import manifest
+from actum.runners.attempt_steps import Attempts, Launched, Order, redaction_of
+from actum.runners.base import Cancel, Capability, Channel, OnOutput, Permit, require_proof
+from actum.runners.cleanup import Cleanup
+from actum.runners.concurrency import ConcurrencyLimit
+from actum.runners.container import container_config, host_image, leftovers
+from actum.runners.container.container_config import Staged
+from actum.runners.container.container_limits import ContainerLimits
+from actum.runners.container.engine_api import Engine, EngineError, socket_of, usual_socket
+from actum.runners.container.engine_host import EngineHost, examine
+from actum.runners.container.started_container import Removals, Started, start
+from actum.runners.egress_setup import Egress, planned
+from actum.runners.init_request import Description, with_secrets, writable_folders
+from actum.runners.layers import copy_in
+from actum.runners.lifecycle import never_started
+from actum.runners.teardown import Teardown
+from actum.sandbox import proc_files, wire
+from actum.sandbox.egress.doors import CONTAINER_NETWORK, Doors
+from actum.sandbox.identity import TOOL_ID
+from actum.sandbox.root import write_etc
+from actum.sandbox.sweep import make_home, remove_home
+from actum.secrets.given import Secrets
+
+if TYPE_CHECKING:
+    from actum.runners.channel import Duplex
+    from actum.sandbox.egress.relay import Relay
+    from actum.sandbox.wire import Request
+
+#: Kept tools at once, as of the local runner.
+_MAX_KEPT = 32
+
+
+class ContainerRunner:
+    """Containers of one engine on this host."""
+
+    kind = RunnerKind.DOCKER
+
+    def __init__(
+        self,
+        *,
+        host: str | None = None,
+        runtime: str | None = None,
+        resolve: Mapping[str, str] | None = None,
+        authorities: str | None = None,
+        max_kept: int = _MAX_KEPT,
+        egress: Mapping[str, int] | None = None,
+        secrets: Secrets | None = None,
+        relay: Relay | None = None,
+        pool: bool = False,
+        governed: tuple[str, tuple[str, ...]] | None = None,
+    ) -> None:
+        self._attempts = Attempts(
+            self.kind, resolve=resolve or {}, egress=egress or {}, relay=relay, governed=governed
+        )
+        #: As for `Attempts`: ``None`` in a work item, which compares everything.
+        self._governed = governed
+        self._secrets = secrets or Secrets({})
+        self._kept = ConcurrencyLimit(max_kept, queued=0)
+        self._authorities = authorities
+        self._engine = Engine(usual_socket() if host is None else socket_of(host))
+        self._removals = Removals(self._engine)
+        self._runtime = runtime or ""
+        self._teardown = Teardown(_nothing, _nothing) if pool else None
+        self._guard = threading.Lock()
+        self._examined: EngineHost | None = None
+        self._image: str | None = None
+        self._home: Path | None = None
+        self._etc_folders: tuple[str, ...] = ()
+        self._left: dict[int, Cleanup | None] = {}
+
+    @property
+    def host(self) -> EngineHost:
+        # An engine that did not answer may be there by now.
+        if self._examined is None or self._examined.problems:
+            self._examined = examine(self._engine, self._runtime)
+        return self._examined
+
+    def remove_leftovers(self) -> tuple[str, ...]:
+        """Remove containers of dead processes; returns their ids."""
+        return leftovers.remove(self._engine)
+
+    def capabilities(self) -> tuple[Capability, ...]:
+        return self.host.capabilities()
+
+    def foresee(self, policy: EffectivePolicy) -> tuple[Enforced, ...]:
+        native.content(native.INIT)  # a missing native build is a fault, also in a check
+        for what, (problem, remedy) in self.host.problems.items():
+            if what == "engine":
+                raise Refused(
+                    "RUNNER_UNAVAILABLE",
+                    f"The docker runner is not available: {problem}.",
+                    remedy=remedy,
+                )
+            raise Refused(
+                "LIMIT_NOT_ENFORCEABLE",
+                f"The docker runner cannot enforce its limits here ({what}): {problem}.",
+                remedy=f"Remedy: {remedy} `actum doctor` lists everything.",
+            )
+        if policy.writes_directly and self._governed is None:
+            raise Refused(
+                "RUNNER_UNAVAILABLE",
+                "The docker runner takes no call of a work item: an engine does not see the item's"
+                " own view of the project.",
+                remedy="Approve the tool for the local runner: permissions.execution.runner in its"
+                " tool.yaml.",
+            )
+        if policy.writes_directly:
+            raise Refused(
+                "LIMIT_NOT_ENFORCEABLE",
+                "The docker runner lets no tool write directly: an engine cannot watch the covers"
+                " of governing names.",
+                remedy='Leave `[workspace] changes` at "transaction", or use the local runner.',
+            )
+        return manifest.foresee(policy, self.host.enforcing)
+
+    def takes_overlay(self, plan: Plan, grant: str) -> bool:  # noqa: ARG002 -- part of the port
+        return False
+
+    def run(
+        self,
+        plan: Plan,
+        emit: Emit,
+        on_output: OnOutput | None = None,
+        cancel: Cancel | None = None,
+        permit: Permit | None = None,
+    ) -> Capture:
+        order = self._order(plan)
+        if cancel is not None and cancel.requested:
+            if permit is not None:
+                permit()  # a cancelled invocation is recorded too
+            return never_started(plan, self.kind, emit, order.foreseen)
+        self.rest()  # if the last caller did not
+        cleanup = None
+        try:
+            capture, cleanup = self._carry_out(order, emit, on_output, cancel, permit)
+        finally:
+            self._left[threading.get_ident()] = cleanup
+        return capture
+
+    def open(
+        self,
+        plan: Plan,
+        emit: Emit,
+        cancel: Cancel | None = None,
+        permit: Permit | None = None,
+        *,
+        idle_s: float = IDLE_S,
+        message_bytes: int = MESSAGE_BYTES,
+    ) -> Channel:
+        from actum.runners.channel import open_channel
+
+        return open_channel(
+            plan,
+            self._kept,
+            self._order,
+            lambda order, duplex: self._carry_out(order, emit, None, cancel, permit, duplex),
+            idle_s=idle_s,
+            message_bytes=message_bytes,
+        )
+
+    def rest(self) -> None:
+        self._clean_up(self._left.pop(threading.get_ident(), None))
+
+    def _clean_up(self, cleanup: Cleanup | None) -> None:
+        if cleanup is None:
+            return
+        if self._teardown is not None:
+            self._teardown.schedule(cleanup, _nothing)
+        else:
+            cleanup.end()
+
+    def close(self) -> None:
+        while self._left:
+            self._clean_up(self._left.popitem()[1])
+        if self._teardown is not None:
+            self._teardown.close()
+        self._removals.again()
+        self._attempts.close()
+        with self._guard:
+            if self._home is not None:
+                remove_home(self._home)
+                self._home = None
+
+    # -- one attempt ------------------------------------------------------------------------
+
+    def _order(self, plan: Plan) -> Order:
+        """Refusals come before the first event."""
+        require_proof(plan)
+        foreseen = self.foresee(plan.policy)
+        if plan.image is not None:
+            raise Refused(
+                "RUNNER_UNAVAILABLE",
+                "The docker runner runs this host's programs only, not those of an image.",
+                remedy="Approve the tool for the local runner, which takes any image.",
+            )
+        if plan.policy.transaction and {*plan.layers} != {*writable_folders(plan.policy)}:
+            raise SandboxUnavailable(
+                "The plan's changes are a transaction, but the plan has no layers for them.",
+                remedy="This is a fault of Actum.",
+            )
+        if not all(copy_in(layers) for layers in plan.layers.values()):
+            raise Refused(
+                "OVERLAY_UNSUPPORTED",
+                "The docker runner works on a copy of what a tool may write.",
+                remedy="Set `[workspace] engine` in actum.toml to auto or copy.",
+            )
+        found = Description(plan).as_found()
+        reach = planned(plan.policy)
+        doors = None if reach is None else Doors(reach, network=CONTAINER_NETWORK)
+        if doors is not None and doors.literals:
+            raise Refused(
+                "LIMIT_NOT_ENFORCEABLE",
+                f"The docker runner reaches hosts by name only, not {doors.literals[0]}.",
+                remedy="Name the host, with its address in [egress.resolve] of actum.toml.",
+            )
+        egress = Egress(doors, self._authorities)
+        holder = f"{plan.tool.tool_id} {plan.tool.pin} {plan.adapter.sha256}"
+        secrets = self._secrets.give(plan.secrets, holder)
+        request = egress.described(found.request)
+        return Order(
+            plan=plan,
+            foreseen=foreseen,
+            request={**request, "addresses": []},
+            owner=found.owner,
+            modes=found.modes,
+            egress=egress,
+            secrets=secrets,
+            redaction=redaction_of(secrets),
+        )
+
+    def _carry_out(
+        self,
+        order: Order,
+        emit: Emit,
+        on_output: OnOutput | None,
+        cancel: Cancel | None,
+        permit: Permit | None,
+        duplex: Duplex | None = None,
+    ) -> tuple[Capture, Cleanup]:
+        started = self._start(order)
+        sandbox = started.sandbox
+
+        def release() -> None:
+            sandbox.go()
+            sandbox.asks_first = True
+
+        try:
+            packed = wire.pack(with_secrets(order.request, order.secrets), [])
+            sandbox.give(packed, order.plan.stdin if duplex is None else duplex.stdin)
+        except BaseException:
+            started.discard()
+            raise
+        launched = Launched(
+            sandbox=sandbox,
+            cgroup=started.group,
+            release=release,
+            container_id=started.container_id,
+        )
+        return self._attempts.carry_out(
+            order, launched, emit, on_output=on_output, cancel=cancel, permit=permit, duplex=duplex
+        )
+
+    def _start(self, order: Order) -> Started:
+        request, plan = order.request, order.plan
+        own = make_home()
+        try:
+            staged = Staged(common=str(self._common()), etc_folders=self._etc_folders, own=str(own))
+            _stage(own, request)
+            limits = ContainerLimits.of(request)
+            wanted = self._config(request, staged, limits)
+        except BaseException:
+            remove_home(own)
+            raise
+        self._removals.again()
+        return start(
+            self._engine,
+            self._removals,
+            wanted,
+            limits,
+            own,
+            uid=self._user()[0],
+            allow_fork=plan.policy.limits.allow_fork,
+            steady=plan.steady,
+        )
+
+    def _config(self, request: Request, staged: Staged, limits: ContainerLimits) -> dict[str, Any]:
+        try:
+            image = self._host_image()
+            podman = self._engine.info.name == "podman"
+        except EngineError as error:
+            raise SandboxUnavailable(f"{error}.", remedy=error.remedy) from error
+        mounts = (
+            *container_config.system_mounts(staged),
+            *container_config.common_mounts(staged),
+            *container_config.granted_mounts(request, staged),
+        )
+        return container_config.config(
+            image,
+            limits,
+            mounts,
+            user=self._user(),
+            podman=podman,
+            runtime=self._runtime,
+            version=self.host.cgroup_version,
+        )
+
+    def _host_image(self) -> str:
+        with self._guard:
+            if self._image is None:
+                self._image = host_image.require_host_image(self._engine)
+            return self._image
+
+    @staticmethod
+    def _user() -> tuple[int, int]:
+        """As on the local runner: an id of no other user for root, and otherwise the caller."""
+        uid = os.geteuid()
+        return (TOOL_ID, TOOL_ID) if uid == 0 else (uid, os.getegid())
+
+    def _common(self) -> Path:
+        """Files that all containers of this runner are shown."""
+        with self._guard:
+            if self._home is None:
+                home = make_home()
+                (home / "init").write_bytes(native.content(native.INIT))
+                (home / "init").chmod(0o555)
+                (home / "etc").mkdir()
+                self._etc_folders = tuple(write_etc(str(home / "etc"), *self._user()))
+                (home / "etc").chmod(0o755)
+                (home / "proc").mkdir()
+                texts = proc_files.texts()
+                for name in container_config.PROC_FILES:
+                    (home / "proc" / name).write_text(texts[name])
+                    (home / "proc" / name).chmod(0o444)
+                (home / "nothing").mkdir(mode=0)
+                (home / "no-file").touch(mode=0)
+                self._home = home
+            return self._home
+
+
+def _stage(own: Path, request: Request) -> None:
+    """The files of one request, in a folder that its container is shown read-only."""
+    for name in ("door", "run", "etc"):
+        (own / name).mkdir()
+        (own / name).chmod(0o755)
+    etc = {"hosts": "127.0.0.1 localhost\n::1 localhost\n", "resolv.conf": _NO_NAMES}
+    for name, text in {**etc, **request["etc"]}.items():
+        _write(own / ("etc" if name in etc else "run") / name, text.encode(), 0o444)
+    for name, content in request["provided"].items():
+        place = own / "run" / PROVIDED.removeprefix("/run/") / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        _write(place, content, 0o555)
+    for folder, _folders, _files in os.walk(own / "run"):
+        os.chmod(folder, 0o555)  # noqa: S103 -- the tool reads them
+
+
+def _write(path: Path, content: bytes, mode: int) -> None:
+    path.write_bytes(content)
+    path.chmod(mode)
+
+
+#: An address without a route, so that the kernel counts the queries.
+_NO_NAMES = "nameserver 192.0.2.1\noptions timeout:1 attempts:1\n"
+
+
+def _nothing() -> None:
+    pass

@@ -1,0 +1,32 @@
+"""The container runner keeps every promise that `actum.testing` checks, on each engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from actum.evidence.owner import current_owner
+from actum.runners.container.container_config import OWNER_LABEL
+from actum.runners.container.container_runner import ContainerRunner
+from actum.testing import CHECKS, RunnerConformance
+from engines import Engine
+
+pytestmark = pytest.mark.sandbox
+
+
+@pytest.fixture(scope="module")
+def suite(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunnerConformance]:
+    folder: Path = tmp_path_factory.mktemp("conformance")
+    suite = RunnerConformance(lambda: ContainerRunner(host=str(engine.socket)), folder)
+    yield suite
+    suite.close()
+    own = f"{OWNER_LABEL}={current_owner()}"  # other workers use the engine too
+    assert engine.containers(own) == [], "a container is left"
+
+
+@pytest.mark.req("004-19")
+@pytest.mark.parametrize("check", CHECKS)
+def test_the_container_runner(suite: RunnerConformance, check: str) -> None:
+    suite.check(check)
