@@ -13,8 +13,10 @@ from pathlib import Path
 from .terminal import COMMAND
 
 
-def screen(folder: Path, *words: str, width: int = 80, **environment: str) -> str:
-    """Everything that the command prints to a terminal of this width."""
+def screen(
+    folder: Path, *words: str, width: int = 80, both: bool = False, **environment: str
+) -> str:
+    """Everything that the command prints to a terminal of this width; stderr too, with `both`."""
     outer, inner = pty.openpty()
     fcntl.ioctl(inner, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
     inherited = {
@@ -27,7 +29,7 @@ def screen(folder: Path, *words: str, width: int = 80, **environment: str) -> st
         cwd=folder,
         stdin=subprocess.DEVNULL,
         stdout=inner,
-        stderr=subprocess.DEVNULL,
+        stderr=inner if both else subprocess.DEVNULL,
         env={**inherited, "TERM": "xterm", **environment},
     )
     os.close(inner)

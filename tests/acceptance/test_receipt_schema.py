@@ -137,6 +137,20 @@ def test_every_receipt_of_a_work_item_is_valid(fresh: Terminal) -> None:
     assert statuses == {"success", "denied", "failure", "timeout"}
 
 
+def test_receipts_of_runs_are_valid(fresh: Terminal) -> None:
+    shutil.copytree(ROOT / "examples/work", fresh.folder, dirs_exist_ok=True)
+    failed = fresh.json("work", "work.yaml").json
+    queued = fresh.actum("runs", "submit", "work.yaml").text.strip()
+    fresh.actum("runs", "cancel", queued)
+    statuses = {}
+    for run_id in (failed["run_id"], queued):
+        receipt_id = fresh.json("runs", "status", run_id).json["receiptId"]
+        shown = fresh.json("receipts", "show", receipt_id).json
+        statement = statement_of(shown["envelope"])
+        statuses[statement["predicate"]["status"]] = problems("run-receipt", statement)
+    assert statuses == {"failed": [], "cancelled": []}
+
+
 @pytest.mark.parametrize(
     ("path", "value"),
     [

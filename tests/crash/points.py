@@ -81,7 +81,7 @@ POINTS = (
     Point("output", "actum.runners.supervise:drain", OPEN, OPEN),
     Point("end of the tool", "actum.runners.supervise:_conclude", OPEN, OPEN),
     Point("usage", "actum.sandbox.cgroup_v1:Group.usage", OPEN, OPEN),
-    Point("collection", f"{_RUNNER}:collect_outputs", OPEN, OPEN),
+    Point("collection", "actum.runners.attempt_steps:collect_outputs", OPEN, OPEN),
     Point("clean-up", "actum.runners.cleanup:Cleanup.found", OPEN, OPEN),
     Point("comparison", f"{_CHANGES}:Transaction.look", OPEN, OPEN),
     Point("stage", "actum.workspace.staging:stage", OPEN, OPEN),

@@ -15,7 +15,6 @@ import os
 import signal
 import struct
 import sys
-import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -93,7 +92,7 @@ def main() -> None:
             "run_id": "run-1",
             "caps": None,
             "engine": "auto",
-            "asked_ns": time.clock_gettime_ns(time.CLOCK_BOOTTIME),
+            "level": None,
         }
         if phase == "commit":
             original = item_pipeline._committed

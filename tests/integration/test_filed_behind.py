@@ -17,6 +17,7 @@ from actum.errors import SandboxUnavailable
 from actum.evidence.background_writer import MANY, SOME
 from actum.testing import FakeRunner, captured
 from common.journals import emptied, filed
+from hostile.jail import until
 
 _PATIENCE_S = 60  #: only a test that fails waits for it
 
@@ -79,11 +80,18 @@ def test_what_it_holds_it_holds_from_the_start(
 ) -> None:
     rt, done = runtime(captured()), emptied(monkeypatch)
     rt.exec("shell", stdin="echo hi", cwd=rt.settings.root).check()
-    before = len(os.listdir("/proc/self/fd")), threading.active_count()
+    transactions = rt.settings.home / "transactions"
+
+    def held() -> tuple[int, int]:
+        return len(os.listdir("/proc/self/fd")), threading.active_count()
+
+    # The thread that removes layers has open folders while it does.
+    until(lambda: {name[:6] for name in os.listdir(transactions)} <= {"ready-", "lock"}, "its rest")
+    before = held()
     for _ in range(SOME):
         rt.exec("shell", stdin="echo hi", cwd=rt.settings.root).check()
     assert done.wait(_PATIENCE_S)
-    assert (len(os.listdir("/proc/self/fd")), threading.active_count()) == before
+    until(lambda: held() == before, "the end of what was opened meanwhile")
 
 
 @pytest.mark.parametrize("answer", [_fails, _breaks, captured()], ids=["fault", "bug", "fine"])

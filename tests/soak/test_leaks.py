@@ -81,7 +81,7 @@ _PROCESSES, _NAMESPACES = 2, 6
 def _descriptors(member: _Member) -> int:
     """What the host holds of one that it has heard of: every number there is a descriptor."""
     numbers = [*plain(member.sandbox).values(), member.trees, member.cgroup.oom_event]
-    return 1 + sum(isinstance(number, int) and number >= 0 for number in numbers)
+    return 1 + sum(type(number) is int and number >= 0 for number in numbers)  # `bool` is no number
 
 
 def _spawner_of(runtime: Runtime) -> Spawner:

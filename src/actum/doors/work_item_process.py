@@ -1,31 +1,128 @@
-"""The entry point of a work item's own process: reads one order, writes one answer.
+"""The entry point of work items' processes, and of the process that they are cloned from.
 
-`work.item_process` starts it, never a person. It enters a namespace of its own before anything else
-is imported, because only a process without threads can.
+`work.item_process` starts it, never a person. `main` imports everything, opens nothing, and clones
+itself for each request. A clone reads one order and writes one answer. It enters a namespace of its
+own first, because only a process without threads can.
 """
 
 from __future__ import annotations
 
+import gc
+import importlib
 import json
 import os
+import select
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from actum import kernel
 
 _TELLING = threading.Lock()
+_DESCRIPTORS = 3
+_IDLE_S = 0.02
+#: Imported before the first clone. Importing opens no database, key, socket or thread.
+_MODULES = (
+    *("actum.runtime", "actum.runners.local", "actum.work.work_items", "actum.work.work_records"),
+    *("actum.work.agents.tool_socket", "actum.workspace.overlay", "actum.workspace.copying"),
+    *("actum.upkeep", "actum.runners.cleanup", "actum.doors.known_failures"),
+    *("actum.evidence.recovery", "actum.runners.spawner_start", "actum.sandbox.cgroup_v1"),
+    *("actum.sandbox.cgroup_v2", "actum.registry.load", "actum.execution.final_state"),
+)
 
 
 def main() -> None:
+    caller, line = int(sys.argv[1]), socket.socket(fileno=int(sys.argv[2]))
+    _die_with(caller)
+    _set_name("actum-items")
+    os.chdir("/")
+    for name in _MODULES:
+        importlib.import_module(name)
+    gc.collect()
+    gc.freeze()  # a collection in a clone would copy all these pages
+    cloned = prepared = False
+    while True:
+        if cloned and not prepared and not select.select([line], [], [], _IDLE_S)[0]:
+            _prepare()
+            prepared = True
+        packet, descriptors, _flags, _address = socket.recv_fds(line, 64, _DESCRIPTORS)
+        if not packet:
+            return  # the caller has closed its end
+        pid = kernel.clone_sibling()
+        if pid == 0:
+            _be_an_item(caller, line, descriptors)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        line.send(b"%d" % pid)
+        cloned = True
+
+
+def _prepare() -> None:
+    """What every clone would compute for itself. It depends on Actum's own code only."""
+    from actum import value
+    from actum.contract.contract_json import schema
+    from actum.documents import json_schema
+    from actum.runners import manifest
+
+    value.prepare_all()
+    json_schema.prepare(schema("execution-contract"))
+    manifest.prepare()
+    gc.freeze()
+
+
+def _die_with(caller: int) -> None:
     # Without the caller, the answer has no reader; the lock, the view and the tools end with us.
     kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != int(sys.argv[1]):
+    if os.getppid() != caller:
         os._exit(1)  # the caller died before the line above
-    order: dict[str, Any] = json.loads(sys.stdin.buffer.readline())
+
+
+def _set_name(name: str) -> None:
+    Path("/proc/self/comm").write_text(name)
+
+
+def _be_an_item(caller: int, line: socket.socket, descriptors: list[int]) -> NoReturn:
+    """The steps of a clone. It shares no descriptor with the process that it was cloned from."""
+    code = 1
+    try:
+        kernel.after_raw_fork()
+        _die_with(caller)
+        os.setsid()  # the caller handles Ctrl-C
+        _set_name("actum-item")
+        for number, descriptor in enumerate(descriptors):
+            os.dup2(descriptor, number)
+            os.close(descriptor)
+        line.close()
+        code = _exit_code()
+    finally:
+        os._exit(code)
+
+
+def _exit_code() -> int:
+    """As the interpreter would end."""
+    try:
+        _item()
+        code = 0
+    except SystemExit as end:
+        if isinstance(end.code, str):
+            sys.stderr.write(f"{end.code}\n")
+        code = end.code if isinstance(end.code, int) else 1
+    except BaseException:  # noqa: BLE001 -- the last handler of this process
+        sys.excepthook(*sys.exc_info())
+        code = 1
+    threading._shutdown()  # type: ignore[attr-defined] # waits for threads, as an exit does
+    sys.stderr.flush()
+    return code
+
+
+def _item() -> None:
+    order: dict[str, Any] = json.loads(sys.stdin.buffer.readline() or b"null")
+    if order is None:
+        os._exit(1)  # the caller is gone
     from actum.workspace import namespace
 
     try:
@@ -38,10 +135,14 @@ def main() -> None:
             }
         )
         return
+    from actum import settings
     from actum.runtime import Runtime
 
     try:
-        with Runtime.open(order["root"], home=Path(order["home"]), pool=False) as runtime:
+        found = settings.load(
+            settings.discover(Path(order["root"]), Path(order["home"])), os.environ
+        )
+        with Runtime(found, pool=False, upkeep=False) as runtime:
             _answer(runtime.work_items.here(order, _tell))
     except Exception as error:
         from actum.doors.known_failures import explained
@@ -53,8 +154,8 @@ def main() -> None:
         sys.exit(str(known))
 
 
-def _tell(word: Mapping[str, Any]) -> None:
-    """Report progress, and wait for the acknowledgement."""
+def _tell(word: Mapping[str, Any]) -> Any:
+    """Report progress, and wait for the answer."""
     with _TELLING:  # tools are called by several threads
         try:
             _answer(word)
@@ -65,6 +166,7 @@ def _tell(word: Mapping[str, Any]) -> None:
             # The asker is gone. To die here is what SIGKILL would have done a moment later; the
             # next command recovers, and nothing here decides anything on its own.
             os._exit(1)
+    return json.loads(nod)
 
 
 def _answer(document: Mapping[str, Any]) -> None:

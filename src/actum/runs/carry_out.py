@@ -8,16 +8,19 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from actum.errors import ActumError, EvidenceUnavailable
-from actum.runs.contract.check import Flaw, flaw_in
+from actum.runs.contract.check import SUPPORTED, Flaw, Supported, flaw_in
 from actum.runs.contract.fields import Config
 from actum.runs.contract.material import EFFECTIVE
-from actum.runs.decide import Correct, Finish, RunLevel, Validate, decide, status_of
+from actum.runs.decide import Correct, Finish, MakePlan, RunLevel, Validate, decide, status_of
 from actum.runs.governance import gate_decision
 from actum.runs.model import Run
 from actum.runs.perform import Performer
+from actum.runs.plan_seal import plan_of
+from actum.runs.planner import make_plan
 from actum.runs.run_ledger import Fenced, RunLedger
-from actum.runs.run_plan import Plan, read_plan
+from actum.runs.run_plan import Plan
 from actum.runs.run_status import RunStatus
+from actum.runs.work_done import blocked_items
 from actum.store.keys import PublicKey
 from actum.work.item_process import Stop
 
@@ -25,9 +28,11 @@ CANCELLED = "CANCELLED"
 _LOOK_EVERY_S = 0.25
 
 
-def stored_flaw(run: Run, trusted: Mapping[str, PublicKey]) -> Flaw | None:
+def stored_flaw(
+    run: Run, trusted: Mapping[str, PublicKey], supported: Supported = SUPPORTED
+) -> Flaw | None:
     """What is wrong with a run's stored contract; ``None`` if nothing is."""
-    return flaw_in(run.contract, run.revision, run.seal, run.sealed, trusted)
+    return flaw_in(run.contract, run.revision, run.seal, run.sealed, trusted, supported)
 
 
 def refuse(run: Run, flaw: Flaw, ledger: RunLedger) -> Run | None:
@@ -50,9 +55,8 @@ def carry_out(run: Run, performer: Performer, stop: Stop, leaving: threading.Eve
     with _watched(run, ledger, stop) as cancelled:
         try:
             performer.settle(run)
-            # From the sealed source each time: the stored copy is for people.
-            plan = read_plan(run.source)
-            if run.plan is None:
+            plan = plan_of(run, ledger.steps(run.run_id), performer.work_items.trusted)
+            if run.plan is None and plan.items:
                 run = ledger.plan(run, plan.text())
             config: Config = run.contract[EFFECTIVE]
             return _go_through(run, plan, config, performer, stop, cancelled, leaving)
@@ -80,7 +84,8 @@ def _go_through(
         state = performer.work_items.state_hash()
         run = ledger.set_status(run, run.status, base_state=state, current_state=state)
     while True:
-        if cancelled.is_set():
+        # The watcher looks from time to time. A stopped action may have ended before it did.
+        if cancelled.is_set() or _is_cancelled(run, ledger):
             return ledger.set_status(run, RunStatus.CANCELLED, error_code=CANCELLED)
         if leaving.is_set():
             return ledger.hand_over(run) or run
@@ -89,19 +94,36 @@ def _go_through(
         if status is not run.status and not isinstance(action, Finish):
             run = ledger.set_status(run, status)
         match action:
+            case MakePlan():
+                run = make_plan(performer, run, action, plan, config, stop)
+                plan = plan_of(run, ledger.steps(run.run_id), performer.work_items.trusted)
             case RunLevel():
                 performer.run_level(run, action, config, stop)
             case Validate():
-                performer.validate(run, action, plan)
+                performer.validate(run, action, plan, stop)
             case Correct():
                 performer.correct(run, action, plan, config, stop)
             case Finish():
+                _tell_blocked(run, plan, performer)
                 return ledger.set_status(
                     run,
                     action.status,
                     error_code=action.code,
                     validation_status=action.validation,
                 )
+
+
+def _tell_blocked(run: Run, plan: Plan, performer: Performer) -> None:
+    steps = performer.ledger.steps(run.run_id)
+    for name, needs in blocked_items(plan, steps).items():
+        ends = {str(step.item_id): str(step.status) for step in steps if step.item_id in needs}
+        waits: dict[str, str] = {each: ends.get(each, "blocked") for each in needs}
+        performer.on_event({"at": "blocked", "run": run.run_id, "item": name, "waits_for": waits})
+
+
+def _is_cancelled(run: Run, ledger: RunLedger) -> bool:
+    now = ledger.find(run.run_id)
+    return now is not None and now.fence == run.fence and now.cancel_by is not None
 
 
 @contextmanager

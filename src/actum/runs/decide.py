@@ -7,7 +7,7 @@ the clock, the environment or randomness.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
 from actum.runs.contract.fields import Config
@@ -15,7 +15,7 @@ from actum.runs.model import Step, StepKind, StepStatus
 from actum.runs.run_plan import Plan
 from actum.runs.run_status import RunStatus
 from actum.value import value
-from actum.work.dag import needs_of
+from actum.work.dag import needs_of_all
 from actum.work.model import WorkItem
 
 #: An item that was interrupted or met a conflict so often is not tried again.
@@ -29,6 +29,9 @@ LIGHT_FAILED = "LIGHT_VALIDATION_FAILED"
 HEAVY_FAILED = "HEAVY_VALIDATION_FAILED"
 NOT_CONVERGING = "NOT_CONVERGING"
 INTERRUPTED = "VALIDATION_INTERRUPTED"
+PLANNER_TIMEOUT = "PLANNER_TIMEOUT"
+PLANNER_FAILED = "PLANNER_FAILED"
+PLANNER_INTERRUPTED = "PLANNER_INTERRUPTED"
 
 _CORRECTION = re.compile(r":([ch])([0-9]+)$")
 _WORK = (StepKind.ITEM, StepKind.CORRECTION)
@@ -37,6 +40,13 @@ _WORK = (StepKind.ITEM, StepKind.CORRECTION)
 class Correction(StrEnum):
     RUNTIME = "c"  #: after a light validation
     HEAVY = "h"
+
+
+@value
+class MakePlan:
+    """Let the planner write the items."""
+
+    attempt: int
 
 
 @value
@@ -79,7 +89,7 @@ class Finish:
     validation: str | None = None  #: ``passed`` or ``failed``; ``None`` if none ran
 
 
-Action = RunLevel | Validate | Correct | Finish
+Action = MakePlan | RunLevel | Validate | Correct | Finish
 
 
 def status_of(action: Action) -> RunStatus:
@@ -106,11 +116,14 @@ def root_of(item_id: str | None) -> str:
 
 
 def decide(config: Config, plan: Plan, steps: Sequence[Step], resumed_at: int = 0) -> Action:
-    """The next action. Every step has ended: open ones are settled first (`Performer.settle`).
+    """The next action. Open steps are settled first (`Performer.settle`): only those of items that
+    are ready, and wait for their turn, are still open.
 
     Of the steps before `resumed_at` only successes count: a continued run retries the rest.
     """
-    run = _Progress(config=config, plan=plan, all=tuple(steps), resumed_at=resumed_at)
+    run = _progress(config, plan, steps, resumed_at)
+    if plan.planner is not None and not plan.items:
+        return _planning(run)
     for number, level in enumerate(plan.levels):
         waiting = tuple(
             PlannedItem(item=item, attempt=run.attempts(item.id) + 1)
@@ -130,32 +143,27 @@ def decide(config: Config, plan: Plan, steps: Sequence[Step], resumed_at: int = 
 
 @value
 class _Progress:
-    """Questions about a run, answered by its steps."""
+    """Questions about a run, answered by its steps. A graph may have thousands of items, and each
+    is asked about, so the steps of an item are found by its id."""
 
     config: Config
     plan: Plan
     all: tuple[Step, ...]
     resumed_at: int
+    steps: tuple[Step, ...]  #: those that count
+    work: Mapping[str | None, Sequence[Step]]  #: item -> those of its steps that count
+    needs: Mapping[str, tuple[str, ...]]  #: item -> what must have succeeded before
+    attempted: Mapping[str | None, int]  #: item -> attempts ever made: each has an id of its own
 
-    @property
-    def steps(self) -> list[Step]:
-        """The steps that count."""
-        good = (StepStatus.SUCCESS, StepStatus.PASSED)
-        return [
-            step for step in self.all if step.step_index >= self.resumed_at or step.status in good
-        ]
-
-    def of_item(self, item_id: str) -> list[Step]:
-        return [step for step in self.steps if step.kind in _WORK and step.item_id == item_id]
+    def of_item(self, item_id: str) -> Sequence[Step]:
+        return self.work.get(item_id, ())
 
     def end_of(self, item_id: str) -> StepStatus | None:
         found = self.of_item(item_id)
         return found[-1].status if found else None
 
     def attempts(self, item_id: str) -> int:
-        """Attempts ever made: each has an id of its own."""
-        found = [step.attempt for step in self.all if step.item_id == item_id]
-        return max(found, default=0)
+        return self.attempted.get(item_id, 0)
 
     def conflicted(self, item_id: str) -> bool:
         found = self.of_item(item_id)
@@ -164,7 +172,7 @@ class _Progress:
     def is_due(self, item: WorkItem) -> bool:
         """Whether an item can run and has not ended. One whose dependencies have not succeeded is
         blocked."""
-        needs = needs_of(item, self.plan.items)
+        needs = self.needs[item.id]
         if any(self.end_of(name) is not StepStatus.SUCCESS for name in needs):
             return False
         again = self.end_of(item.id) is StepStatus.INTERRUPTED or self.conflicted(item.id)
@@ -211,6 +219,42 @@ class _Progress:
         ]
 
 
+def _progress(config: Config, plan: Plan, steps: Sequence[Step], resumed_at: int) -> _Progress:
+    good = (StepStatus.SUCCESS, StepStatus.PASSED)
+    work: dict[str | None, list[Step]] = {}
+    attempted: dict[str | None, int] = {}
+    counting = tuple(step for step in steps if step.step_index >= resumed_at or step.status in good)
+    for step in steps:
+        attempted[step.item_id] = max(step.attempt, attempted.get(step.item_id, 0))
+    for step in counting:
+        if step.kind in _WORK:
+            work.setdefault(step.item_id, []).append(step)
+    return _Progress(
+        config=config,
+        plan=plan,
+        all=tuple(steps),
+        resumed_at=resumed_at,
+        steps=counting,
+        work=work,
+        needs=needs_of_all(plan.items),
+        attempted=attempted,
+    )
+
+
+def _planning(run: _Progress) -> MakePlan | Finish:
+    """The planner runs until it has answered once; a continued run lets it try again."""
+    made = [step for step in run.all if step.kind is StepKind.PLAN]
+    ended = [step for step in made if step.step_index >= run.resumed_at]
+    last = ended[-1].status if ended else None
+    if last is StepStatus.TIMEOUT:
+        return Finish(status=RunStatus.FAILED, code=PLANNER_TIMEOUT)
+    if last is not None and last is not StepStatus.INTERRUPTED:
+        return Finish(status=RunStatus.FAILED, code=PLANNER_FAILED)
+    if len(ended) >= MOST_ATTEMPTS:
+        return Finish(status=RunStatus.FAILED, code=PLANNER_INTERRUPTED)
+    return MakePlan(attempt=len(made) + 1)
+
+
 def _after_changes(run: _Progress, roots: set[str]) -> Validate | Correct | Finish | None:
     """Light validation of everything that changed the folder, then the corrections it needs."""
     mode = run.config["lightValidationMode"]
@@ -218,10 +262,9 @@ def _after_changes(run: _Progress, roots: set[str]) -> Validate | Correct | Fini
         return None
     changed = [step for step in run.changes if root_of(step.item_id) in roots]
     checks = run.checks(StepKind.LIGHT)
+    newest = {check.item_id: check.step_index for check in checks}  # steps come in their order
     for step in sorted(changed, key=lambda step: (root_of(step.item_id), step.step_index)):
-        if not any(
-            check.item_id == step.item_id and check.step_index > step.step_index for check in checks
-        ):
+        if newest.get(step.item_id, -1) < step.step_index:
             return run.validation(StepKind.LIGHT, step.item_id)
     if mode != "enforce":
         return None

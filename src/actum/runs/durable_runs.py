@@ -8,29 +8,35 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from actum.contract.canonical import sha256_bytes
 from actum.contract.model import Json
 from actum.contract.parse import parse_contract
 from actum.contract.request import ExecRequest
 from actum.documents.document import load_document
 from actum.errors import ContractInvalid, Problem, Refused
+from actum.evidence.owner import current_owner, is_alive
 from actum.execution.request_document import request_document
 from actum.execution.services import Clock
 from actum.runs.carry_out import stored_flaw
 from actum.runs.contract.check import MISMATCH
 from actum.runs.contract.difference import Difference, differences
-from actum.runs.contract.fields import Config
+from actum.runs.contract.fields import DEFAULTS, Config
 from actum.runs.contract.material import EFFECTIVE
 from actum.runs.contract.resolve import Resolved, fresh, requested_over
-from actum.runs.dispatch import Changes
+from actum.runs.dispatch.local_disk import require_local_disk
+from actum.runs.dispatch.port import Dispatch
 from actum.runs.governance import GateDecision, gate_decision
 from actum.runs.model import Run, StepStatus
 from actum.runs.new_run import forked, new_run, under_contract
 from actum.runs.perform import OnEvent, Performer
+from actum.runs.plan_seal import plan_of
+from actum.runs.rehearsal import Rehearsal, rehearse
 from actum.runs.run_ledger import RunLedger
 from actum.runs.run_plan import Plan, Validator, read_plan
-from actum.runs.run_status import ACTIVE, RESUMABLE, RunStatus
+from actum.runs.run_status import ACTIVE, AT_WORK, RESUMABLE, RunStatus
 from actum.runs.show import run_document
-from actum.runs.worker import Worker
+from actum.runs.work_done import WorkDone, work_done
+from actum.runs.worker import LOST_AFTER, Worker
 from actum.store.keys import PublicKey, Signer
 from actum.store.whole_file import write_whole
 from actum.value import replace, value
@@ -75,6 +81,7 @@ class Runs:
     ledger: RunLedger
     work_items: Callable[[], WorkItems]  #: built when a run is carried out, not to submit one
     performer: Callable[[OnEvent], Performer]
+    dispatch: Callable[[], Dispatch]
     signer: Signer
     trusted: Mapping[str, PublicKey]
     clock: Clock
@@ -99,20 +106,121 @@ class Runs:
                 f"priority: {priority} is not within -{_MOST_PRIORITY} to {_MOST_PRIORITY}.",
                 remedy="Nothing was submitted.",
             )
+        require_local_disk(self.home)
         text, file = _text_of(source)
         self._require_parts(read_plan(text, file=file))
-        resolved = fresh(config or {}, os.environ if environ is None else environ)
+        return self._submitted(text, config or {}, environ, priority=priority)
+
+    def _submitted(
+        self,
+        text: str,
+        config: Mapping[str, Json],
+        environ: Mapping[str, str] | None,
+        *,
+        priority: int = 0,
+        claim_by: str | None = None,
+    ) -> Run:
         run = new_run(
             text,
-            resolved,
+            fresh(config, os.environ if environ is None else environ),
             workspace=self.root,
             requested_by=f"user:{self.login}",
             priority=priority,
             at=self.clock(),
             signer=self.signer,
         )
-        self.ledger.create(run, "created")
+        return self.ledger.create(run, "created", claim_by=claim_by)
+
+    def in_foreground(
+        self,
+        source: str | bytes | Path,
+        *,
+        config: Mapping[str, Json] | None = None,
+        at_once: int | None = None,
+        new: bool = False,
+        environ: Mapping[str, str] | None = None,
+        on_event: OnEvent = lambda _event: None,
+    ) -> WorkDone:
+        """Carry out a work file in this process, and return when its run has ended.
+
+        Continues the last run of the same file in this folder, if that has not completed, and
+        repeats no item that was committed; `new` starts over. Ctrl-C cancels the run, which can be
+        continued. Raises `RunMismatch` if `config` differs from the contract of the run that it
+        would continue.
+        """
+        require_local_disk(self.home)
+        text, file = _text_of(source)
+        self._require_parts(read_plan(text, file=file))
+        last = None if new else self.ledger.latest(sha256_bytes(text.encode()), str(self.root))
+        if last is not None and last.status is not RunStatus.COMPLETE:
+            undone = self._undone(last)
+            if not undone:
+                run = self._taken_up(last, config or {}, on_event)
+                return self._in_foreground(run, at_once, on_event)
+            on_event({"at": "not-continued", "run": last.run_id, "undone": list(undone)})
+        run = self._submitted(text, config or {}, environ, claim_by=current_owner())
+        on_event({"at": "begun", "run": run.run_id, "of": len(read_plan(text).items)})
+        return self._in_foreground(run, at_once, on_event)
+
+    def _in_foreground(self, run: Run, at_once: int | None, on_event: OnEvent) -> WorkDone:
+        claimed = run if run.status is RunStatus.RUNNING else None
+        others = [each for each in self.ledger.at_work() if each.workspace == run.workspace]
+        if claimed is None and others:
+            on_event({"at": "waiting", "run": run.run_id, "for": others[0].run_id})
+        self.worker(on_event=on_event, at_once=at_once).work(run.run_id, claimed)
+        return self.work_done(run.run_id)
+
+    def _taken_up(self, run: Run, config: Mapping[str, Json], on_event: OnEvent) -> Run:
+        """The last run of a file, claimed by this process or queued."""
+        if run.status in AT_WORK and run.worker is not None and is_alive(run.worker):
+            raise Refused(
+                "RUN_ACTIVE",
+                f"The run {run.run_id} of this file is {run.status.value} in another process.",
+                remedy=f"Nothing was changed. `actum runs watch {run.run_id[:8]}` follows it,"
+                f" `actum runs cancel {run.run_id[:8]}` ends it.",
+            )
+        persisted = self._persisted(run)
+        found = differences(persisted, requested_over(persisted, config))
+        if found:
+            raise RunMismatch(run.run_id, found)
+        steps = self.ledger.steps(run.run_id)
+        plan = plan_of(run, steps, self.trusted)
+        done = {step.item_id for step in steps if step.status is StepStatus.SUCCESS}
+        on_event(
+            {
+                "at": "continuing",
+                "run": run.run_id,
+                "was": "interrupted" if run.status in AT_WORK else run.status.value,
+                "committed": sum(item.id in done for item in plan.items),
+                "of": len(plan.items),
+            }
+        )
+        if run.status in AT_WORK:
+            self.ledger.bring_back(run, lost_after=LOST_AFTER)
+            run = self.get(run.run_id)
+        if run.status in RESUMABLE:
+            return self._requeued(run, None, claim_by=current_owner())
         return run
+
+    def plan(self, run_id: str) -> Plan:
+        """The items and validators of a run; without items, if its planner has not answered."""
+        run = self.get(run_id)
+        return plan_of(run, self.ledger.steps(run_id), self.trusted)
+
+    def work_done(self, run_id: str) -> WorkDone:
+        """The outcome of each item of a run."""
+        run, steps = self.get(run_id), self.ledger.steps(run_id)
+        plan = plan_of(run, steps, self.trusted)
+        return work_done(run, plan, steps, self.work_items().records)
+
+    def rehearse(self, source: str | bytes | Path, *, at_once: int | None = None) -> Rehearsal:
+        """The outcome that each item of a work file would have, on a copy of the project. Commits
+        and records nothing."""
+        text, file = _text_of(source)
+        plan = read_plan(text, file=file)
+        self._require_parts(plan)
+        performer = self.performer(lambda _event: None)
+        return rehearse(plan, DEFAULTS, performer.work_items, at_once or performer.at_once)
 
     def get(self, run_id: str) -> Run:
         """One run; raises `Refused` if there is none."""
@@ -152,6 +260,7 @@ class Runs:
                 "--override-execution-config and --fork exclude each other.",
                 remedy="Nothing was changed. Give one of them.",
             )
+        require_local_disk(self.home)
         run = self.get(run_id)
         if run.revision == 0 and not run.contract:
             return self._attach(run, config or {})
@@ -199,12 +308,24 @@ class Runs:
         write_whole(folder / "latest.json", text.encode(), synced=True)
         return decision
 
-    def worker(self, *, concurrency: int = 1, on_event: OnEvent = lambda _event: None) -> Worker:
+    def worker(
+        self,
+        *,
+        concurrency: int = 1,
+        at_once: int | None = None,
+        on_event: OnEvent = lambda _event: None,
+    ) -> Worker:
+        """A worker for `concurrency` runs at a time, with `at_once` items each."""
+
+        def performer(hear: OnEvent) -> Performer:
+            made = self.performer(hear)
+            return made if at_once is None else replace(made, at_once=at_once)
+
         return Worker(
-            home=self.home,
             root=self.root,
             ledger=self.ledger,
-            performer=self.performer,
+            dispatch=self.dispatch(),
+            performer=performer,
             trusted=self.trusted,
             concurrency=concurrency,
             on_event=on_event,
@@ -242,19 +363,39 @@ class Runs:
 
     def watch(self, run_id: str) -> Iterator[str]:
         """A line for each change of a run, until it has ended."""
+        for event in self.follow(run_id):
+            if event["at"] == "run":
+                yield f"run {event['status']}"
+            else:
+                name = f" {event['item']}" if event["item"] else ""
+                yield f"{event['kind']}{name} {event['status']}"
+
+    def follow(self, run_id: str) -> Iterator[dict[str, Any]]:
+        """The changes of a run as its ledger shows them, until it has ended: ``{"at": "run",
+        "status": ...}`` and ``{"at": "step", "kind": ..., "item": ..., "status": ...}``."""
         shown = ""
         told: set[tuple[int, str]] = set()
-        with Changes(self.home) as changes:
+        with self.dispatch().changes() as changes:
             while True:
                 run = self.get(run_id)
                 for step in self.ledger.steps(run_id):
                     word = step.state.value if step.status is None else step.status.value
                     if (step.step_index, word) not in told:
                         told.add((step.step_index, word))
-                        yield f"{step.kind.value} {step.item_id or ''} {word}".replace("  ", " ")
+                        yield {
+                            "at": "step",
+                            "run": run_id,
+                            "index": step.step_index,
+                            "kind": step.kind.value,
+                            "item": step.item_id,
+                            "attempt": step.attempt,
+                            "status": word,
+                            "codes": list(step.reasons),
+                            "receiptId": step.receipt_id,
+                        }
                 if run.status.value != shown:
                     shown = run.status.value
-                    yield f"run {shown}"
+                    yield {"at": "run", "run": run_id, "status": shown, "code": run.error_code}
                 if run.ended_at is not None:
                     return
                 changes.wait(_WATCH_S)
@@ -264,8 +405,10 @@ class Runs:
         work file is sealed, so `continue` could not repair it. Files of agents are governing
         names, which no item makes."""
         items = self.work_items()
-        corrector = () if plan.corrector is None else (plan.corrector,)
-        for agent_id in sorted({item.agent_id for item in plan.items} | set(corrector)):
+        named = {item.agent_id for item in plan.items}
+        named |= set() if plan.corrector is None else {plan.corrector}
+        named |= set() if plan.planner is None else {plan.planner.agent}
+        for agent_id in sorted(named):
             items.agent(agent_id)
         for kind, validators in (("light", plan.light), ("heavy", plan.heavy)):
             for number, validator in enumerate(validators):
@@ -307,8 +450,8 @@ class Runs:
         config: Config = run.contract[EFFECTIVE]
         return config
 
-    def _requeued(self, run: Run, cause: str | None) -> Run:
-        queued = self.ledger.requeue(run, cause)
+    def _requeued(self, run: Run, cause: str | None, *, claim_by: str | None = None) -> Run:
+        queued = self.ledger.requeue(run, cause, claim_by=claim_by)
         if queued is None:
             raise Refused(
                 "RUN_ACTIVE",
@@ -327,6 +470,7 @@ class Runs:
                 " changes, or submit a new run.",
             )
         steps = self.ledger.steps(run.run_id)
+        plan_of(run, steps, self.trusted)  # raises for an edited plan: the fork's is signed again
         new, adopted = forked(
             run,
             steps,
@@ -349,20 +493,24 @@ class Runs:
 
     def _require_standing(self, run: Run) -> None:
         """A continued run repeats no committed item, so none of them may be undone."""
-        records = self.work_items().records
-        undone = [
-            str(step.item_id)
-            for step in self.ledger.steps(run.run_id)
-            if step.work_run_id is not None
-            and step.status is StepStatus.SUCCESS
-            and not records.stands(step.work_run_id)
-        ]
+        undone = self._undone(run)
         if undone:
             raise Refused(
                 "RUN_STEP_UNDONE",
                 f"{', '.join(undone[:5])} of the run {run.run_id} was undone since.",
                 remedy="Nothing was changed. Undo the undo, or submit a new run.",
             )
+
+    def _undone(self, run: Run) -> tuple[str, ...]:
+        """Items of a run that were committed and undone since."""
+        records = self.work_items().records
+        return tuple(
+            str(step.item_id)
+            for step in self.ledger.steps(run.run_id)
+            if step.work_run_id is not None
+            and step.status is StepStatus.SUCCESS
+            and not records.stands(step.work_run_id)
+        )
 
     def _require_resumable(self, run: Run, *, fork: bool) -> None:
         if run.status in RESUMABLE or (fork and run.status is RunStatus.COMPLETE):

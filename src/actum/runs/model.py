@@ -10,6 +10,7 @@ from typing import Any
 from actum.contract.canonical import sha256_bytes
 from actum.contract.model import Json
 from actum.runs.contract.seal import Sealed
+from actum.runs.dispatch.port import Ticket
 from actum.runs.run_status import RunStatus
 from actum.value import fields, value
 
@@ -74,6 +75,12 @@ class Run:
     started_at: str | None
     ended_at: str | None
     receipt_id: str | None
+
+    @property
+    def ticket(self) -> Ticket:
+        return Ticket(
+            run_id=self.run_id, epoch=self.epoch, queue=self.queue, priority=self.priority
+        )
 
     @property
     def contract(self) -> Mapping[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from itertools import product
 from pathlib import Path
 
 from actum.contract.canonical import canonical, sha256_bytes
@@ -14,6 +15,7 @@ from actum.runs.contract.material import VERSIONS, metadata_of
 from actum.runs.contract.resolve import Resolved
 from actum.runs.contract.seal import seal
 from actum.runs.model import Run, Step, StepState
+from actum.runs.plan_seal import planned_step, resealed
 from actum.runs.run_status import RunStatus
 from actum.store.keys import Signer
 from actum.value import replace
@@ -31,6 +33,13 @@ def queue_of(versions: Mapping[str, Json] = VERSIONS) -> str:
     """The queue of a contract: workers serve the queues of the versions that they support, so an
     older worker does not fail a run that a newer one could do."""
     return "runs." + ".".join(f"{letter}{versions[name]}" for name, letter in _LETTERS.items())
+
+
+def queues_of(supported: Mapping[str, Sequence[Json]]) -> tuple[str, ...]:
+    """The queues of all contracts whose versions are supported."""
+    names = list(_LETTERS)
+    every = product(*(supported[name] for name in names))
+    return tuple(queue_of(dict(zip(names, versions, strict=True))) for versions in every)
 
 
 def new_run(
@@ -116,8 +125,14 @@ def forked(
         resumed_at=len(ended),
     )
     # Numbered anew: an open step leaves a gap, and the next step's number is their count.
+    planned = planned_step(ended)
     adopted = tuple(
-        replace(step, run_id=run.run_id, step_index=number, state=StepState.ADOPTED)
+        replace(
+            step if step is not planned else resealed(step, run, signer),
+            run_id=run.run_id,
+            step_index=number,
+            state=StepState.ADOPTED,
+        )
         for number, step in enumerate(ended)
     )
     return run, adopted

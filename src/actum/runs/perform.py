@@ -11,7 +11,6 @@ import json
 import os
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from actum.contract.model import Json
@@ -22,6 +21,7 @@ from actum.evidence.owner import current_owner
 from actum.evidence.records.trace import rfc3339
 from actum.execution.result import Result
 from actum.execution.services import Clock
+from actum.runners.base import Cancel
 from actum.runs.contract.fields import Config
 from actum.runs.decide import (
     CONFLICT,
@@ -39,8 +39,9 @@ from actum.runs.run_plan import Plan, Validator
 from actum.runs.validator_findings import Finding, findings_of, signature_of
 from actum.value import replace, value
 from actum.work.execute_item import is_conflict
+from actum.work.held_item import Held
 from actum.work.item_process import Stop
-from actum.work.level import Turns
+from actum.work.level import LevelItem
 from actum.work.model import Constraints, RunResult, Status, WorkItem
 from actum.work.step_caps import StepCaps
 from actum.work.work_items import WorkItems
@@ -55,19 +56,23 @@ _NOT_BEGUN = "STEP_NOT_BEGUN"
 _MOST_DESCRIBED = 64_000
 
 
+class _Stopped(Exception):
+    """A validator was ended before its verdict."""
+
+
 @value
 class Performer:
     """Everything that the actions of a run use."""
 
     ledger: RunLedger
     work_items: WorkItems
-    execute: Callable[[ExecRequest], Result]  #: one execution whose changes are discarded
+    execute: Callable[[ExecRequest, Cancel], Result]  #: one execution; its changes are discarded
     clock: Clock
     at_once: int
     on_event: OnEvent = lambda _event: None
 
     def settle(self, run: Run) -> None:
-        """End the open steps of a run whose worker died."""
+        """End the open steps of a run whose worker died. A step whose item is held stays open."""
         for step in self.ledger.steps(run.run_id):
             if not step.is_open:
                 continue
@@ -75,6 +80,8 @@ class Performer:
                 self._end(run, step, StepStatus.INTERRUPTED, codes=(_INTERRUPTED,))
                 continue
             result = self.work_items.settled(step.work_run_id)
+            if isinstance(result, Held):
+                continue  # `run_level` adopts it
             if result is None:
                 self._end(run, step, StepStatus.INTERRUPTED, codes=(_NOT_BEGUN,))
             else:
@@ -83,27 +90,16 @@ class Performer:
     def run_level(self, run: Run, action: RunLevel, config: Config, stop: Stop) -> None:
         """Run the items of a level side by side."""
         names = [planned.item.id for planned in action.items]
-        turns = Turns(names, self.at_once)
-        first = len(self.ledger.steps(run.run_id))
-        caps = _caps(config)
-
-        def one(number: int, planned: PlannedItem) -> None:
-            def hear(said: Mapping[str, Any]) -> None:
-                turns.hear(planned.item.id, said["at"])
-                self.on_event({**said, "run": run.run_id})
-
-            try:
-                self._item(run, first + number, StepKind.ITEM, planned, caps, stop, hear)
-            finally:
-                turns.over(planned.item.id)
-
-        # One thread per item: PDEATHSIG ties an item's process to the thread that started it.
-        with ThreadPoolExecutor(max_workers=len(names)) as threads:
-            try:
-                list(threads.map(one, range(len(names)), action.items))
-            except BaseException:
-                stop.stop()  # leaving this block waits for the threads
-                raise
+        self.on_event({"at": "level", "run": run.run_id, "level": action.number, "items": names})
+        steps = self.ledger.steps(run.run_id)
+        held = {step.item_id: step for step in steps if step.is_open}
+        caps, index = _caps(config), len(steps)
+        tasks = []
+        for planned in action.items:
+            adopted = held.get(planned.item.id)
+            tasks.append(self._task(run, index, StepKind.ITEM, planned, caps, adopted))
+            index += adopted is None
+        self.work_items.run_level(tasks, at_once=self.at_once, stop=stop)
 
     def correct(self, run: Run, action: Correct, plan: Plan, config: Config, stop: Stop) -> None:
         """Let the corrector work on what a validation found."""
@@ -126,15 +122,20 @@ class Performer:
         if config["correctionPolicyMode"] == "enforce":
             caps = replace(caps, must_change=True, paths=_paths(action.of, plan, steps))
         planned = PlannedItem(item=item, attempt=action.attempt)
-        self._item(run, len(steps), StepKind.CORRECTION, planned, caps, stop, lambda _said: None)
+        task = self._task(run, len(steps), StepKind.CORRECTION, planned, caps)
+        self.work_items.run_level([task], at_once=1, stop=stop)
 
-    def validate(self, run: Run, action: Validate, plan: Plan) -> None:
-        """Run the validators of a kind and record their verdict; they change nothing."""
+    def validate(self, run: Run, action: Validate, plan: Plan, stop: Stop) -> None:
+        """Run the validators of a kind and record their verdict; they change nothing. `stop` ends
+        them at once; then there is no verdict."""
         step = self._step(run, len(self.ledger.steps(run.run_id)), action.kind, action.item_id, 1)
         self.ledger.start_step(run, step)
         validators = plan.light if action.kind is StepKind.LIGHT else plan.heavy
         try:
-            findings, executions = self._found_by(validators, action.kind)
+            findings, executions = self._found_by(validators, action.kind, stop)
+        except _Stopped:
+            self._end(run, step, StepStatus.INTERRUPTED, codes=(_INTERRUPTED,))
+            return
         except Refused as refusal:
             codes = (refusal.code,)
             self._end(run, step, StepStatus.INTERRUPTED, codes=codes)
@@ -161,11 +162,11 @@ class Performer:
 
     def heavy_verdict(self, plan: Plan) -> bool:
         """Whether the heavy validators pass now; a plan without one does not."""
-        findings, executions = self._found_by(plan.heavy, StepKind.HEAVY)
+        findings, executions = self._found_by(plan.heavy, StepKind.HEAVY, Stop())
         return bool(executions) and not findings
 
     def _found_by(
-        self, validators: Sequence[Validator], kind: StepKind
+        self, validators: Sequence[Validator], kind: StepKind, stop: Stop
     ) -> tuple[list[Finding], list[Json]]:
         findings: list[Finding] = []
         executions: list[Json] = []
@@ -173,7 +174,8 @@ class Performer:
             request: dict[str, Any] = dict(validator.request)
             request["cwd"] = str(self.work_items.root)
             request["purpose"] = f"{kind.value} validation {validator.id}"
-            result = self.execute(ExecRequest(**request))
+            self.on_event({"at": "validating", "validator": f"{kind.value} {validator.id}"})
+            result = self._executed(ExecRequest(**request), stop)
             if result.outcome is Outcome.REJECTED:
                 # It did not run, so it found nothing, and no corrector could help.
                 why = "; ".join(each.message for each in result.violations)
@@ -198,37 +200,64 @@ class Performer:
                 findings += findings_of(validator.id, exit_code, stdout)
         return findings, executions
 
-    def _item(
+    def _executed(self, request: ExecRequest, stop: Stop) -> Result:
+        cancel = Cancel()
+        try:
+            with stop.calls(cancel.cancel):
+                result = self.execute(request, cancel)
+        finally:
+            cancel.close()
+        if cancel.requested:
+            raise _Stopped
+        return result
+
+    def _task(
         self,
         run: Run,
         index: int,
         kind: StepKind,
         planned: PlannedItem,
         caps: StepCaps,
-        stop: Stop,
-        hear: Callable[[Mapping[str, Any]], None],
-    ) -> None:
-        step = self._step(run, index, kind, planned.item.id, planned.attempt)
-        work_run_id = str(uuid.uuid5(_NAMESPACE, f"{run.run_id}/{index}/{planned.attempt}"))
-        step = replace(step, work_run_id=work_run_id)
-        self.ledger.start_step(run, step)
-        self.on_event({"at": "started", "run": run.run_id, "item": planned.item.id})
+        adopted: Step | None = None,
+    ) -> LevelItem[RunResult]:
+        """A work item as a step: recorded before its process starts, and when it has ended.
+        `adopted` is the open step of an item that is held."""
+        new = self._step(run, index, kind, planned.item.id, planned.attempt)
+        derived = uuid.uuid5(_NAMESPACE, f"{run.run_id}/{index}/{planned.attempt}")
+        step = adopted or replace(new, work_run_id=str(derived))
 
-        def heard(said: Mapping[str, Any]) -> None:
-            hear(said)
+        def begin() -> None:
+            self.ledger.start_step(run, replace(step, started_at=rfc3339(self.clock())))
+            self.on_event(
+                {
+                    "at": "started",
+                    "run": run.run_id,
+                    "item": planned.item.id,
+                    "agent": planned.item.agent_name or planned.item.agent_id,
+                }
+            )
+
+        def hear(said: Mapping[str, Any]) -> None:
+            self.on_event({**said, "run": run.run_id})
             if said["at"] == "ready":
                 # The item waits for this to return: a worker that lost its claim commits nothing.
                 self.ledger.require_claim(run)
 
-        try:
-            result = self.work_items.run(
-                planned.item, hear=heard, stop=stop, run_id=work_run_id, caps=caps
-            )
-        except Refused as refusal:  # nothing ran: an agent that does not exist, for example
+        def refuse(refusal: Refused) -> None:  # nothing ran: an agent that does not exist
             document = json.dumps({"files": [], "reason": str(refusal)})
             self._end(run, step, StepStatus.FAILURE, codes=(refusal.code,), document=document)
-            return
-        self._end_item(run, step, result)
+            self._tell_end(run, step, StepStatus.FAILURE, str(refusal))
+
+        return LevelItem(
+            item=planned.item,
+            run_id=str(step.work_run_id),
+            caps=caps,
+            held=adopted is not None,
+            begin=begin,
+            hear=hear,
+            end=lambda result: self._end_item(run, step, result),
+            refuse=refuse,
+        )
 
     def _end_item(self, run: Run, step: Step, result: RunResult) -> None:
         records, name = self.work_items.records, str(step.work_run_id)
@@ -256,16 +285,30 @@ class Performer:
             receipt_sha256=records.receipt_sha256(name),
             document=json.dumps({"files": listed, "reason": result.reason}),
         )
+        self._tell_end(run, step, status, result.reason, result)
+        if CONFLICT in codes:
+            self.on_event(
+                {"at": "conflict", "run": run.run_id, "item": step.item_id, "why": result.reason}
+            )
+
+    def _tell_end(
+        self,
+        run: Run,
+        step: Step,
+        status: StepStatus,
+        reason: str | None,
+        result: RunResult | None = None,
+    ) -> None:
         self.on_event(
             {
                 "at": "ended",
                 "run": run.run_id,
                 "item": step.item_id,
                 "status": status.value,
-                "reason": result.reason,
-                "receipt_id": result.receipt_id,
-                "files": result.metrics.files_touched,
-                "elapsed_ms": result.metrics.execution_time_ms,
+                "reason": reason,
+                "receipt_id": None if result is None else result.receipt_id,
+                "files": 0 if result is None else result.metrics.files_touched,
+                "elapsed_ms": 0 if result is None else result.metrics.execution_time_ms,
             }
         )
 

@@ -19,6 +19,7 @@ from actum.evidence.records.audit import VERSION, Kind, closed
 from actum.evidence.records.bound_rows import ROWS, bound_now
 from actum.evidence.records.facts import ACTUM_VERSION
 from actum.evidence.records.trace import rfc3339
+from actum.runs.dispatch.port import Enqueue, Ticket
 from actum.runs.model import (
     RUN_COLUMNS,
     STEP_COLUMNS,
@@ -30,9 +31,10 @@ from actum.runs.model import (
     run_from,
     step_from,
 )
-from actum.runs.run_status import ACTIVE, RunStatus, may_move
+from actum.runs.run_receipt import Revision, run_receipt
+from actum.runs.run_status import ACTIVE, AT_WORK, ENDED, RunStatus, may_move
 from actum.store.database import Database
-from actum.value import plain
+from actum.value import plain, replace
 
 _RUN = f"SELECT {', '.join(RUN_COLUMNS)} FROM agent_runs"  # noqa: S608 -- constants
 _STEPS = f"SELECT {', '.join(STEP_COLUMNS)} FROM agent_steps"  # noqa: S608 -- constants
@@ -44,6 +46,28 @@ _QUEUED = _RUN + (  # noqa: S608 -- constants
     " ('running', 'correcting', 'optimizing', 'validating'))"
     " ORDER BY priority DESC, created_at, run_id"
 )
+#: Folders with queued runs and none at work. Walks the index: one step for each folder.
+_FREE_FOLDERS = """
+WITH RECURSIVE folders (folder) AS (
+    SELECT min(workspace) FROM agent_runs WHERE status = 'queued'
+    UNION ALL
+    SELECT (SELECT min(workspace) FROM agent_runs WHERE status = 'queued' AND workspace > folder)
+    FROM folders WHERE folder IS NOT NULL
+)
+SELECT folder FROM folders WHERE folder IS NOT NULL AND NOT EXISTS (
+    SELECT 1 FROM agent_runs WHERE workspace = folder
+    AND status IN ('running', 'correcting', 'optimizing', 'validating'))
+"""
+#: The next run of a folder. A ticket's columns, and what the order of tickets is by.
+_NEXT = (
+    "SELECT run_id, epoch, queue, priority, created_at FROM agent_runs"
+    " WHERE status = 'queued' AND workspace = ? AND queue IN ({queues})"
+    " ORDER BY priority DESC, created_at, run_id LIMIT 1"
+)
+#: Queued runs whose `blocked_code` is not what the served queues make it.
+_MISPLACED = _RUN + (
+    " WHERE status = 'queued' AND (blocked_code IS NULL) = (queue NOT IN ({queues})) LIMIT ?"
+)
 #: The end of a claim without an end of the run. A cancelled run is not queued again:
 #: the next worker would carry on until it looks. One parameter: the time.
 _QUEUED_OR_CANCELLED = (
@@ -51,8 +75,19 @@ _QUEUED_OR_CANCELLED = (
     " error_code = CASE WHEN cancel_by IS NULL THEN NULL ELSE 'CANCELLED' END,"
     " ended_at = CASE WHEN cancel_by IS NULL THEN NULL ELSE ? END"
 )
+_REVISIONS = "SELECT revision, cause, metadata, seal FROM run_contracts"
+#: Takes a queued run of a folder in which no other run is at work. Parameters: worker, time, run.
+_CLAIM = (
+    "UPDATE agent_runs SET fence = fence + 1, worker = ?, status = 'running',"
+    " started_at = coalesce(started_at, ?), blocked_code = NULL"
+    " WHERE run_id = ? AND status = 'queued' AND NOT EXISTS ("
+    " SELECT 1 FROM agent_runs AS other WHERE other.workspace = agent_runs.workspace"
+    " AND other.status IN ('running', 'correcting', 'optimizing', 'validating'))"
+)
 
 
+#: Changes that give a run its next epoch.
+_ENQUEUES = ("continued", "handed-over", "brought-back")
 LOST = "RUN_LOST"
 
 
@@ -65,10 +100,13 @@ class _Unmoved(Exception):
 
 
 class RunLedger:
-    def __init__(self, database: Database, log: Log, clock: Callable[[], datetime]) -> None:
+    def __init__(
+        self, database: Database, log: Log, clock: Callable[[], datetime], enqueue: Enqueue
+    ) -> None:
         self._database = database
         self._log = log
         self._clock = clock
+        self._enqueue = enqueue
 
     # Reading
 
@@ -98,6 +136,39 @@ class RunLedger:
         rows = self._database.rows(f"{_QUEUED} LIMIT ?", (queue, queue, run_id, run_id, limit))
         return tuple(map(run_from, rows))
 
+    def latest(self, source_sha256: str, workspace: str) -> Run | None:
+        """The newest run of a work file in a folder; a legacy run is none."""
+        row = self._database.row(
+            f"{_RUN} WHERE source_sha256 = ? AND workspace = ? AND revision > 0"
+            " ORDER BY created_at DESC, run_id LIMIT 1",
+            (source_sha256, workspace),
+        )
+        return None if row is None else run_from(row)
+
+    def waiting(self, queues: Sequence[str], limit: int) -> tuple[Ticket, ...]:
+        """The tickets of runs that may be claimed now, the next one first; of each folder one."""
+        found = []
+        next_of = _NEXT.format(queues=_marks(queues))
+        for (folder,) in self._database.rows(_FREE_FOLDERS):
+            row = self._database.row(next_of, (folder, *queues))
+            if row is not None:
+                found.append(row)
+        found.sort(key=lambda row: (-row[3], row[4], row[0]))
+        return tuple(
+            Ticket(run_id=run_id, epoch=epoch, queue=queue, priority=priority)
+            for run_id, epoch, queue, priority, _at in found[:limit]
+        )
+
+    def owner_of(self, run_id: str) -> str | None:
+        """The process that has claimed a run; ``None`` if none has."""
+        row = self._database.row("SELECT worker FROM agent_runs WHERE run_id = ?", (run_id,))
+        return None if row is None else row[0]
+
+    def misplaced(self, served: Sequence[str], limit: int = 100) -> tuple[Run, ...]:
+        """Queued runs that are not shown as blocked and no worker supports, and the reverse."""
+        sql = _MISPLACED.format(queues=_marks(served))
+        return tuple(map(run_from, self._database.rows(sql, (*served, limit))))
+
     def at_work(self) -> tuple[Run, ...]:
         rows = self._database.rows(
             f"{_RUN} WHERE status IN ('running', 'correcting', 'optimizing', 'validating')"
@@ -124,21 +195,34 @@ class RunLedger:
 
     # Writing, by people
 
-    def create(self, run: Run, cause: str, adopted: Sequence[Step] = ()) -> None:
-        """A new run in the queue, with its first contract, and the steps that a fork takes over."""
+    def create(
+        self, run: Run, cause: str, adopted: Sequence[Step] = (), *, claim_by: str | None = None
+    ) -> Run:
+        """A new run in the queue, with its first contract, and the steps that a fork takes over.
+
+        With `claim_by`, that worker claims it in the same transaction, if the folder is free: no
+        other worker can be faster.
+        """
         with self._log.page() as page:
             _insert_run(page, run)
+            self._claim_now(page, run.run_id, claim_by)
             rows = [bound_now(page.cursor, "agent_runs", run.run_id)]
             rows.append(self._insert_contract(page, run, cause))
             for step in adopted:
                 _insert_step(page, step)
                 rows.append(bound_now(page.cursor, "agent_steps", run.run_id, step.step_index))
-            self._append(page, "submitted", run.run_id, rows, run.status)
+            created = self._row(page, run.run_id)
+            if created.status is RunStatus.QUEUED:
+                self._enqueue(page, created.ticket)
+            self._append(page, "submitted", run.run_id, rows, created.status)
+        return created
 
-    def requeue(self, run: Run, cause: str | None = None) -> Run | None:
+    def requeue(
+        self, run: Run, cause: str | None = None, *, claim_by: str | None = None
+    ) -> Run | None:
         """Queue an ended run again with the contract that `run` has; ``None`` if it has moved.
 
-        `cause` is why the contract differs from the one before.
+        `cause` is why the contract differs from the one before; `claim_by` as for `create`.
         """
         return self._moved(
             "continued",
@@ -151,6 +235,7 @@ class RunLedger:
             " WHERE run_id = ? AND epoch = ? AND status IN ('failed', 'cancelled')",
             (run.metadata, run.revision, run.seal, run.queue, run.run_id, run.epoch),
             lambda page: [] if cause is None else [self._insert_contract(page, run, cause)],
+            claim_by=claim_by,
         )
 
     def cancel(self, run_id: str, by: str) -> Run | None:
@@ -180,11 +265,7 @@ class RunLedger:
         return self._moved(
             "claimed",
             run.run_id,
-            "UPDATE agent_runs SET fence = fence + 1, worker = ?, status = 'running',"
-            " started_at = coalesce(started_at, ?), blocked_code = NULL"
-            " WHERE run_id = ? AND epoch = ? AND status = 'queued' AND NOT EXISTS ("
-            " SELECT 1 FROM agent_runs AS other WHERE other.workspace = agent_runs.workspace"
-            " AND other.status IN ('running', 'correcting', 'optimizing', 'validating'))",
+            f"{_CLAIM} AND epoch = ?",
             (worker, self._now(), run.run_id, run.epoch),
         )
 
@@ -204,7 +285,8 @@ class RunLedger:
     def require_claim(self, run: Run) -> None:
         """Raise `Fenced` if another worker has claimed the run since, or it has ended."""
         now = self.find(run.run_id)
-        if now is None or (now.fence, now.epoch) != (run.fence, run.epoch) or now.ended_at:
+        lost = now is None or (now.fence, now.epoch) != (run.fence, run.epoch)
+        if lost or now is None or now.status not in AT_WORK:
             raise Fenced(run.run_id)
 
     def hand_over(self, run: Run) -> Run | None:
@@ -269,6 +351,26 @@ class RunLedger:
         digest = sha256_bytes(plan.encode())
         return self._changed(run, "planned", {"plan": plan, "plan_sha256": digest})
 
+    def end_plan(self, run: Run, step_index: int, plan: str, document: str) -> Run:
+        """Freeze the plan that a planner made, and record the end of its step."""
+        digest = sha256_bytes(plan.encode())
+        with self._fenced(run) as page:
+            page.cursor.execute(
+                "UPDATE agent_runs SET plan = ?, plan_sha256 = ? WHERE run_id = ?",
+                (plan, digest, run.run_id),
+            )
+            page.cursor.execute(
+                "UPDATE agent_steps SET state = 'ended', status = 'success', document = ?,"
+                " ended_at = ? WHERE run_id = ? AND step_index = ?",
+                (document, self._now(), run.run_id, step_index),
+            )
+            rows = [
+                bound_now(page.cursor, "agent_runs", run.run_id),
+                bound_now(page.cursor, "agent_steps", run.run_id, step_index),
+            ]
+            self._append(page, "planned", run.run_id, rows, run.status)
+        return replace(run, plan=plan, plan_sha256=digest)
+
     def start_step(self, run: Run, step: Step) -> None:
         """Record a step before it starts; durable when this returns."""
         with self._fenced(run) as page:
@@ -321,6 +423,8 @@ class RunLedger:
         sql: str,
         parameters: Sequence[Any],
         more: Callable[[Page], list[dict[str, Json]]] = lambda _page: [],
+        *,
+        claim_by: str | None = None,
     ) -> Run | None:
         """Change one row under a condition; ``None``, and nothing is written, if it does not hold.
 
@@ -331,9 +435,12 @@ class RunLedger:
                 page.cursor.execute(sql, parameters)
                 if page.cursor.rowcount != 1:
                     raise _Unmoved  # noqa: TRY301 -- rolls the transaction back
-                rows = [bound_now(page.cursor, "agent_runs", run_id), *more(page)]
-                found = page.cursor.execute(f"{_RUN} WHERE run_id = ?", (run_id,)).fetchone()
-                moved = run_from(found)
+                self._claim_now(page, run_id, claim_by)
+                rows = [*more(page), *self._sealed_end(page, run_id)]
+                rows.insert(0, bound_now(page.cursor, "agent_runs", run_id))
+                moved = self._row(page, run_id)
+                if event in _ENQUEUES and moved.status is RunStatus.QUEUED:
+                    self._enqueue(page, moved.ticket)
                 self._append(page, event, run_id, rows, moved.status)
         except _Unmoved:
             return None
@@ -346,9 +453,9 @@ class RunLedger:
                 f"UPDATE agent_runs SET {names} WHERE run_id = ?",  # noqa: S608 -- our names
                 (*values.values(), run.run_id),
             )
-            found = page.cursor.execute(f"{_RUN} WHERE run_id = ?", (run.run_id,)).fetchone()
-            changed = run_from(found)
-            rows = [bound_now(page.cursor, "agent_runs", run.run_id)]
+            rows = self._sealed_end(page, run.run_id)
+            rows.insert(0, bound_now(page.cursor, "agent_runs", run.run_id))
+            changed = self._row(page, run.run_id)
             self._append(page, event, run.run_id, rows, changed.status)
         return changed
 
@@ -363,6 +470,35 @@ class RunLedger:
             if found is None:
                 raise Fenced(run.run_id)  # rolls the page back
             yield page
+
+    def _sealed_end(self, page: Page, run_id: str) -> list[dict[str, Json]]:
+        """The signed receipt of a run that this transaction ends, or whose end it changes. Returns
+        the rows that it wrote, bound."""
+        run = self._row(page, run_id)
+        if run.status not in ENDED:
+            return []
+        steps = page.cursor.execute(f"{_STEPS} WHERE run_id = ? ORDER BY step_index", (run_id,))
+        recorded = tuple(map(step_from, steps.fetchall()))
+        contracts = page.cursor.execute(
+            f"{_REVISIONS} WHERE run_id = ? ORDER BY revision", (run_id,)
+        )
+        revisions = tuple(Revision(*row) for row in contracts.fetchall())
+        receipt = run_receipt(run, recorded, revisions, page.signer)
+        page.cursor.execute(
+            "INSERT INTO run_receipts (receipt_id, run_id, sha256, envelope) VALUES (?, ?, ?, ?)",
+            (receipt.receipt_id, run_id, receipt.sha256, receipt.encoded.decode()),
+        )
+        page.cursor.execute(
+            "UPDATE agent_runs SET receipt_id = ? WHERE run_id = ?", (receipt.receipt_id, run_id)
+        )
+        return [bound_now(page.cursor, "run_receipts", receipt.receipt_id)]
+
+    def _claim_now(self, page: Page, run_id: str, worker: str | None) -> None:
+        if worker is not None:
+            page.cursor.execute(_CLAIM, (worker, self._now(), run_id))
+
+    def _row(self, page: Page, run_id: str) -> Run:
+        return run_from(page.cursor.execute(f"{_RUN} WHERE run_id = ?", (run_id,)).fetchone())
 
     def _insert_contract(self, page: Page, run: Run, cause: str) -> dict[str, Json]:
         page.cursor.execute(

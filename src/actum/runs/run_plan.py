@@ -1,6 +1,7 @@
 """The plan of a run: its items in levels, its validators, its corrector. Frozen once made.
 
     run:                                    # optional; without it: no validators, no corrections
+      planner: {agent: agent-3, goal: "..."} # instead of items: an agent writes them
       light: [{id: lint, tool: shell, stdin: "ruff check ."}]
       heavy: [{id: tests, tool: shell, stdin: "python3 -m pytest -q"}]
       corrector: agent-7
@@ -12,6 +13,7 @@ contract's.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -20,10 +22,11 @@ from actum.contract.canonical import canonical
 from actum.contract.model import Json
 from actum.documents.document import Source, check, document_from
 from actum.errors import ContractInvalid, Problem
-from actum.value import value
+from actum.value import replace, value
 from actum.work.dag import SCHEMA as WORK
-from actum.work.dag import resolve_dependencies
+from actum.work.dag import read_work, resolve_dependencies
 from actum.work.model import WorkItem
+from actum.work.trials import with_trials
 
 _TEXTS = {"type": "array", "items": {"type": "string"}}
 _VALIDATOR: Mapping[str, Json] = {
@@ -43,13 +46,22 @@ _VALIDATOR: Mapping[str, Json] = {
 }
 _VALIDATORS: Mapping[str, Json] = {"type": "array", "maxItems": 64, "items": dict(_VALIDATOR)}
 SCHEMA: Mapping[str, Json] = {
-    **WORK,
+    **{key: held for key, held in WORK.items() if key != "required"},
     "properties": {
         **WORK["properties"],
         "run": {
             "type": "object",
             "additionalProperties": False,
             "properties": {
+                "planner": {
+                    "type": "object",
+                    "additionalProperties": False,
+                    "required": ["agent", "goal"],
+                    "properties": {
+                        "agent": {"type": "string", "pattern": "^agent-[0-9]$"},
+                        "goal": {"type": "string", "minLength": 1, "maxLength": 32_768},
+                    },
+                },
                 "light": dict(_VALIDATORS),
                 "heavy": dict(_VALIDATORS),
                 "corrector": {"type": "string", "pattern": "^agent-[0-9]$"},
@@ -75,8 +87,17 @@ class Validator:
 
 
 @value
+class Planner:
+    """The agent that writes the items of a run, and what it is asked for."""
+
+    agent: str
+    goal: str
+
+
+@value
 class Plan:
-    items: tuple[WorkItem, ...]
+    items: tuple[WorkItem, ...]  #: none, if a planner has still to write them
+    planner: Planner | None = None
     light: tuple[Validator, ...] = ()
     heavy: tuple[Validator, ...] = ()
     corrector: str | None = None  #: the agent that corrects
@@ -106,7 +127,48 @@ def read_plan(source: Source, *, file: str = "") -> Plan:
     if problems:
         raise ContractInvalid(problems)
     found: Mapping[str, Any] = document.value
-    items = tuple(WorkItem.parse(item) for item in found["items"])
+    section = found.get("run", {})
+    _require_items_or_planner(found, section)
+    planner = section.get("planner")
+    plan = Plan(
+        items=(),
+        planner=None if planner is None else Planner(**planner),
+        light=_validators(section.get("light", ())),
+        heavy=_validators(section.get("heavy", ())),
+        corrector=section.get("corrector"),
+    )
+    return _with_items(plan, tuple(map(WorkItem.parse, with_trials(found.get("items", ())))))
+
+
+def read_planned(text: str, plan: Plan) -> Plan:
+    """The plan of a run with the items that its planner wrote: a work file without `run`. The
+    validators and the corrector stay those of the sealed file."""
+    return _with_items(plan, read_work(text))
+
+
+def stored_items(text: str, plan: Plan) -> Plan:
+    """The plan of a run with the items of its stored form."""
+    items: Any = json.loads(text)["items"]
+    return _with_items(plan, tuple(WorkItem.parse(item) for item in items))
+
+
+def _require_items_or_planner(found: Mapping[str, Any], section: Mapping[str, Any]) -> None:
+    if ("items" in found) == ("planner" in section):
+        both = "items" in found
+        raise ContractInvalid(
+            (
+                Problem(
+                    field="items",
+                    message="a planner writes the items: leave out one of both."
+                    if both
+                    else "is missing.",
+                    permitted="either items, or run.planner",
+                ),
+            )
+        )
+
+
+def _with_items(plan: Plan, items: tuple[WorkItem, ...]) -> Plan:
     taken = [item.id for item in items if _TAKEN.search(item.id)]
     if taken:
         raise ContractInvalid(
@@ -120,9 +182,8 @@ def read_plan(source: Source, *, file: str = "") -> Plan:
                 for name in taken
             )
         )
-    section = found.get("run", {})
     long = [item.id for item in items if len(item.id) > _LONGEST]
-    if long and "corrector" in section:
+    if long and plan.corrector is not None:
         raise ContractInvalid(
             tuple(
                 Problem(
@@ -133,14 +194,9 @@ def read_plan(source: Source, *, file: str = "") -> Plan:
                 for name in long
             )
         )
-    plan = Plan(
-        items=items,
-        light=_validators(section.get("light", ())),
-        heavy=_validators(section.get("heavy", ())),
-        corrector=section.get("corrector"),
-    )
-    _ = plan.levels  # raises for a graph that cannot be sorted
-    return plan
+    whole = replace(plan, items=items)
+    _ = whole.levels  # raises for a graph that cannot be sorted
+    return whole
 
 
 def _validators(listed: Any) -> tuple[Validator, ...]:

@@ -52,6 +52,7 @@ def run_document(run: Run, steps: Sequence[Step], flaw: Flaw | None) -> dict[str
         "validationStatus": run.validation_status,
         "state": {"base": run.base_state, "current": run.current_state},
         "steps": [_step(step) for step in steps],
+        "receiptId": run.receipt_id,
         "createdAt": run.created_at,
         "startedAt": run.started_at,
         "endedAt": run.ended_at,
@@ -62,7 +63,7 @@ def _error(run: Run) -> Json:
     if run.error_code is None:
         return None
     details = json.loads(run.error_details) if run.error_details else {}
-    return {"code": run.error_code, **details}
+    return {"code": run.error_code, "message": None, "details": {}, **details}
 
 
 def _step(step: Step) -> dict[str, Json]:

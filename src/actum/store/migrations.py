@@ -488,6 +488,30 @@ CREATE TRIGGER run_decisions_are_never_removed BEFORE DELETE ON run_decisions BE
 END;
 """
 
+_RUN_RECEIPTS = """
+CREATE TABLE run_receipts (
+    receipt_id TEXT PRIMARY KEY,
+    run_id     TEXT NOT NULL REFERENCES agent_runs (run_id),
+    sha256     TEXT NOT NULL,
+    envelope   TEXT NOT NULL
+) STRICT;
+CREATE INDEX run_receipts_by_run ON run_receipts (run_id);
+
+CREATE TRIGGER run_receipts_are_never_changed BEFORE UPDATE ON run_receipts BEGIN
+    SELECT RAISE(ABORT, 'receipts of runs are append-only');
+END;
+CREATE TRIGGER run_receipts_are_never_removed BEFORE DELETE ON run_receipts BEGIN
+    SELECT RAISE(ABORT, 'receipts of runs are append-only');
+END;
+"""
+
+#: The next run of a folder is found without a sort, however many wait.
+_WAITING_RUNS = """
+CREATE INDEX waiting_runs ON agent_runs
+    (workspace, priority DESC, created_at, run_id, queue, epoch, blocked_code)
+    WHERE status = 'queued';
+"""
+
 MIGRATIONS: tuple[tuple[Part, ...], ...] = (
     (_FIRST,),
     (_TREE, _CHECKPOINTS, _grow_tree, _TREE_GROWN),
@@ -501,4 +525,6 @@ MIGRATIONS: tuple[tuple[Part, ...], ...] = (
     (_BOUND_ROWS,),  # audit records bind every row from here on (`evidence.records.bound_rows`)
     (_STANDING,),
     (_RUNS,),
+    (_RUN_RECEIPTS,),
+    (_WAITING_RUNS,),
 )

@@ -7,21 +7,27 @@ An item of agent-0, the reconciler, depends on every item of the other agents.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
-from actum.contract.model import Json
 from actum.documents.document import Source, check, document_from
 from actum.errors import ContractInvalid, Refused, Violation
 from actum.work.model import SCHEMA as ITEM
 from actum.work.model import WorkItem
+from actum.work.trials import TRIALS, with_trials
 
 RECONCILER = "agent-0"
-SCHEMA: Mapping[str, Json] = {
+SCHEMA: Mapping[str, Any] = {
     "type": "object",
     "additionalProperties": False,
     "required": ["items"],
     "properties": {
         "description": {"type": "string"},
-        "items": {"type": "array", "minItems": 1, "maxItems": 10_000, "items": dict(ITEM)},
+        "items": {
+            "type": "array",
+            "minItems": 1,
+            "maxItems": 10_000,
+            "items": {**ITEM, "properties": {**ITEM["properties"], "trials": dict(TRIALS)}},
+        },
     },
 }
 
@@ -32,7 +38,7 @@ def read_work(source: Source) -> tuple[WorkItem, ...]:
     problems = check(document, SCHEMA)
     if problems:
         raise ContractInvalid(problems)
-    return tuple(WorkItem.parse(item) for item in document.value["items"])
+    return tuple(WorkItem.parse(item) for item in with_trials(document.value["items"]))
 
 
 def resolve_dependencies(items: Iterable[WorkItem]) -> tuple[tuple[WorkItem, ...], ...]:
@@ -53,9 +59,10 @@ def resolve_dependencies(items: Iterable[WorkItem]) -> tuple[tuple[WorkItem, ...
     return tuple(levels)
 
 
-def needs_of(item: WorkItem, items: Iterable[WorkItem]) -> tuple[str, ...]:
-    """Ids of everything that must have succeeded before `item`."""
-    return _needs(item, {each.id: each for each in items})
+def needs_of_all(items: Iterable[WorkItem]) -> dict[str, tuple[str, ...]]:
+    """Item -> the ids of everything that must have succeeded before it."""
+    by_id = {each.id: each for each in items}
+    return {name: _needs(item, by_id) for name, item in by_id.items()}
 
 
 def _by_id(items: Sequence[WorkItem]) -> dict[str, WorkItem]:

@@ -21,11 +21,11 @@ from actum.contract.outcome import Outcome
 from actum.errors import Refused
 from actum.execution.execution import WorkStep
 from actum.execution.pipeline import execute
-from actum.execution.transactions import summary_of
+from actum.execution.transactions import last_wins_at, summary_of
 from actum.value import replace
 from actum.work.admission import check_admission, entry_text, make_capsule, run_hash
 from actum.work.counting import count_tests
-from actum.work.item_state import ItemContext, Run, at_work, seen, tell
+from actum.work.item_state import ItemContext, Run, at_work, declared_outputs, seen, tell
 from actum.work.model import Status, path_of
 from actum.work.step_caps import broken_cap
 from actum.work.tool_access import Agent, Ended, ToolAccess
@@ -34,7 +34,7 @@ from actum.workspace.copying import CopyEngine
 from actum.workspace.engine import Engine, Ground
 from actum.workspace.governing_changes import exists_on_host, governed
 from actum.workspace.index import Index, Scanned
-from actum.workspace.merge import in_the_way
+from actum.workspace.merge import in_the_way, on_top
 from actum.workspace.overlay import OverlayEngine, OverlayUnsupported
 from actum.workspace.tree import Delta, shown
 
@@ -65,7 +65,7 @@ def work(
         if judged:
             _require_caps(run, context)
             # Not before the view is unmounted: the host is checked without the changes.
-            require_nothing_governs(run, context)
+            require_nothing_governs(run, context, context.frozen)
             _test(run, engine, context)
     run.tested_on = run.state
 
@@ -77,7 +77,7 @@ def retest(run: Run, context: ItemContext) -> None:
         run.go_on()
         with context.space.index() as index:
             require_mergeable(run, index, context, scanned.state.hash)
-        engine = _engine(run, context, strangers=scanned.strangers)
+        engine = _engine(run, context, context.space.base, strangers=scanned.strangers)
         try:
             with engine.show():
                 commit.show_staged(run.delta, engine, run.room)
@@ -98,13 +98,19 @@ def require_mergeable(run: Run, index: Index, context: ItemContext, now: str) ->
     last = context.records.last_success(context.space.base)
     if not context.rehearsal and (last is None or last[0] != now):
         raise Ended(Status.FAILURE, MOVED)
-    met = in_the_way(run.delta, index)
+    base = os.fsencode(context.space.base)
+
+    def is_ignored(path: bytes) -> bool:
+        return last_wins_at(base, path, base, context.ignored)
+
+    met = in_the_way(run.delta, index, is_ignored)
     if met is not None:
         raise Ended(Status.FAILURE, f"{shown(met)} was changed by {_BESIDE}.")
+    run.delta = on_top(run.delta, index)
 
 
 @contextlib.contextmanager
-def _held_still(run: Run, context: ItemContext, since_ns: int | None = None) -> Iterator[Scanned]:
+def _held_still(run: Run, context: ItemContext) -> Iterator[Scanned]:
     """The current state, which no other run changes while this is held."""
     space = context.space
     while True:
@@ -114,15 +120,18 @@ def _held_still(run: Run, context: ItemContext, since_ns: int | None = None) -> 
         with space.held(alone=False):
             if commit.pending_intent(space.folder) is not None:
                 continue  # a crash happened just now
-            yield seen(run, context, since_ns)
+            yield seen(run, context)
             return
 
 
 @contextlib.contextmanager
 def _frozen(run: Run, context: ItemContext, *, record: bool) -> Iterator[Engine]:
-    """Step 1: the state before. Of items that are requested together, the first scans for all; a
-    change between its scan and theirs is found before the commit."""
-    with _held_still(run, context, context.asked_ns) as scanned, contextlib.ExitStack() as undo:
+    """Step 1: the state before. The items of a level have one, which was frozen for all of them."""
+    with contextlib.ExitStack() as undo:
+        if context.level is None:
+            scanned = undo.enter_context(_held_still(run, context))
+        else:
+            scanned = context.level.scanned()
         run.state = scanned.state.hash
         if record:
             # On the disk before anything starts: recovery compares with it.
@@ -130,7 +139,7 @@ def _frozen(run: Run, context: ItemContext, *, record: bool) -> Iterator[Engine]
             run.recorded = True
         _require_inputs(run, context)
         context.space.run_folder(run.room.name)
-        engine = _engine(run, context, strangers=scanned.strangers)
+        engine = _engine(run, context, context.frozen, strangers=scanned.strangers)
         undo.callback(engine.close)
         tell(run, context, "frozen")
         # Its own time begins here: waiting for the others of its level does not count.
@@ -138,9 +147,9 @@ def _frozen(run: Run, context: ItemContext, *, record: bool) -> Iterator[Engine]
         yield engine
 
 
-def _engine(run: Run, context: ItemContext, *, strangers: int) -> Engine:
+def _engine(run: Run, context: ItemContext, base: Path, *, strangers: int) -> Engine:
     ground = Ground(
-        base=context.space.base,
+        base=base,
         place=context.place,
         mounts=context.space.mounts,
         home=context.space.home,
@@ -166,7 +175,7 @@ def _engine(run: Run, context: ItemContext, *, strangers: int) -> Engine:
 def _require_inputs(run: Run, context: ItemContext) -> None:
     for name in run.item.input_files:
         # A link may lead to another file of the project, but not outside of it.
-        if not _is_file(name, context.space.base, kernel.RESOLVE_BENEATH):
+        if not _is_file(name, context.frozen, kernel.RESOLVE_BENEATH):
             raise Ended(Status.FAILURE, f"Input file missing: {name}")
 
 
@@ -201,6 +210,7 @@ def _perform(run: Run, agent: Agent, engine: Engine, context: ItemContext) -> No
             census=engine.census,
             touched=lambda: _touched(engine, context),
             diff=lambda: _diff_so_far(engine, context),
+            before_call=lambda tool: tell(run, context, "calling", tool=tool),
             after_call=lambda op: tell(run, context, "called", tool=op.tool_id, outcome=op.outcome),
         )
         ended = _performed(run, agent, tool_access)
@@ -227,14 +237,11 @@ def _performed(run: Run, agent: Agent, tool_access: ToolAccess) -> Ended | None:
 
 def _look(run: Run, engine: Engine, context: ItemContext) -> None:
     """Compute the exact difference from the state before."""
-    with context.space.index() as index:
+    with context.index() as index:
         if index.state is None or index.state.hash != run.state:
             raise Ended(Status.FAILURE, MOVED)
         run.delta = engine.delta(index)
-    outputs = {
-        os.path.relpath(path_of(name, context.place), context.place)
-        for name in run.item.output_files
-    }
+    outputs = declared_outputs(run.item, context)
     run.capsule = make_capsule(run.delta, run.capsule.tool_trace, outputs)
     run.run_hash = run_hash(run.item, run.before.agent_sha256, run.state, run.capsule)
 
@@ -244,7 +251,7 @@ def _touched(engine: Engine, context: ItemContext) -> tuple[int, int]:
     census = engine.census()
     if engine.name == "overlay" and census.files == census.folders == 0:
         return 0, 0
-    with context.space.index() as index:
+    with context.index() as index:
         capsule = make_capsule(engine.delta(index), (), ())
     return len(capsule.files), capsule.delta_size
 
@@ -252,7 +259,7 @@ def _touched(engine: Engine, context: ItemContext) -> tuple[int, int]:
 def _diff_so_far(engine: Engine, context: ItemContext) -> DiffSummary | None:
     """Files that are being written are described as they are; what cannot be read, not at all."""
     try:
-        with context.space.index() as index:
+        with context.index() as index:
             return _summary(engine.delta(index), context)
     except (Refused, OSError):
         return None
@@ -284,13 +291,15 @@ def _require_caps(run: Run, context: ItemContext) -> None:
     """Part of step 3, for an item that is a step of a run; the changes are staged."""
     if context.caps is None:
         return
-    broken = broken_cap(context.caps, run.delta, context.space.base, run.room / "new")
+    broken = broken_cap(context.caps, run.delta, context.frozen, run.room / "new")
     if broken is not None:
         raise Ended(Status.DENIED, broken)
 
 
-def require_nothing_governs(run: Run, context: ItemContext) -> None:
-    """Part of step 3, and repeated at the commit: two parallel runs can each make one half of a
+def require_nothing_governs(run: Run, context: ItemContext, project: Path) -> None:
+    """`project` is the folder with the state of the project that the changes apply to.
+
+    Part of step 3, and repeated at the commit: two parallel runs can each make one half of a
     repository, and git's configuration may name other files by then. A work item is all or nothing,
     so unlike an execution it cannot be held for an approval."""
     settlement, place = context.services.settlement, str(context.place)
@@ -298,10 +307,11 @@ def require_nothing_governs(run: Run, context: ItemContext) -> None:
     def exists(path: bytes) -> bool | None:
         found = exists_on_host(path)
         top = os.fsencode(place) + b"/"
-        if found is not False or not context.rehearsal or not path.startswith(top):
+        elsewhere = project != context.place and path.startswith(top)
+        # The project of a rehearsal is a copy without git's own records.
+        if found is None or not elsewhere or (found and context.rehearsal):
             return found
-        # The project of a rehearsal is a copy with the changes of earlier rehearsals.
-        return exists_on_host(os.path.join(os.fsencode(context.space.base), path[len(top) :]))
+        return exists_on_host(os.path.join(os.fsencode(project), path[len(top) :]))
 
     found = governed([(place, run.delta)], settlement.root, settlement.protected_names, exists)
     if found:

@@ -125,6 +125,20 @@ class WorkHistory:
         )
         return row is not None
 
+    def leads(self, workspace: Path, start: str, end: str) -> bool:
+        """Whether the newest committed runs lead from one state to another, step by step."""
+        for before, after in self._database.rows(
+            "SELECT before_hash, after_hash FROM work_runs JOIN work_receipts USING (run_id)"
+            " WHERE workspace = ? AND status = 'success' ORDER BY final_seq DESC",
+            (str(workspace),),
+        ):
+            if after != end:
+                return False
+            if before == start:
+                return True
+            end = before
+        return False
+
     def find(self, run_id: str) -> KeptRun | None:
         row = self._database.row(
             "SELECT run_id, item, workspace, status, result FROM work_runs WHERE run_id = ?",
@@ -158,6 +172,20 @@ class WorkHistory:
             (run_id,),
         )
         return tuple(row[0] for row in rows)
+
+    def standing_since(self, run_id: str) -> tuple[str, ...]:
+        """Items committed on the same workspace after this run and not undone, the oldest first.
+        Undos and acceptances, which have no agent, are none."""
+        rows = self._database.rows(
+            "SELECT later.run_id FROM work_runs AS this"
+            " JOIN work_receipts AS its ON its.run_id = this.run_id"
+            " JOIN work_runs AS later ON later.workspace = this.workspace"
+            " JOIN work_receipts AS theirs ON theirs.run_id = later.run_id"
+            " WHERE this.run_id = ? AND later.status = 'success' AND later.agent_sha256 <> ''"
+            " AND theirs.final_seq > its.final_seq ORDER BY theirs.final_seq",
+            (run_id,),
+        )
+        return tuple(row[0] for row in rows if self.stands(row[0]))
 
     def lost(self) -> tuple[LostRun, ...]:
         """Open runs whose process has ended."""

@@ -9,12 +9,12 @@ error is a failure with the error's message. `execute_item` has the steps from f
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from actum.contract.ids import new_id
 from actum.contract.model import Json
 from actum.errors import Refused
-from actum.work import diff, replay_script
+from actum.work import diff, level, replay_script
 from actum.work.admission import changed_files, exact_path
 from actum.work.execute_item import (
     MOVED,
@@ -23,6 +23,7 @@ from actum.work.execute_item import (
     retest,
     work,
 )
+from actum.work.held_item import HELD, Held, hold, taken_up
 from actum.work.item_state import ItemContext, Run, begun, seen, tell
 from actum.work.model import Rehearsed, RunResult, Status, WorkItem
 from actum.work.tool_access import Agent, Ended
@@ -33,18 +34,45 @@ from actum.workspace.index import Index
 from actum.workspace.tree import Action
 
 
-def execute_work_item(item: WorkItem, agent: Agent, context: ItemContext, run_id: str) -> RunResult:
-    """Run one work item. Returns a result for every outcome."""
+def execute_work_item(
+    item: WorkItem, agent: Agent, context: ItemContext, run_id: str
+) -> RunResult | Held:
+    """Run one work item. Returns a result for every outcome, or says that it is held."""
     run = begun(item, agent, context, run_id)
-    try:
+
+    def do() -> RunResult | Held:
         work(run, agent, context, record=True)
         run.wait()
-        tell(run, context, "ready")
+        if tell(run, context, "ready") == level.HOLD:
+            hold(run, context)
+            return HELD
         return _brought_in(run, context)
+
+    return _to_its_end(run, context, do)
+
+
+def execute_held(item: WorkItem, context: ItemContext, run_id: str) -> RunResult:
+    """Commit a held item. Returns a result for every outcome. An item that cannot be taken up is
+    not held any longer: recovery closes it, and it runs again."""
+    try:
+        run = taken_up(item, context, run_id)
+    except BaseException:
+        context.space.let_go(run_id)
+        raise
+    result = _to_its_end(run, context, lambda: _brought_in(run, context))
+    assert isinstance(result, RunResult)  # noqa: S101 -- only `hold` makes another
+    return result
+
+
+def _to_its_end(
+    run: Run, context: ItemContext, do: Callable[[], RunResult | Held]
+) -> RunResult | Held:
+    try:
+        return do()
     except Ended as end:
         return _thawed(run, context, end.status, end.reason)
     except Exception as error:  # the contract: any error is a failure with its text
-        kept = context.records.find(run_id)
+        kept = context.records.find(run.before.run_id)
         if kept is not None and kept.result is not None:
             return kept.result  # it was committed; the error came later
         if _decided(run, context):
@@ -106,7 +134,7 @@ def _fits(run: Run, context: ItemContext, index: Index, now: str) -> bool:
     """Whether it may be applied to the state `now`; false if its tests did not run on that."""
     if now != run.state:
         require_mergeable(run, index, context, now)
-    require_nothing_governs(run, context)
+    require_nothing_governs(run, context, context.space.base)
     return run.item.test_command is None or now == run.tested_on
 
 
@@ -185,9 +213,11 @@ def _thawed(run: Run, context: ItemContext, status: Status, reason: str) -> RunR
     """Nothing was committed: the view is discarded, and the state is compared with the one
     before."""
     space = context.space
-    space.drop(run.room)
+    if not run.held:  # else recovery would close it now: its first process has ended
+        space.drop(run.room)
     try:
-        state = seen(run, context).state.hash
+        with space.held(alone=False):  # not in the middle of another item's commit
+            state = seen(run, context).state.hash
     except (OSError, Refused) as error:
         state, reason = "", f"{reason} (The project cannot be read: {error})"
     if not run.recorded:
@@ -209,6 +239,8 @@ def _thawed(run: Run, context: ItemContext, status: Status, reason: str) -> RunR
     facts = _after(run, context, state or run.state, None)
     receipt = make_receipt(run.before, facts, result, context.signer)
     context.records.close(context.records.record(run.before, facts, result, receipt))
+    if run.held:
+        space.drop(run.room)
     return result
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
@@ -16,13 +17,14 @@ from actum.store.keys import Signer
 from actum.value import field, replace, value
 from actum.work.admission import RunCapsule
 from actum.work.item_process import Hear
-from actum.work.model import Metrics, WorkItem
+from actum.work.model import Metrics, WorkItem, path_of
 from actum.work.step_caps import StepCaps
 from actum.work.tool_access import Agent
 from actum.work.work_receipt import Before
 from actum.work.work_records import WorkRecords
 from actum.work.work_recovery import Recovering
-from actum.workspace.index import Scanned
+from actum.workspace.index import Index, Scanned
+from actum.workspace.level_base import LevelBase
 from actum.workspace.space import Space
 from actum.workspace.tree import Delta
 
@@ -41,11 +43,21 @@ class ItemContext:
     clock: Callable[[], datetime]
     cap_bytes: int
     engine: str = "auto"  #: or ``overlay``, or ``copy``
+    ignored: tuple[str, ...] = ()  #: patterns of paths on which the last item wins
     test_tool: str = "TL-010"
-    asked_ns: int | None = None  #: time of the request (CLOCK_BOOTTIME)
     rehearsal: bool = False  #: on a copy, which only rehearsals change
     caps: StepCaps | None = None  #: of the run that the item is a step of
     tell: Hear | None = None  #: receives the progress of a run, and may block it
+    level: LevelBase | None = None  #: the frozen state of its level; else the item freezes one
+
+    @property
+    def frozen(self) -> Path:
+        """The folder with the state that the run works on."""
+        return self.space.base if self.level is None else self.level.tree
+
+    def index(self) -> contextlib.AbstractContextManager[Index]:
+        """The index of that state."""
+        return self.space.index() if self.level is None else self.level.index()
 
     def recover(self, space: Space) -> None:
         """Finish what a crash left in a workspace; requires its exclusive lock."""
@@ -64,6 +76,7 @@ class Run:
     room: Path
     state: str = ""  #: hash of the state it ran on
     recorded: bool = False  #: opened in the records with that hash
+    held: bool = False  #: stored when it was ready, by another process
     looked: bool = True  #: every state was scanned; else an index was trusted
     tested_on: str = ""  #: hash of the state that its tests ran on
     waiting_s: float = 0.0  #: time that was left when it began to wait for its turn
@@ -114,17 +127,25 @@ def begun(item: WorkItem, agent: Agent, context: ItemContext, run_id: str) -> Ru
     return Run(before, began + item.constraints.timeout_ms / 1000, began, room)
 
 
-def tell(run: Run, context: ItemContext, at: str, **more: str) -> None:
-    if context.tell is not None:
-        elapsed_ms = int((time.monotonic() - run.began) * 1000)
-        context.tell({"at": at, "item": run.item.id, "elapsed_ms": elapsed_ms, **more})
+def declared_outputs(item: WorkItem, context: ItemContext) -> set[str]:
+    return {
+        os.path.relpath(path_of(name, context.place), context.place) for name in item.output_files
+    }
 
 
-def seen(run: Run, context: ItemContext, since_ns: int | None = None) -> Scanned:
-    """The workspace's state now, or at a moment after `since_ns`."""
+def tell(run: Run, context: ItemContext, at: str, **more: str) -> Any:
+    """Report progress; returns the answer."""
+    if context.tell is None:
+        return None
+    elapsed_ms = int((time.monotonic() - run.began) * 1000)
+    return context.tell({"at": at, "item": run.item.id, "elapsed_ms": elapsed_ms, **more})
+
+
+def seen(run: Run, context: ItemContext) -> Scanned:
+    """The workspace's state now."""
     last = context.records.last_success(context.space.base)
     with context.space.index() as index:
-        scanned = context.space.seen(index, last[0] if last else None, since_ns=since_ns)
+        scanned = context.space.seen(index, last[0] if last else None)
     run.looked = run.looked and scanned.looked
     return scanned
 

@@ -16,21 +16,22 @@ from actum.value import as_dict, value
 
 _COUNT = {"type": "integer", "minimum": 0, "maximum": 1_000_000}
 _TEXTS = {"type": "array", "items": {"type": "string", "minLength": 1}, "maxItems": 10_000}
-SCHEMA: Mapping[str, Json] = {
+SCHEMA: Mapping[str, Any] = {
     "type": "object",
     "additionalProperties": False,
     "required": ["id", "agent_id", "description"],
     "properties": {
         "id": {
             "type": "string",
-            "pattern": "^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$",
-            "x-permitted": "letters, digits, '.', '_', ':', '-'; the first a letter or digit",
+            "pattern": "^[A-Za-z0-9][A-Za-z0-9._:~-]{0,127}$",
+            "x-permitted": "letters, digits, '.', '_', ':', '~', '-'; the first a letter or digit",
         },
         "agent_id": {
             "type": "string",
             "pattern": "^agent-[0-9]$",
             "x-permitted": "agent-0 to agent-9",
         },
+        "agent_name": {"type": "string", "minLength": 1, "maxLength": 80},
         "description": {"type": "string", "minLength": 1, "maxLength": 65_536},
         "dependencies": {"type": "array", "items": {"type": "string"}, "uniqueItems": True},
         "constraints": {
@@ -54,6 +55,7 @@ SCHEMA: Mapping[str, Json] = {
         "input_files": _TEXTS,
         "output_files": _TEXTS,
         "test_command": {"type": "string", "minLength": 1, "maxLength": 65_536},
+        "trial": {"type": "integer", "minimum": 1, "maximum": 1_000},
     },
 }
 
@@ -85,6 +87,8 @@ class WorkItem:
     input_files: tuple[str, ...] = ()
     output_files: tuple[str, ...] = ()
     test_command: str | None = None
+    agent_name: str | None = None  #: for people; no decision uses it
+    trial: int = 1  #: which repetition of equal work this is (`work.trials`)
 
     @classmethod
     def parse(cls, source: Source) -> WorkItem:
@@ -105,6 +109,8 @@ class WorkItem:
             input_files=tuple(value.get("input_files", ())),
             output_files=tuple(value.get("output_files", ())),
             test_command=value.get("test_command"),
+            agent_name=value.get("agent_name"),
+            trial=value.get("trial", 1),
         )
 
     def document(self) -> dict[str, Json]:
@@ -124,6 +130,10 @@ class WorkItem:
             written["output_files"] = list(self.output_files)
         if self.test_command is not None:
             written["test_command"] = self.test_command
+        if self.agent_name is not None:
+            written["agent_name"] = self.agent_name
+        if self.trial > 1:
+            written["trial"] = self.trial
         return written
 
     @property
@@ -133,7 +143,7 @@ class WorkItem:
     @property
     def substance(self) -> dict[str, Json]:
         """The item without its names: equal work has equal substance."""
-        left_out = ("id", "dependencies", "budget", "constraints")
+        left_out = ("id", "agent_name", "dependencies", "budget", "constraints")
         return {key: value for key, value in self.document().items() if key not in left_out}
 
 

@@ -72,8 +72,10 @@ class ToolAccess:
         census: Callable[[], Census],
         touched: Callable[[], tuple[int, int]],
         diff: Callable[[], DiffSummary | None],
+        before_call: Callable[[str], None] = lambda _tool_id: None,
         after_call: Callable[[ToolOp], None] = lambda _op: None,
     ) -> None:
+        self._before_call = before_call
         self._after_call = after_call
         self._item = item
         self._rooms = services
@@ -108,6 +110,7 @@ class ToolAccess:
         except ContractInvalid:
             self._ops[op] = replace(self._ops[op], outcome=Outcome.REJECTED.value)
             raise
+        self._before_call(contract.tool_id)
         with self._watched() as cancel:
             result = self._execute(contract, cancel)
         with self._lock:

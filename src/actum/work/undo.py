@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -19,6 +19,7 @@ from actum.evidence.verify.work_findings import read_work_receipt
 from actum.store.keys import PublicKey, Signer
 from actum.value import value
 from actum.work.admission import changed_files, entry_text, make_capsule
+from actum.work.dependents import Changed, dependents_of, require_none
 from actum.work.history import KeptRun
 from actum.work.model import Metrics, RunResult, Status, WorkItem
 from actum.work.work_receipt import FILE_NAME, After, Before, folder_of, make_receipt
@@ -45,15 +46,37 @@ class Undoing:
     recovering: Recovering
 
 
+def undo_with_dependents(kept: KeptRun, with_: Undoing) -> tuple[tuple[KeptRun, RunResult], ...]:
+    """Undo a run and everything that rests on it, the newest first; each has a receipt of its own.
+
+    Refuses before the first one if a path of any of them was changed by something else.
+    """
+    _require_committed(kept)
+    along = dependents_of(kept, with_.records, lambda run: _paths_of(run, with_))
+    runs = [*(each.run for each in reversed(along)), kept]
+    _require_all_untouched(runs, with_)
+    return tuple((run, _undone(run, with_)) for run in runs)
+
+
 def undo(kept: KeptRun, with_: Undoing) -> RunResult:
     """Restore the state before a run; raises `Refused` if that would undo more."""
-    space, records = with_.space, with_.records
+    _require_committed(kept)
+    if with_.records.stands(kept.run_id):
+        require_none(kept, dependents_of(kept, with_.records, lambda run: _paths_of(run, with_)))
+    return _undone(kept, with_)
+
+
+def _require_committed(kept: KeptRun) -> None:
     if kept.result is None or kept.status is not Status.SUCCESS:
         raise Refused(
             "WORK_NOT_COMMITTED",
             f"The run {kept.run_id} changed nothing: it is {kept.status or 'not over'}.",
             remedy="Only a run that succeeded can be undone.",
         )
+
+
+def _undone(kept: KeptRun, with_: Undoing) -> RunResult:
+    space, records = with_.space, with_.records
     before = Before(
         run_id=new_id(),
         item=_item(kept),
@@ -133,18 +156,67 @@ def _require_untouched(
         )
 
 
+def _require_all_untouched(runs: Sequence[KeptRun], with_: Undoing) -> None:
+    """The same for a sequence of undos, before the first: each path is as the newest of them left
+    it, and every other one finds what the undo before it restores."""
+    space = with_.space
+    restored: dict[str, str | None] = {}
+    with space.held(alone=True):
+        with_.recovering.space(space)
+        with space.index() as index:
+            index.scan(space.base, space.skip)
+            for kept in runs:
+                changed = _states_of(kept, with_)
+                steps, _old = space.backward(kept.run_id)
+                on_disk = {
+                    shown(change.path) or ".": entry_text(change.before)
+                    for change in delta_of(steps, index)
+                }
+                stale = [
+                    path
+                    for path, (_before, after) in changed.items()
+                    if restored.get(path, on_disk.get(path, after)) != after
+                ]
+                if stale:
+                    raise Refused(
+                        "UNDO_STALE",
+                        f"Changed since {kept.item.id}, by no work item: {', '.join(stale[:5])}.",
+                        remedy="Nothing was undone. Revert these edits yourself.",
+                    )
+                restored |= {path: before for path, (before, _after) in changed.items()}
+
+
+def _paths_of(kept: KeptRun, with_: Undoing) -> Changed:
+    """Folders included, which a receipt names only if nothing in them changed."""
+    steps, _old = with_.space.backward(kept.run_id)
+    made = frozenset(shown(step.path) for step in steps if step.kind is None)
+    return Changed(paths=made | _states_of(kept, with_).keys(), made=made)
+
+
+def _states_of(kept: KeptRun, with_: Undoing) -> Mapping[str, tuple[str | None, str | None]]:
+    """Path -> what it held before a run and after it, by the run's signed receipt."""
+    predicate = _receipt_of(kept, with_)
+    deltas = predicate["capsule"]["deltas"]
+    return {
+        target: (before, after) for part in deltas.values() for _, target, before, after in part
+    }
+
+
 def _left_by(kept: KeptRun, with_: Undoing) -> Mapping[str, Json]:
     """The state of each changed path after the run, by its receipt."""
+    return {path: after for path, (_before, after) in _states_of(kept, with_).items()}
+
+
+def _receipt_of(kept: KeptRun, with_: Undoing) -> Mapping[str, Any]:
     envelope = with_.records.envelope(kept.result.receipt_id) if kept.result else None
     if envelope is None:
         raise VerificationFailed(f"The run {kept.run_id} has no receipt here.", remedy=_LOOK)
-    predicate: Any = read_work_receipt(envelope, with_.trusted)
+    predicate = read_work_receipt(envelope, with_.trusted)
     if predicate["run_id"] != kept.run_id:
         raise VerificationFailed(
             f"The stored receipt of the run {kept.run_id} belongs to another run.", remedy=_LOOK
         )
-    deltas = predicate["capsule"]["deltas"]
-    return {target: after for part in deltas.values() for _, target, _, after in part}
+    return predicate
 
 
 def _result(facts: After, delta: Delta, state: str, space: Space) -> RunResult:

@@ -10,10 +10,11 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from actum import removal
 from actum.contract.ids import new_id
@@ -23,20 +24,30 @@ from actum.execution.services import Services
 from actum.runners.base import Runner
 from actum.sandbox import sweep
 from actum.store.keys import PublicKey, Signer
-from actum.value import replace, value
+from actum.value import field, replace, value
 from actum.work import item_process
 from actum.work.agents.steps import load_agent
+from actum.work.held_item import HELD, Held
 from actum.work.history import KeptRun
-from actum.work.item_pipeline import execute_again, execute_trial, execute_work_item
+from actum.work.item_pipeline import (
+    execute_again,
+    execute_held,
+    execute_trial,
+    execute_work_item,
+)
 from actum.work.item_state import ItemContext
+from actum.work.level import Level, LevelItem
 from actum.work.model import Rehearsed, RunResult, WorkItem
+from actum.work.plan_item import Planned, execute_plan
 from actum.work.step_caps import StepCaps
 from actum.work.tool_access import Agent
-from actum.work.undo import Undoing, undo
+from actum.work.undo import Undoing, undo, undo_with_dependents
 from actum.work.work_records import WorkRecords
 from actum.work.work_recovery import Recovering, accept
-from actum.workspace import commit, copies, files
+from actum.workspace import commit, copies, files, level_base
 from actum.workspace.space import Space
+
+T = TypeVar("T")
 
 #: Limit on the changes of a work item, and on the memory that they use until the commit.
 CAP_BYTES = 256 << 20
@@ -69,6 +80,12 @@ class WorkItems:
     clock: Callable[[], datetime]
     exclusive: bool = False  #: only work items change the project
     engine: str = "auto"  #: the default for calls that name none
+    ignored: tuple[str, ...] = ()  #: patterns of paths on which the last item wins
+    processes: item_process.ItemParent = field(default_factory=item_process.ItemParent)
+
+    def close(self) -> None:
+        """End the process that items are cloned from."""
+        self.processes.close()
 
     def run(
         self,
@@ -88,24 +105,105 @@ class WorkItems:
         whose dependencies have not succeeded here, and `WorkInterrupted` on Ctrl-C.
         """
         parsed = item if isinstance(item, WorkItem) else WorkItem.parse(item)
-        self.services.settings.require()
-        self.agent(parsed.agent_id)  # an agent that does not exist is a refusal, not a failed run
-        self._require_dependencies(parsed)
+        result = self.run_or_hold(
+            parsed, run_id or new_id(), hear=hear, stop=stop, caps=caps, engine=engine, level=None
+        )
+        assert result is not None  # noqa: S101 -- only an item of a level is held
+        return result
+
+    def run_level(
+        self, items: Sequence[LevelItem[RunResult]], *, at_once: int, stop: item_process.Stop
+    ) -> None:
+        """Run items that do not depend on each other: all on the current state, at most `at_once`
+        at the same time. Each is committed when those before it have ended."""
+        with self._frozen(self.root, items) as level:
+
+            def work(each: LevelItem[RunResult], hear: item_process.Hear) -> RunResult | None:
+                return self.run_or_hold(
+                    each.item, each.run_id, hear=hear, stop=stop, caps=each.caps, level=level
+                )
+
+            try:
+                Level(items, work, partial(self._bring, stop=stop)).run(at_once, stop)
+            finally:
+                if stop.stopped:
+                    self._let_go([each.run_id for each in items])
+
+    def _let_go(self, run_ids: Sequence[str]) -> None:
+        """Close held runs whose process was ended: they run again, if their caller goes on."""
+        space = Space(self.home, self.root)
+        held = [run_id for run_id in run_ids if space.is_held(run_id)]
+        for run_id in held:
+            space.let_go(run_id)
+        if held:
+            self._recovering().all(wait=True)
+
+    @contextlib.contextmanager
+    def _frozen(self, base: Path, items: Sequence[object]) -> Iterator[str | None]:
+        """Freeze the state of a folder for several items; the name of the frozen state."""
+        if len(items) < 2:
+            yield None
+            return
         self._require_readable_path()
-        run_id = run_id or new_id()
+        space = Space(self.home, base)
+        with contextlib.ExitStack() as stack:
+            with _settled(space, self._recovering()):
+                found = stack.enter_context(level_base.frozen(space))
+            yield str(found.folder.relative_to(space.run_folders))
+
+    def run_or_hold(
+        self,
+        item: WorkItem,
+        run_id: str,
+        *,
+        hear: item_process.Hear | None,
+        stop: item_process.Stop | None,
+        caps: StepCaps | None,
+        level: str | None,
+        engine: str | None = None,
+    ) -> RunResult | None:
+        """``None``: the item is held."""
+        self.services.settings.require()
+        self.agent(item.agent_id)  # an agent that does not exist is a refusal, not a failed run
+        self._require_dependencies(item)
+        self._require_readable_path()
         order: dict[str, Json] = {
             **self._place(),
             "do": "run",
             "run_id": run_id,
-            "item": parsed.document(),
+            "item": item.document(),
             "caps": None if caps is None else caps.document(),
             "engine": engine or self.engine,
-            "asked_ns": time.clock_gettime_ns(time.CLOCK_BOOTTIME),
+            "level": level,
         }
+        return self._asked(order, run_id, item, hear, stop)
+
+    def _bring(self, each: LevelItem[RunResult], *, stop: item_process.Stop) -> RunResult:
+        """Commit a held item."""
+        order: dict[str, Json] = {
+            **self._place(),
+            "do": "bring",
+            "run_id": each.run_id,
+            "item": each.item.document(),
+            "engine": self.engine,
+        }
+        result = self._asked(order, each.run_id, each.item, None, stop)
+        assert result is not None  # noqa: S101 -- it is not held twice
+        return result
+
+    def _asked(
+        self,
+        order: Mapping[str, Json],
+        run_id: str,
+        item: WorkItem,
+        hear: item_process.Hear | None,
+        stop: item_process.Stop | None,
+    ) -> RunResult | None:
         try:
-            return RunResult.read(item_process.ask(order, hear, stop)["result"])
+            found = item_process.ask(order, hear, stop, self.processes)["result"]
+            return None if found is None else RunResult.read(found)
         except item_process.Died as death:
-            result = self._ended(run_id, parsed, killed=death.killed)
+            result = self._ended(run_id, item, killed=death.killed)
             if result is None:
                 raise WorkLost(
                     f"The work item's process ended without an answer ({death}).",
@@ -113,30 +211,35 @@ class WorkItems:
                 ) from death
             return result
         except KeyboardInterrupt as interrupt:
-            raise WorkInterrupted(self._ended(run_id, parsed, killed=True)) from interrupt
+            raise WorkInterrupted(self._ended(run_id, item, killed=True)) from interrupt
 
     def _ended(self, run_id: str, item: WorkItem, *, killed: bool) -> RunResult | None:
         """The outcome of a run whose process died. A decided commit is finished; any other run is
         closed as a failure."""
         recovering = self._recovering()
         recovering.all(wait=True)
+        self._let_go([run_id])
         if killed and self.records.find(run_id) is None:
             agent = self.agent(item.agent_id)
             recovering.never_began(run_id, item, agent.sha256, self.root)
         kept = self.records.find(run_id)
         return None if kept is None else kept.result
 
-    def settled(self, run_id: str) -> RunResult | None:
-        """The outcome of a run whose caller has died; ``None`` if it never began.
+    def settled(self, run_id: str) -> RunResult | Held | None:
+        """The outcome of a run whose caller has died; ``None`` if it never began, `HELD` if it was
+        ready and can be committed by `run_level`.
 
         Waits for the run's own process: it dies with its caller, and a commit that it had decided
         is finished first.
         """
+        space = Space(self.home, self.root)
         while True:
             self._recovering().all(wait=True)
             kept = self.records.find(run_id)
             if kept is None or kept.result is not None:
                 return None if kept is None else kept.result
+            if space.is_held(run_id):
+                return HELD
             time.sleep(0.02)
 
     def _require_readable_path(self) -> None:
@@ -164,16 +267,21 @@ class WorkItems:
         item = WorkItem.parse(order["item"])
         agent = self.agent(item.agent_id)
         if order["do"] == "trial":
-            context = self._context(Path(order["base"]), order["engine"])
+            context = self._context(Path(order["base"]), order["engine"], order["level"])
             context = replace(context, rehearsal=True, tell=tell)
             return execute_trial(item, agent, context).document()
         if order["do"] == "again":
             base = Path(order["base"])
             return {"state": execute_again(item, agent, self._context(base, order["engine"]))}
-        context = self._context(self.root, order["engine"])
+        context = self._context(self.root, order["engine"], order.get("level"))
+        if order["do"] == "plan":
+            return execute_plan(item, agent, replace(context, tell=tell), new_id()).document()
+        if order["do"] == "bring":
+            return {"result": execute_held(item, context, order["run_id"]).document()}
         caps = None if order["caps"] is None else StepCaps.read(order["caps"])
-        context = replace(context, tell=tell, asked_ns=order["asked_ns"], caps=caps)
-        return {"result": execute_work_item(item, agent, context, order["run_id"]).document()}
+        context = replace(context, tell=tell, caps=caps)
+        result = execute_work_item(item, agent, context, order["run_id"])
+        return {"result": result.document() if isinstance(result, RunResult) else None}
 
     def agent(self, agent_id: str) -> Agent:
         return load_agent(self.root, agent_id, self.services.registry)
@@ -218,7 +326,7 @@ class WorkItems:
         }
         try:
             with self._throwaway(base):
-                answer = item_process.ask(order)
+                answer = item_process.ask(order, None, None, self.processes)
         except item_process.Died as death:
             raise WorkLost(
                 f"The replay's process ended without an answer ({death}).", remedy="Run it again."
@@ -298,23 +406,81 @@ class WorkItems:
         stop: item_process.Stop | None = None,
     ) -> Rehearsed:
         """Run an item on `base`, a copy, without a record."""
+        return self._rehearsed(item, base, hear, stop, None)
+
+    def rehearse_level(
+        self,
+        items: Sequence[LevelItem[Rehearsed]],
+        base: Path,
+        *,
+        at_once: int,
+        stop: item_process.Stop,
+    ) -> None:
+        """As `run_level`, on `base`, a copy, without a record."""
+        with self._frozen(base, items) as level:
+
+            def work(each: LevelItem[Rehearsed], hear: item_process.Hear) -> Rehearsed:
+                return self._rehearsed(each.item, base, hear, stop, level)
+
+            Level(items, work).run(at_once, stop)
+
+    def _rehearsed(
+        self,
+        item: WorkItem,
+        base: Path,
+        hear: item_process.Hear | None,
+        stop: item_process.Stop | None,
+        level: str | None,
+    ) -> Rehearsed:
         order: dict[str, Json] = {
             **self._place(),
             "do": "trial",
             "item": item.document(),
             "base": str(base),
             "engine": self.engine,
+            "level": level,
         }
         try:
-            return Rehearsed.read(item_process.ask(order, hear, stop))
+            return Rehearsed.read(item_process.ask(order, hear, stop, self.processes))
         except item_process.Died as death:
             raise WorkLost(
                 f"The rehearsal's process ended without an answer ({death}).",
                 remedy="Run it again; the project was not touched.",
             ) from death
 
+    def plan(
+        self,
+        item: WorkItem,
+        *,
+        hear: item_process.Hear | None = None,
+        stop: item_process.Stop | None = None,
+    ) -> Planned:
+        """Let an agent plan; nothing that it writes is committed. Raises `WorkLost` if its process
+        ended without an answer."""
+        order: dict[str, Json] = {
+            **self._place(),
+            "do": "plan",
+            "item": item.document(),
+            "engine": self.engine,
+        }
+        try:
+            return Planned.read(item_process.ask(order, hear, stop, self.processes))
+        except item_process.Died as death:
+            self._recovering().all(wait=True)  # drops its view
+            raise WorkLost(
+                f"The planner's process ended without an answer ({death}).",
+                remedy="Run it again; the project was not touched.",
+            ) from death
+
     def undo(self, name: str) -> RunResult:
-        """Undo the run with this receipt id or run id."""
+        """Undo the run with this receipt id or run id. Refuses if later work rests on it."""
+        return self._undoing(name, undo)
+
+    def undo_with_dependents(self, name: str) -> tuple[tuple[KeptRun, RunResult], ...]:
+        """The same with all later work that rests on it, the newest first."""
+        return self._undoing(name, undo_with_dependents)
+
+    def _undoing(self, name: str, do: Callable[[KeptRun, Undoing], T]) -> T:
         kept = self._of_this_project(self.records.of_receipt(name) or name)
         tools = Undoing(
             space=Space(self.home, self.root),
@@ -325,7 +491,7 @@ class WorkItems:
             recovering=self._recovering(),
         )
         try:
-            return undo(kept, tools)
+            return do(kept, tools)
         except KeyboardInterrupt:
             self.recover()  # past its commit point it is finished now, not by the next command
             raise
@@ -348,19 +514,35 @@ class WorkItems:
     def _place(self) -> dict[str, Json]:
         return {"root": str(self.root), "home": str(self.home)}
 
-    def _context(self, base: Path, engine: str) -> ItemContext:
+    def _context(self, base: Path, engine: str, level: str | None = None) -> ItemContext:
+        space = Space(self.home, base, exclusive=self.exclusive and base == self.root)
         return ItemContext(
             services=self.services,
             runners=self.runners,
             contract=self.contract,
-            space=Space(self.home, base, exclusive=self.exclusive and base == self.root),
+            space=space,
             place=self.root,
+            level=None if level is None else level_base.LevelBase(space.run_folders / level),
             records=self.records,
             signer=self.signer,
             clock=self.clock,
             cap_bytes=CAP_BYTES,
             engine=engine,
+            ignored=self.ignored,
         )
+
+
+@contextlib.contextmanager
+def _settled(space: Space, recovering: Recovering) -> Iterator[None]:
+    """Hold a workspace, shared, in which no commit is unfinished."""
+    while True:
+        with space.held(alone=True, wait=False) as alone:
+            if alone:  # else another process runs here, and has already recovered
+                recovering.space(space)
+        with space.held(alone=False):
+            if commit.pending_intent(space.folder) is None:
+                yield
+                return
 
 
 @contextlib.contextmanager

@@ -73,8 +73,9 @@ class Recovering:
                 self.records.close(record)
                 self._compare_with_commit(space, intent or {})
 
+        held = {lost.run_id for lost in self.records.lost() if space.is_held(lost.run_id)}
         # Compare before the intent is removed: a crash in between repeats both.
-        space.recover(finish)
+        space.recover(finish, held)
         self._close_lost(space)
 
     def never_began(self, run_id: str, item: WorkItem, agent_sha256: str, workspace: Path) -> None:
@@ -92,7 +93,7 @@ class Recovering:
 
     def _close_lost(self, space: Space) -> None:
         for lost in self.records.lost():
-            if lost.workspace == space.base:
+            if lost.workspace == space.base and not space.is_held(lost.run_id):
                 self._compare_with_freeze(space, lost)
 
     def _compare_with_freeze(self, space: Space, lost: LostRun) -> None:
@@ -181,6 +182,10 @@ def interrupted_findings(home: Path, history: WorkHistory) -> Iterator[Finding]:
                 detail = "a commit was interrupted; the next work item, or `actum doctor`, ends it"
                 yield Finding(subject, "interrupted", True, detail)
                 continue
+            if space.is_held(lost.run_id):
+                detail = "it is ready and was not committed; continue its run"
+                yield Finding(subject, "held", True, detail)
+                continue
             _found, damage = _compared(space, lost, history)
         counts = damage is not None and damage.counts
         yield judged(subject, "workspace", not counts, str(damage))
@@ -197,9 +202,17 @@ def _compared(space: Space, lost: LostRun, records: WorkHistory) -> tuple[str, D
 
 
 def _led_there(space: Space, lost: LostRun, found: str, records: WorkHistory) -> bool:
-    """Whether a run that was committed since led to this state; it has a receipt of its own."""
+    """Whether runs that were committed since led to this state; they have receipts of their own.
+
+    An item of a level works on the level's state: others of it may have been committed before it
+    began.
+    """
     last = records.last_success(space.base)
-    return last is not None and last[0] == found and records.was_committed_since(lost.run_id)
+    if last is None or last[0] != found:
+        return False
+    return records.was_committed_since(lost.run_id) or (
+        lost.before_hash is not None and records.leads(space.base, lost.before_hash, found)
+    )
 
 
 def accept(kept: KeptRun, with_: Recovering) -> RunResult:

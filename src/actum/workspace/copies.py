@@ -55,12 +55,14 @@ def copy_tree(
     hollow: frozenset[bytes] = frozenset(),
     noted: dict[bytes, Known] | None = None,
     hard_links: bool = False,
+    linked: Callable[[os.stat_result], bool] | None = None,
 ) -> int:
     """Copy files, links and folders of one open folder into another, with modes, times and owners.
 
     Paths in `left_out` are not copied. Paths in `hollow` become an empty file or folder. All other
-    entries are added to `noted`. With `hard_links`, hard links stay hard links. Returns the size of
-    the files, holes included.
+    entries are added to `noted`. With `hard_links`, hard links stay hard links. A name for which
+    `linked` says so gets a second name instead of a copy, where that is possible. Returns the size
+    of the files, holes included.
     """
     copying = _Copying(target, owner, noted, hard_links=hard_links)
     folders = [b""]
@@ -77,7 +79,7 @@ def copy_tree(
                 elif stat.S_ISDIR(look.st_mode):
                     os.mkdir(name, 0o700, dir_fd=there)
                     folders.append(where)
-                else:
+                elif linked is None or not linked(look) or not _linked(name, here, name, there):
                     copying.take(where, look, here, there)
         finally:
             os.close(here)

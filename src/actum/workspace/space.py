@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ from actum.workspace.tree import PERMISSIONS, Change, Delta, Entry, Kind, name_o
 Finish = Callable[[Mapping[str, Any]], None]
 
 
+READY = "ready.json"  #: of a run folder: its item waits to be committed by any process
 _OWNER = "owner"  #: the process that a run folder or a throwaway space belongs to
 
 
@@ -160,20 +161,18 @@ class Space:
         index: Index,
         committed: str | None,
         paths: Iterable[bytes] = (),
-        since_ns: int | None = None,
     ) -> Scanned:
         """The current state. `committed` is the one that the last work item left.
 
         No scan is needed if the project declares that only work items change it, its mode excludes
         all other users, and the index holds the state `committed`. The entries at `paths` are
-        checked even then. With `since_ns`, any scan that began after that time is enough.
+        checked even then.
         """
         if self.exclusive and committed is not None and self._is_private():
             believed = index.believed(committed)
             if believed is not None and all(self._is_known(index, path) for path in paths):
                 return believed
-        found = None if since_ns is None else index.scanned_since(since_ns)
-        return found or index.scan(self.base, self.skip)
+        return index.scan(self.base, self.skip)
 
     def _is_private(self) -> bool:
         top = os.stat(self.base, follow_symlinks=False)
@@ -206,8 +205,20 @@ class Space:
         """Make the folder of one run, for staged and replaced content."""
         folder = self.run_folders / name
         removal.make(folder)
-        (folder / _OWNER).write_text(current_owner())
+        self.own(folder)
         return folder
+
+    def is_held(self, name: str) -> bool:
+        """Whether a run is ready, and stored so that any process can commit it."""
+        return (self.run_folders / name / READY).is_file()
+
+    def let_go(self, name: str) -> None:
+        """A held run cannot be committed: recovery closes it."""
+        (self.run_folders / name / READY).unlink(missing_ok=True)
+
+    def own(self, folder: Path) -> None:
+        """Make this process the owner of a run folder: it stays while its owner lives."""
+        (folder / _OWNER).write_text(current_owner())
 
     @contextlib.contextmanager
     def staging(self) -> Iterator[Path]:
@@ -223,9 +234,14 @@ class Space:
         with contextlib.suppress(removal.RemovalRefused, OSError):
             removal.remove(folder)
 
-    def recover(self, finish: Finish) -> bool:
-        """Finish a decided change, under the exclusive lock. Returns whether there was one."""
-        left = [folder for folder in self.run_folders.iterdir() if not _in_use(folder)]
+    def recover(self, finish: Finish, held: Container[str] = ()) -> bool:
+        """Finish a decided change, under the exclusive lock. Returns whether there was one. The run
+        folders in `held` stay."""
+        left = [
+            folder
+            for folder in self.run_folders.iterdir()
+            if folder.name not in held and not _in_use(folder)
+        ]
         for folder in left:
             if not removal.is_removable(folder):
                 removal.mark(folder)  # version 0.1 wrote no markers
@@ -272,7 +288,8 @@ class Space:
         """Move what an undo needs to `kept`. From here on it is never removed."""
         if removal.is_removable(folder):
             removal.remove_part(folder, "new")
-            (folder / _OWNER).unlink(missing_ok=True)
+            for name in (_OWNER, READY):
+                (folder / name).unlink(missing_ok=True)
             os.unlink(folder / removal.MARKER)
         os.rename(folder, kept)
 

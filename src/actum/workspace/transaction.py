@@ -37,13 +37,14 @@ from actum.contract.canonical import sha256_bytes
 from actum.contract.levels import is_within
 from actum.errors import Refused
 from actum.evidence.records.work_names import BACKWARD
-from actum.runners.layers import claim, make_layers
+from actum.runners.layers import claim, give_mode, make_layers, rename_claimed
 from actum.store.whole_file import write_whole
 from actum.workspace import commit, files, intent, staging, upper
 from actum.workspace.changes import Changes
 from actum.workspace.copies import Bounds
 from actum.workspace.grant_layer import Layer, base_of, opened, opened_base
 from actum.workspace.intent import INTENT, Part, locked
+from actum.workspace.layer_folders import LayerFolders
 from actum.workspace.placed import place
 from actum.workspace.retention import note_size, retire
 from actum.workspace.transaction_record import RECORD, Tell, home_of
@@ -68,15 +69,20 @@ class Transaction:
         *,
         waited: bool = False,
         over: bool = False,
+        beside: bool = False,
+        folders: LayerFolders | None = None,
     ) -> None:
         """`waited`: it was recorded as held, and another process decides. `over`: a change by
-        another program since then is no conflict."""
+        another program since then is no conflict. `beside`: the layers are on the file system of
+        the folders."""
         self.folder = folder
         self.layers = layers
         self.record_sha256 = ""  #: of the record, once it is written
         self._since_ns = time.time_ns() if over else since_ns
         self._waited = waited
         self._over = over
+        self._beside = beside
+        self._folders = folders
         self._starts: dict[str, Start] = {}
 
     @property
@@ -93,31 +99,45 @@ class Transaction:
         sealed: Iterable[SealedInput] = (),
         *,
         secrets: bool = False,
+        folders: LayerFolders | None = None,
     ) -> Transaction:
         """Make the layers, and put the sealed inputs among `grants` into them.
 
         `secrets`: the tool gets secrets. New content is not copied for `actum diff` then.
+        `folders` has layers that were made ahead.
         """
         # Before the layers are made: `wait` then waits less. The tool sees a change that another
         # program makes meanwhile, and it still counts as a conflict.
         since_ns = time.time_ns()
         tops = [(grant, _judged(grant)) for grant in grants]
         folder = _folder(home) / name
-        claim(folder)
-        if secrets:
-            (folder / staging.SECRETS).touch(mode=0o600)
+        made = None if folders is None else folders.take(len(tops))
+        try:
+            if made is not None:
+                rename_claimed(made, folder)
+        except FileNotFoundError:  # removed by another program
+            made = None
+        if made is None:
+            claim(folder)
         layers = []
         try:
+            if secrets:
+                (folder / staging.SECRETS).touch(mode=0o600)
             for number, (grant, top) in enumerate(tops):
                 layer = folder / str(number)
-                make_layers(layer, top)
+                if made is None:
+                    make_layers(layer, top)
+                else:
+                    give_mode(layer, top)
                 inputs = [each for each in sealed if is_within(each.path, grant)]
                 placed = place(inputs, grant, layer / "upper") if inputs else ()
                 layers.append(Layer(grant=grant, folder=str(layer), placed=placed))
         except BaseException:
             removal.remove(folder)
             raise
-        return cls(folder, tuple(layers), since_ns)
+        device = os.stat(folder).st_dev
+        beside = all(top.st_dev == device for _grant, top in tops)
+        return cls(folder, tuple(layers), since_ns, beside=beside, folders=folders)
 
     def copy(self, layer: Layer, covered: tuple[str, ...], bounds: Bounds) -> None:
         """Copy a folder, so that the tool works on the copy. Before the tool starts and before
@@ -144,9 +164,9 @@ class Transaction:
         return Start.read(Path(layer.folder)) if found is None else found
 
     def wait(self) -> None:
-        """Return when the clock of file systems, which ticks every few milliseconds, has passed the
-        start time: a later change then has a later time and is found."""
-        _await_clock(self._since_ns)
+        """Return when a later change of the folders gets a later time than the start time, and is
+        found. The clock of file systems ticks every few milliseconds."""
+        _await_clock(self._since_ns, self.folder if self._beside else None)
 
     def look(self) -> Changes:
         """Compare. Only when no process of the tool is left."""
@@ -185,7 +205,7 @@ class Transaction:
         changed. `tell` records a commit, perhaps twice if this process is killed.
         """
         if not self._waited and self._is_untouched():  # most executions: no lock
-            self.discard()
+            self._drop()
             return Changes(layers=()), "unchanged"
         with locked(self.folder.parent):
             changes = self.look()
@@ -205,6 +225,13 @@ class Transaction:
 
     def discard(self) -> None:
         removal.remove(self.folder)
+
+    def _drop(self) -> None:
+        """Remove layers that hold nothing, after the answer if there is a thread for it."""
+        if self._folders is None:
+            self.discard()
+        else:
+            self._folders.drop(self.folder)
 
     def abandon(self) -> None:
         """Remove the layers, unless a commit has begun or a person has to decide.
@@ -288,8 +315,22 @@ def await_later_changes() -> None:
     _await_clock(time.time_ns())
 
 
-def _await_clock(since_ns: int) -> None:
+def _await_clock(since_ns: int, folder: Path | None = None) -> None:
+    """`folder` is ours, and on the file system of all changes that are compared."""
     tick_ns = round(time.clock_getres(_COARSE) * 1e9)
     while (coarse_ns := time.clock_gettime_ns(_COARSE)) <= since_ns:
+        if folder is not None and _gives_later_times(folder, since_ns):
+            return
         next_tick_ns = coarse_ns + tick_ns - time.time_ns()
         time.sleep(max(next_tick_ns, _SHORTEST_NAP_NS) / 1e9)
+
+
+def _gives_later_times(folder: Path, since_ns: int) -> bool:
+    """Whether a change made now gets a time after `since_ns`, between two ticks of the clock.
+
+    Since Linux 6.13, ext4, xfs, btrfs and tmpfs give a file the exact time if its last time was
+    read (multigrain timestamps). No file gets an earlier time afterwards.
+    """
+    os.stat(folder)
+    os.utime(folder)
+    return os.stat(folder).st_ctime_ns > since_ns

@@ -51,10 +51,10 @@ MOMENTS = [
     ("RunLedger.plan", 1, "after"),
     ("RunLedger.start_step", 1, "before"),
     ("RunLedger.start_step", 1, "after"),
-    ("WorkItems.run", 1, "after"),
+    ("WorkItems.run_or_hold", 1, "after"),
     ("RunLedger.end_step", 1, "after"),
     ("RunLedger.start_step", 2, "after"),
-    ("WorkItems.run", 2, "after"),
+    ("WorkItems.run_or_hold", 2, "after"),
     ("Performer.validate", 1, "before"),
     ("RunLedger.end_step", 3, "before"),
     ("RunLedger.end_step", 3, "after"),
@@ -223,3 +223,50 @@ def test_runs_are_in_the_log_and_found_by_the_beginning_of_their_id(
     found = [(each["outcome"], each["id"]) for each in entries if each["kind"] == "run"]
     assert found == [("submitted", run_id), ("complete", run_id)]
     assert terminal.json("runs", "status", run_id[:8]).json["runId"] == run_id
+
+
+VALIDATED = {"lightValidationMode": "enforce", "heavyValidationMode": "enforce"}
+
+
+@pytest.mark.parametrize("kind", ["light", "heavy"])
+def test_a_validator_ends_when_its_run_is_cancelled(rt: Runtime, project: Path, kind: str) -> None:
+    nap = f"1238.{len(kind)}"
+    source = work_file(
+        item(id="one"), **{kind: [{"id": "v", "tool": "shell", "stdin": f"sleep {nap}"}]}
+    )
+    run_id = rt.runs.submit(source, config=VALIDATED, environ={}).run_id
+    worker = subprocess.Popen([*COMMAND, "worker"], cwd=project, stderr=subprocess.DEVNULL)
+    try:
+        sleeps(nap)
+        rt.runs.cancel(run_id)
+        until(lambda: _ended(rt.runs.get(run_id)))
+        assert rt.runs.get(run_id).status.value == "cancelled"
+        last = rt.runs.ledger.steps(run_id)[-1]
+        assert (last.kind.value, str(last.status)) == (kind, "interrupted")
+    finally:
+        worker.kill()
+        worker.wait()
+
+
+def test_a_validator_ends_with_the_grace_of_its_worker(rt: Runtime, project: Path) -> None:
+    nap = "1239.5"
+    heavy = {"id": "v", "tool": "shell", "stdin": f"test -e quick || sleep {nap}"}
+    source = work_file(item(id="one"), heavy=[heavy])
+    run_id = rt.runs.submit(source, config=VALIDATED, environ={}).run_id
+    first = subprocess.Popen(
+        [*COMMAND, "worker", "--grace", "0.1"], cwd=project, stderr=subprocess.DEVNULL
+    )
+    try:
+        sleeps(nap)
+        first.send_signal(signal.SIGTERM)
+        assert first.wait(60) == 0
+    finally:
+        first.kill()
+        first.wait()
+    waiting = rt.runs.get(run_id)
+    assert (waiting.status.value, waiting.worker) == ("queued", None)
+    assert str(rt.runs.ledger.steps(run_id)[-1].status) == "interrupted"
+    (project / "quick").touch()
+    rt.runs.worker().drain()
+    done = rt.runs.get(run_id)
+    assert (done.status.value, done.validation_status) == ("complete", "passed")

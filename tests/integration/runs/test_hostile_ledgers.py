@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -132,17 +133,19 @@ def test_a_fork_numbers_its_steps_without_gaps(
     add_agent(project, "echo one > one.txt", number=1)
     add_agent(project, "sleep 5; echo two > two.txt", number=2)
     source = work_file(item(id="one"), item(id="two", agent_id="agent-2"))
-    original = WorkItems.run
+    original = WorkItems.run_or_hold
 
-    def lost(self: WorkItems, planned: Any, **more: Any) -> Any:
+    def lost(self: WorkItems, planned: Any, *ids: str, **more: Any) -> Any:
         if planned.id == "one":
+            while len(rt.runs.ledger.steps(run_id)) < 2:
+                time.sleep(0.02)
             raise WorkLost("gone", remedy="")
-        return original(self, planned, **more)
+        return original(self, planned, *ids, **more)
 
     with Runtime.open(project, pool=False) as rt:
         run_id = rt.runs.submit(source, config={"profile": "ci"}, environ={}).run_id
         with monkeypatch.context() as broken:
-            broken.setattr(WorkItems, "run", lost)
+            broken.setattr(WorkItems, "run_or_hold", lost)
             rt.runs.worker().drain()
         left = rt.runs.ledger.steps(run_id)
         assert any(step.is_open for step in left[:-1])
@@ -174,14 +177,16 @@ def test_an_edited_row_stops_no_worker(tmp_path: Path, text: str) -> None:
         assert rt.runs.get(good.run_id).status.value == "complete"
 
 
-def test_a_run_is_found_behind_many_others(tmp_path: Path) -> None:
+def test_a_run_is_carried_out_behind_many_others(tmp_path: Path) -> None:
     project = make_project(tmp_path / "p")
     add_agent(project, "echo x > a.txt")
     with Runtime.open(project, pool=False) as rt:
         for _ in range(16):
             rt.runs.submit(work_file(), config={"profile": "ci"}, priority=1, environ={})
         run = rt.runs.submit(work_file(), config={"profile": "ci"}, environ={})
-        assert [each.run_id for each in rt.runs.worker()._claimed(1, run.run_id)] == [run.run_id]
+        rt.runs.work(run.run_id)
+        assert rt.runs.get(run.run_id).status.value == "complete"
+        assert len(rt.runs.list(status="queued")) == 16
 
 
 def test_runs_of_another_version_hide_none_of_this_one(tmp_path: Path) -> None:
@@ -194,7 +199,9 @@ def test_runs_of_another_version_hide_none_of_this_one(tmp_path: Path) -> None:
             connection.execute("UPDATE agent_runs SET queue = 'runs.s9'")
         connection.close()
         run = rt.runs.submit(work_file(), config={"profile": "ci"}, environ={})
-        assert [each.run_id for each in rt.runs.worker()._claimed(1)] == [run.run_id]
+        rt.runs.worker().drain()
+        assert rt.runs.get(run.run_id).status.value == "complete"
+        assert len(rt.runs.list(status="queued")) == 16
 
 
 def test_a_run_with_an_undone_item_is_not_continued(tmp_path: Path) -> None:

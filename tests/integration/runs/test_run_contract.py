@@ -144,7 +144,10 @@ SMOKE = {
     ],
 )
 def test_a_profile_sets_its_fields(rt: Runtime, profile: str, name: str, expected: Any) -> None:
-    found = config_of(rt, submit(rt, {"profile": profile}).run_id)
+    # No variable changes a profile that was asked for by name.
+    environ = {variable: str(value).lower() for variable, value in VARIABLES.values()}
+    environ |= {"AGENT_OPTIMIZATION_MAX_CORRECTIONS": "3", "AGENT_HEAVY_VALIDATION_MODE": "enforce"}
+    found = config_of(rt, submit(rt, {"profile": profile}, **environ).run_id)
     assert found[name] == expected
     preset = CI if profile == "ci" else SMOKE
     others = {key: FULL[key] for key in FULL.keys() - preset.keys() - {"profile"}}
@@ -170,7 +173,7 @@ def test_a_variable_fills_a_field_that_nothing_else_sets(rt: Runtime, name: str)
     assert unset["executionContractFallbackFields"] == []
 
 
-@pytest.mark.req("003-64")
+@pytest.mark.req("003-32", "003-33", "003-64")
 def test_fallback_names_exactly_the_fields_taken_from_the_environment(rt: Runtime) -> None:
     environ = {variable: str(value).lower() for variable, value in VARIABLES.values()}
     run = submit(rt, {"maxFilesPerStep": 3}, **environ, AGENT_RUNTIME_MAX_CORRECTIONS="4")
@@ -320,3 +323,19 @@ def test_a_run_that_could_never_end_well_is_not_submitted(rt: Runtime):
             rt.runs.submit(source)
         assert said in str(caught.value)
     assert rt.runs.list(limit=1_000) == before
+
+
+@pytest.mark.req("003-46")
+def test_the_elements_of_an_array_keep_their_order_in_a_hash(rt: Runtime) -> None:
+    """The plan of a run is hashed with the same canonical JSON as its contract, and has arrays."""
+
+    def plan_hash(*names: str, keys: int = 1) -> str | None:
+        items = [dict(list(item(id=name).items())[::keys]) for name in names]
+        run = rt.runs.submit(work_file(*items), config={"profile": "ci"}, environ={})
+        rt.runs.worker().drain()
+        return rt.runs.get(run.run_id).plan_sha256
+
+    first = plan_hash("a", "b")
+    assert first is not None
+    assert plan_hash("a", "b", keys=-1) == first  # the order of keys is not in the hash
+    assert plan_hash("b", "a") != first

@@ -54,7 +54,9 @@ def test_equal_contracts_and_inputs_take_equal_branches(rt: Runtime, tmp_path: P
         add_agent(runtime.settings.root, "echo worse >> code.txt", number=7)
         lint = {"id": "lint", "tool": "shell", "stdin": "grep -q good code.txt"}
         source = work_file(item(id="b"), item(id="a"), light=[lint], corrector="agent-7")
-        run = runtime.runs.submit(source, environ={})
+        # As many corrections as there may be: each is a branch.
+        config = {"correctionConvergenceMode": "off"}
+        run = runtime.runs.submit(source, config=config, environ={})
         runtime.runs.worker().drain()
         return [
             (step.kind, step.item_id, step.attempt, step.status, step.codes, step.signature)
@@ -64,4 +66,5 @@ def test_equal_contracts_and_inputs_take_equal_branches(rt: Runtime, tmp_path: P
     first = branches(rt)
     with Runtime.open(make_project(tmp_path / "q"), pool=False) as other:
         assert branches(other) == first
-    assert first
+    corrections = [kind for kind, *_ in first if kind == "correction"]
+    assert len(corrections) == 5, first

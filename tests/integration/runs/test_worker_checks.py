@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from actum import Runtime
-from actum.runs.contract import check
+from actum.runs.contract import check, material
 from actum.runs.contract.resolve import fresh
 from actum.runs.model import Run
 
@@ -67,6 +67,11 @@ class Attacked:
         assert not self.rt.runs.ledger.steps(run.run_id)
         assert not (self.rt.settings.root / "written.txt").exists()
         return run.error_code
+
+    def keys_refused(self) -> list[str]:
+        details = json.loads(str(self.rt.runs.get(self.run.run_id).error_details))
+        found: list[str] = details["details"]["keys"]
+        return found
 
 
 @pytest.fixture
@@ -130,6 +135,7 @@ def test_removing_keys_switches_no_check_off(attacked: Attacked) -> None:
         for gone in combinations(KEYS, count):
             left = {key: held for key, held in attacked.intact.items() if key not in gone}
             assert attacked.refusal_of(left) == "CONTRACT_MISMATCH", gone
+            assert set(gone) <= set(attacked.keys_refused()), "each is named, not the seal alone"
     assert attacked.refusal_of({}) == "CONTRACT_MISMATCH", "a sealed run is no legacy run"
     assert attacked.refusal_of("[]") == "CONTRACT_MISMATCH"
     assert attacked.refusal_of("not json") == "CONTRACT_MISMATCH"
@@ -142,8 +148,7 @@ def test_a_contract_that_was_edited_consistently_has_no_valid_seal(attacked: Att
 
     weaker = metadata_of(fresh({"profile": "ci"}, {}))
     assert attacked.refusal_of(weaker) == "CONTRACT_MISMATCH"
-    details = json.loads(str(attacked.rt.runs.get(attacked.run.run_id).error_details))
-    assert details["details"]["keys"] == ["seal"]
+    assert attacked.keys_refused() == ["seal"]
     other = metadata_of(fresh({}, {"AGENT_FS_MAX_FILES_PER_STEP": "15"}))
     assert other["executionContractHash"] == attacked.intact["executionContractHash"]
     assert attacked.refusal_of(other) == "CONTRACT_MISMATCH", "the fallback fields are sealed"
@@ -201,16 +206,15 @@ def test_an_unsupported_contract_is_visible_without_a_log(attacked: Attacked) ->
 def test_a_run_that_no_live_worker_supports_waits_and_is_shown_as_blocked(
     rt: Runtime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = submit(rt)
-    # A worker of an older version serves other queues.
-    monkeypatch.setattr("actum.runs.worker.queue_of", lambda: "runs.s0.d1.p1.c1.v1")
+    with monkeypatch.context() as newer:
+        newer.setitem(material.VERSIONS, "plannerPolicyVersion", 2)  # type: ignore[arg-type]
+        run = submit(rt)
     rt.runs.worker().drain()
     waiting: Any = rt.runs.status(run.run_id)
     assert waiting["status"] == "queued", "an older worker does not fail it"
-    rt.runs.worker()._reconcile()
-    assert rt.runs.status(run.run_id)["blocked"] == "UNSUPPORTED_CONTRACT"
+    assert waiting["blocked"] == "UNSUPPORTED_CONTRACT"
     assert rt.runs.gate(run.run_id).document["reasonCodes"] == ["UNSUPPORTED_CONTRACT"]
-    monkeypatch.undo()
+    monkeypatch.setitem(check.SUPPORTED, "plannerPolicyVersion", (1, 2))  # type: ignore[arg-type]
     rt.runs.worker().drain()
     done: Any = rt.runs.status(run.run_id)
     assert (done["status"], done["blocked"]) == ("complete", None)

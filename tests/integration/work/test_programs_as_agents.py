@@ -225,6 +225,7 @@ def test_what_governs_stays_as_it_is(tmp_path: Path) -> None:
     assert not (project / ".git/hooks/post-commit").exists()
 
 
+@pytest.mark.req("002-84")
 def test_a_program_has_all_the_time_of_its_item_unless_its_file_says_less(tmp_path: Path) -> None:
     project = make_project(tmp_path / "p")
     for given, longest in ((None, 300_000), (20_000, 20_000)):
@@ -237,6 +238,8 @@ def test_a_program_has_all_the_time_of_its_item_unless_its_file_says_less(tmp_pa
         allowed = program["policy"]["document"]["limits"]["timeout_ms"]
         assert longest - 60_000 < allowed <= longest
     slow = {"set": {"sandbox.timeout_ms": 1_000}}
-    result = run_program(project, "import time; time.sleep(600)", agent=slow)
+    script = "import time; open('half', 'w').write('x'); time.sleep(600)"
+    result = run_program(project, script, agent=slow)
     assert result.status == "timeout"
+    assert not (project / "half").exists()
     assert "program took longer than its own 1000 ms (sandbox.timeout_ms" in str(result.error)

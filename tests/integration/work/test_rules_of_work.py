@@ -255,7 +255,7 @@ def _child() -> int:
         int(pid)
         for task in os.listdir("/proc/self/task")
         for pid in Path("/proc/self/task", task, "children").read_text().split()
-        if b"actum.doors.work_item_process" in Path("/proc", pid, "cmdline").read_bytes()
+        if Path("/proc", pid, "comm").read_text() == "actum-item\n"
     ]
     return found
 

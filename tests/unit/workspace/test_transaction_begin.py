@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -43,3 +44,37 @@ def test_a_folder_that_is_gone_after_the_tool_is_a_fault_that_names_it(tmp_path:
     assert (Path(layer.folder) / "upper" / "made").read_text() == "by the tool"
     (tmp_path / "moved").rename(base)
     assert [each.grant for each, _ in begun.look().layers] == [str(base)]
+
+
+def test_a_change_after_the_wait_has_a_time_after_the_start(tmp_path: Path) -> None:
+    """The files were written before, and some were never looked at: the kernel treats them
+    differently."""
+    base = tmp_path / "base"
+    base.mkdir()
+    files = [base / str(number) for number in range(100)]
+    for number, file in enumerate(files):
+        file.write_text("before")
+        if number % 2:
+            file.stat()
+    layers = Transaction.begin(tmp_path, "e-1", [str(base)]).layers
+    for file in files:
+        started = Transaction(tmp_path / "transactions/e-1", layers, time.time_ns(), beside=True)
+        started.wait()
+        descriptor = os.open(file, os.O_WRONLY)  # `open` would look at it
+        os.write(descriptor, b"after")
+        os.close(descriptor)
+        (Path(layers[0].folder) / "upper" / file.name).write_text("by the tool")
+        assert str(file) in started.look().overtaken
+
+
+def test_a_change_before_the_start_is_no_conflict(tmp_path: Path) -> None:
+    base = tmp_path / "base"
+    base.mkdir()
+    for number in range(100):
+        (base / "file").write_text("before")
+        begun = Transaction.begin(tmp_path, f"e-{number}", [str(base)])
+        begun.wait()
+        (layer,) = begun.layers
+        (Path(layer.folder) / "upper" / "file").write_text("by the tool")
+        assert begun.look().overtaken == (), number
+        begun.discard()

@@ -34,6 +34,8 @@ def show_config() -> int:
         "home": str(found.home),
         "login": found.login,
         "runners": sorted(kind.value for kind in found.runners),
+        "docker.host": found.docker_host,
+        "docker.runtime": found.docker_runtime,
         "trust.keys": list(found.trusted_keys),
         "filesystem.dependencies": list(found.dependencies),
         "interpreters.prefixes": list(found.interpreters),
@@ -60,6 +62,7 @@ def show_config() -> int:
         "workspace.copy_max_files": found.copy_max_files,
         "protect.names": ", ".join(found.protected_names),
         "work.exclusive": found.work_exclusive,
+        "work.ignore": ", ".join(found.work_ignore),
         "secrets": [f"{name} (from {source})" for name, source in found.secrets.items()],
         "approvers": [
             f"{name} ({', '.join(given['roles'])})"

@@ -13,16 +13,13 @@ import click
 
 from actum.contract.model import Json
 from actum.doors.cli import command_table, exit_codes, table, terminal
-from actum.value import as_dict
+from actum.value import as_dict, value
 
 if TYPE_CHECKING:
     from actum.runners.base import Capability
+    from actum.runners.container.container_runner import ContainerRunner
 
-_INSTEAD = "Use the local one: `actum init DIR --runner local`."
-_ABSENT = {
-    "docker": f"This version has no docker runner. {_INSTEAD}",
-    "remote": f"This version has no remote runner. {_INSTEAD}",
-}
+_REMOTE = "This version has no remote runner. Use the local one: `actum init DIR --runner local`."
 _BARE = (
     "git obeys the configuration of a bare repository that it finds, and a tool can write one."
     " Run: git config --global safe.bareRepository explicit"
@@ -32,9 +29,11 @@ _BARE = (
 @click.command("doctor", cls=command_table.Command, short_help="What this host can enforce.")
 def command() -> int:
     """Show what each runner can enforce on this host, whether work items left this project damaged,
-    whether its settings are approved, and what to set in your own git. Exits 0 if at least one
-    runner is usable, nothing is damaged and the settings are approved."""
+    whether its settings are approved, whether the code that decides about durable runs is that of
+    its versions, and what to set in your own git. Exits 0 if at least one runner is usable and
+    nothing of this is amiss."""
     from actum.runners.local import LocalRunner
+    from actum.runs.policy_surface import unrecorded
     from actum.sandbox.sweep import sweep_host
     from actum.workspace.host_git import takes_bare_repositories
 
@@ -47,21 +46,36 @@ def command() -> int:
     build, missing = _build()
     home = _home()
     settings = _settings(home)
+    containers = _containers(home)
+    try:
+        containers.remove_leftovers()
+        in_containers = containers.capabilities()
+        problems = [problem for problem, _remedy in containers.host.problems.values()]
+    finally:
+        containers.close()
     damaged = _damaged(home)
+    decisions = unrecorded()
     advice = [_BARE] if takes_bare_repositories() else []
-    usable = not missing and all(capability.enforceable for capability in capabilities)
+    found = [
+        _Found(name="local", capabilities=capabilities, problems=(), missing=missing),
+        _Found(name="docker", capabilities=in_containers, problems=(*problems,), missing=missing),
+    ]
+    usable = any(each.usable for each in found)
     if command_table.wants_json():
         terminal.document(
             {
-                "runners": _documents(capabilities, usable, missing),
+                "runners": [*(each.document() for each in found), _ABSENT],
                 "build": build,
                 "damaged": damaged,
+                "run_decisions": list(decisions),
                 "settings": settings,
                 "advice": advice,
             }
         )
     else:
-        _tell(capabilities, usable, missing)
+        for each in found:
+            each.tell()
+        terminal.line(f"remote: not available. {_REMOTE}")
         for part, sha256 in build.items():
             terminal.line(f"{part}: {sha256 or 'missing'}")
         if settings is not None:
@@ -71,15 +85,22 @@ def command() -> int:
                     "  Remedy: every execution is refused. Review the change, then"
                     " `actum config approve --by WHO`."
                 )
-        for each in damaged:
-            terminal.line(f"work item run {each['run_id']}: {each['damage']}")
+        for item in damaged:
+            terminal.line(f"work item run {item['run_id']}: {item['damage']}")
             terminal.line(
-                f"  Remedy: put back what is missing, then `actum item accept {each['run_id']}`."
+                f"  Remedy: put back what is missing, then `actum item accept {item['run_id']}`."
+            )
+        for each_changed in decisions:
+            terminal.line(f"decisions about runs: {each_changed}")
+        if decisions:
+            terminal.line(
+                "  Remedy: install Actum again; its runs would not do what their contracts say."
             )
         for text in advice:
             terminal.line(f"Advice: {text}")
     approved = settings is None or settings["approved"]
-    return exit_codes.SUCCESS if usable and approved and not damaged else exit_codes.FAILED
+    sound = usable and approved and not damaged and not decisions
+    return exit_codes.SUCCESS if sound else exit_codes.FAILED
 
 
 def _home() -> Path | None:
@@ -131,32 +152,58 @@ def _build() -> tuple[dict[str, Json], str]:
     return digests, remedy
 
 
-def _documents(capabilities: tuple[Capability, ...], usable: bool, missing: str) -> list[Json]:
-    local: Json = {
-        "runner": "local",
-        "usable": usable,
-        "limits": [as_dict(capability) for capability in capabilities],
-        "remedy": missing,
-    }
-    absent = [
-        {"runner": name, "usable": False, "limits": [], "remedy": remedy}
-        for name, remedy in _ABSENT.items()
-    ]
-    return [local, *absent]
+def _containers(home: Path | None) -> ContainerRunner:
+    """Of the engine that the project names; without a project of the usual one of this host."""
+    from actum import settings as project
+    from actum.runners.container.container_runner import ContainerRunner
+
+    if home is None:
+        return ContainerRunner()
+    settings = project.load(home, os.environ)
+    return ContainerRunner(host=settings.docker_host, runtime=settings.docker_runtime)
 
 
-def _tell(capabilities: tuple[Capability, ...], usable: bool, missing: str) -> None:
-    terminal.line(f"local: {'usable' if usable else 'not usable'}")
-    table.show(
-        (table.whole("  LIMIT"), table.states("ENFORCED"), table.whole("BY")),
-        [(f"  {each.limit}", _yes(each.enforceable), each.mechanism) for each in capabilities],
-    )
-    remedies = [missing, *(each.remedy for each in capabilities)]
-    for remedy in dict.fromkeys(filter(None, remedies)):
-        terminal.line(f"  Remedy: {remedy}")
-    for name, remedy in _ABSENT.items():
-        terminal.line(f"{name}: not available. {remedy}")
+_ABSENT: Json = {"runner": "remote", "usable": False, "limits": [], "remedy": _REMOTE}
 
 
-def _yes(enforceable: bool) -> str:
-    return "yes" if enforceable else "NO"
+@value
+class _Found:
+    """What one runner can do here."""
+
+    name: str
+    capabilities: tuple[Capability, ...]
+    problems: tuple[str, ...]
+    missing: str  #: the remedy for a missing native part
+
+    @property
+    def usable(self) -> bool:
+        return not self.missing and all(each.enforceable for each in self.capabilities)
+
+    @property
+    def remedies(self) -> list[str]:
+        remedies = [self.missing, *(each.remedy for each in self.capabilities)]
+        return [*dict.fromkeys(filter(None, remedies))]
+
+    def document(self) -> Json:
+        return {
+            "runner": self.name,
+            "usable": self.usable,
+            "limits": [as_dict(each) for each in self.capabilities],
+            "problems": [*self.problems],
+            "remedy": " ".join(self.remedies),
+        }
+
+    def tell(self) -> None:
+        terminal.line(f"{self.name}: {'usable' if self.usable else 'not usable'}")
+        for problem in self.problems:
+            terminal.line(f"  {problem}")
+        if not self.problems:
+            table.show(
+                (table.whole("  LIMIT"), table.states("ENFORCED"), table.whole("BY")),
+                [
+                    (f"  {each.limit}", "yes" if each.enforceable else "NO", each.mechanism)
+                    for each in self.capabilities
+                ],
+            )
+        for remedy in self.remedies:
+            terminal.line(f"  Remedy: {remedy}")

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from actum.doors.cli import exit_codes, reply, terminal
 from actum.doors.cli.live_output import passing_through
 from actum.doors.cli.request_from_options import Usage, asked, require_sense
+from actum.errors import EvidenceUnavailable
+from actum.value import replace
 
 if TYPE_CHECKING:
     from actum.execution.result import Result
@@ -84,14 +86,25 @@ def _say_what_is_waited_for(result: Result) -> None:
 
 
 def show(result: Result, *, as_json: bool, raw: bool = False) -> None:
+    result = _with_receipt_file(result)
     if as_json:
         terminal.document(result.document())
         return
-    _ = result.receipt_path  # reading the property writes the file
     if result.replayed and result.result is not None:
         _repeat(result, raw)
     for text in reply.summary_lines(result):
         terminal.aside(text)
+
+
+def _with_receipt_file(result: Result) -> Result:
+    """Write the receipt's file. If that fails, the result loses only the file's path: the tool has
+    run, and the store has the receipt."""
+    try:
+        _ = result.receipt_path  # reading the property writes the file
+    except EvidenceUnavailable as failure:
+        terminal.aside(f"actum: {failure} {failure.remedy}")
+        return replace(result, export=None, receipt_at="")
+    return result
 
 
 def _repeat(result: Result, raw: bool) -> None:

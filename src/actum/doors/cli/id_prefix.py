@@ -17,7 +17,7 @@ _EVIDENCE = "evidence:"
 
 #: What a command takes that shows one execution.
 EXECUTIONS = (IdKind.EXECUTION, IdKind.RECEIPT)
-RECEIPTS = (*EXECUTIONS, IdKind.WORK_RECEIPT, IdKind.WORK_RUN)
+RECEIPTS = (*EXECUTIONS, IdKind.WORK_RECEIPT, IdKind.WORK_RUN, IdKind.RUN_RECEIPT)
 WORK = (IdKind.WORK_RECEIPT, IdKind.WORK_RUN)
 RUNS = (IdKind.RUN,)
 

@@ -18,8 +18,8 @@ from actum.doors.cli import command_table, exit_codes, terminal
 @click.option(
     "--runner",
     type=click.Choice(["docker", "local"]),
-    help="The runner of the shipped tools. Without it: docker, which this version does not have, so"
-    " that nothing is made.",
+    help="The runner of the shipped tools. Without it: docker, if an engine answers on this host;"
+    " otherwise nothing is made.",
 )
 def command(directory: Path, runner: str | None) -> int:
     """Make a project in DIR: settings, ready tools with their approvals, keys.
@@ -64,8 +64,8 @@ def command(directory: Path, runner: str | None) -> int:
     if created.trusted:
         terminal.line(f"Trusted keys of actum.toml: {', '.join(created.trusted)}")
     terminal.line(f"Enabled runners: {', '.join(enabled) or 'none'}")
-    if RunnerKind.LOCAL not in enabled:
-        terminal.line("This version has no docker runner, so every tool will be refused here.")
+    if not enabled:
+        terminal.line("No runner is enabled, so every tool will be refused here.")
     if refusal is not None:
         terminal.line(f"Every execution is refused: {refusal.message}")
     terminal.line(f"Next: {following}")
@@ -73,7 +73,7 @@ def command(directory: Path, runner: str | None) -> int:
 
 
 def _next_step(directory: Path, enabled: list[str]) -> str:
-    if "local" not in enabled:
-        return "actum doctor, or in another directory: actum init --runner local"
+    if not enabled:
+        return "actum doctor, then enable a runner under [runners] in actum.toml"
     enter = "" if directory == Path() else f"cd {directory} && "
     return f"{enter}echo 'echo hello' | actum exec shell --stdin -"

@@ -29,6 +29,7 @@ _HELP = {
     "doctor": "What this host can enforce, and the remedy where it cannot.",
     "host": "Give an ordinary user a cgroup subtree, or take it back.",
     "tools": "The registry and its change control.",
+    "images": "Root file systems for tools: add, list, show, remove.",
     "adapters": "List and describe adapters.",
     "approvals": "List and decide requests for approval.",
     "executors": "Pure functions: list, review, call, new.",

@@ -11,7 +11,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from actum.doors.cli import command_table, exit_codes, id_prefix, terminal
-from actum.doors.cli.request_from_options import Usage
+from actum.doors.cli.contract_options import config_of, contract_options
+from actum.doors.cli.interrupts import interrupted_by_signals
+from actum.doors.cli.run_lines import line_of
+from actum.doors.cli.run_progress import RunProgress
+from actum.doors.cli.work_command import hearing, show_mismatch
 
 if TYPE_CHECKING:
     from actum.runs.model import Run
@@ -26,39 +30,9 @@ def command() -> None:
     """Submit, look at, continue, fork, cancel and judge durable runs."""
 
 
-def _contract_options(function: Any) -> Any:
-    profile = click.option(
-        "--profile",
-        type=click.Choice(["full", "ci", "smoke"]),
-        help="A preset of the contract's fields; beats environment variables.",
-    )
-    fields = click.option(
-        "--set",
-        "fields",
-        metavar="FIELD=VALUE",
-        multiple=True,
-        help="A field of the contract, e.g. maxFilesPerStep=5; beats the profile.",
-    )
-    return profile(fields(function))
-
-
-def _config(profile: str | None, fields: Sequence[str]) -> dict[str, Any]:
-    from actum.runs.contract.fields import BY_NAME
-
-    config: dict[str, Any] = {} if profile is None else {"profile": profile}
-    for word in fields:
-        name, equals, text = word.partition("=")
-        if not equals:
-            raise Usage(f"--set {word}: write FIELD=VALUE.")
-        if name in config:
-            raise Usage(f"{name} is given twice: leave out one of them.")
-        config[name] = BY_NAME[name].from_text(text) if name in BY_NAME else text
-    return config
-
-
 @command.command("submit")
 @click.argument("file", metavar="WORK.yaml", type=click.Path(dir_okay=False, path_type=Path))
-@_contract_options
+@contract_options
 @click.option("--priority", type=int, default=0, metavar="N", help="Higher goes first.")
 @click.option("--wait", is_flag=True, help="Wait for the end; without a worker, be the worker.")
 def submit(
@@ -73,7 +47,7 @@ def submit(
     if not file.is_file():
         raise click.UsageError(f"There is no file {file}.")
     with command_table.open_runtime() as runtime:
-        run = runtime.runs.submit(file, config=_config(profile, fields), priority=priority)
+        run = runtime.runs.submit(file, config=config_of(profile, fields), priority=priority)
         if not wait:
             if command_table.wants_json():
                 terminal.document(runtime.runs.status(run.run_id))
@@ -90,8 +64,10 @@ def _full(runtime: Any, run_id: str) -> str:
 
 
 def _carried_out(runtime: Any, run_id: str) -> int:
-    on_event = (lambda _event: None) if command_table.wants_json() else tell
-    runtime.runs.work(run_id, on_event=on_event)
+    items = len(runtime.runs.plan(run_id).items)
+    with interrupted_by_signals(), hearing("  ") as hear:
+        hear({"at": "begun", "run": run_id, "of": items})
+        runtime.runs.work(run_id, on_event=hear)
     return _show(runtime.runs.status(run_id), full=False)
 
 
@@ -152,7 +128,7 @@ def _row(run: Run) -> dict[str, Any]:
 
 @command.command("continue")
 @click.argument("run_id", metavar="RUN")
-@_contract_options
+@contract_options
 @click.option(
     "--override-execution-config",
     "override",
@@ -178,15 +154,10 @@ def continue_(
         run_id = _full(runtime, run_id)
         try:
             run = runtime.runs.resume(
-                run_id, config=_config(profile, fields), override=override, fork=fork
+                run_id, config=config_of(profile, fields), override=override, fork=fork
             )
         except RunMismatch as mismatch:
-            if command_table.wants_json():
-                terminal.document(mismatch.document())
-            else:
-                for line in str(mismatch).splitlines():
-                    terminal.aside(line)
-            return exit_codes.REFUSED
+            return show_mismatch(mismatch)
         if wait:
             return _carried_out(runtime, run.run_id)
         if command_table.wants_json():
@@ -228,11 +199,23 @@ def validate(run_id: str) -> int:
 @command.command("watch")
 @click.argument("run_id", metavar="RUN")
 def watch(run_id: str) -> int:
-    """One line for each change of a run, until it ends. Carries nothing out."""
+    """One line for each change of a run, until it ends. Carries nothing out.
+
+    With --json, one JSON document per line; the last one is the status of the run.
+    """
     with command_table.open_runtime() as runtime:
         run_id = _full(runtime, run_id)
-        for step in runtime.runs.watch(run_id):
-            terminal.line(step)
+        if command_table.wants_json():
+            for event in runtime.runs.follow(run_id):
+                terminal.json_line(event)
+            document = runtime.runs.status(run_id)
+            terminal.json_line({"at": "end", **document})
+            return _code_of(document)
+        items = len(runtime.runs.plan(run_id).items)
+        with RunProgress() as progress:
+            progress({"at": "begun", "run": run_id, "of": items})
+            for event in runtime.runs.follow(run_id):
+                progress.say_step(event)
         return _show(runtime.runs.status(run_id), full=False)
 
 
@@ -254,11 +237,15 @@ def gate(run_id: str) -> int:
 
 def _show(document: Mapping[str, Any], *, full: bool) -> int:
     """Print a run, and return the exit code of its state."""
-    error = document["error"]
     if command_table.wants_json():
         terminal.document(dict(document))
     else:
         _print(document, full=full)
+    return _code_of(document)
+
+
+def _code_of(document: Mapping[str, Any]) -> int:
+    error = document["error"]
     if error is not None and error["code"] in _REFUSALS:
         return exit_codes.REFUSED
     if document["executionContract"]["verified"] != "OK":
@@ -272,7 +259,7 @@ def _print(document: Mapping[str, Any], *, full: bool) -> None:
     error, contract = document["error"], document["executionContract"]
     terminal.line(f"run {document['runId']} {document['status']}")
     if error is not None:
-        terminal.line(f"error {error['code']}: {error.get('message', '')}".rstrip(": "))
+        terminal.line(f"error {error['code']}: {error['message'] or ''}".rstrip(": "))
     if document["blocked"]:
         terminal.line(f"blocked {document['blocked']}")
     if contract["verified"] != "OK":
@@ -312,16 +299,13 @@ def _why(step: Mapping[str, Any]) -> list[str]:
 
 def tell(event: Mapping[str, Any]) -> None:
     """One line for each event."""
-    at, name = event["at"], event.get("item") or ""
-    if at == "ended":
-        reason = f": {event['reason']}" if event["reason"] else ""
-        terminal.aside(f"  {name} {event['status']} · {event['elapsed_ms']} ms{reason}")
-    elif at == "validated":
-        terminal.aside(f"  {event['kind']} validation {name} {event['status']}")
-    elif at == "over":
+    line = line_of(event)
+    if line is not None:
+        terminal.aside(f"  {line}")
+    elif event["at"] == "over":
         terminal.aside(f"run {event['run']} {event['status']} {event['code'] or ''}".rstrip())
-    elif at in ("claimed", "refused", "fenced"):
-        terminal.aside(f"run {event['run']} {at} {event.get('code', '')}".rstrip())
+    elif event["at"] in ("claimed", "refused"):
+        terminal.aside(f"run {event['run']} {event['at']} {event.get('code', '')}".rstrip())
 
 
 def until_signal() -> threading.Event:

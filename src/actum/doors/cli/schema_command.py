@@ -17,6 +17,7 @@ _SCHEMAS = {
     "adapter": ("actum.registry", "adapter"),
     "receipt": ("actum.evidence", "execution-receipt-v1"),
     "work-receipt": ("actum.evidence", "work-receipt-v1"),
+    "run-receipt": ("actum.evidence", "run-receipt-v1"),
 }
 
 

@@ -36,6 +36,12 @@ def document(value: Json) -> None:
     sys.stdout.flush()
 
 
+def json_line(value: Json) -> None:
+    """One document of a sequence: a line of its own, passed on at once."""
+    sys.stdout.write(json.dumps(value).replace("\x7f", "\\u007f") + "\n")
+    sys.stdout.flush()
+
+
 def readable(value: Json) -> None:
     """A JSON document for people, with letters of all alphabets unescaped."""
     text = json.dumps(value, indent=2, ensure_ascii=False)

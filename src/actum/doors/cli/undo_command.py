@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 import click
 
 from actum.doors.cli import command_table, exit_codes, terminal
@@ -9,14 +12,22 @@ from actum.doors.cli.interrupts import interrupted_by_signals
 from actum.doors.cli.item_command import tell_result
 from actum.errors import Refused
 
+if TYPE_CHECKING:
+    from actum.work.history import KeptRun
+    from actum.work.model import RunResult
+
 
 @click.command("undo", cls=command_table.Command, short_help="Undo changes.")
 @click.argument("name", metavar="ID")
-def command(name: str) -> int:
+@click.option(
+    "--with-dependents", is_flag=True, help="Undo the later work items that rest on it as well."
+)
+def command(name: str, with_dependents: bool) -> int:
     """Restore the state before an execution or a work item, if no newer change depends on it.
 
     ID is the id of an execution, or the receipt or run id of a work item. Undoing a work item is a
-    change with a receipt of its own, and can be undone too.
+    change with a receipt of its own, and can be undone too. If later work items rest on it, the
+    refusal names them; --with-dependents undoes all of them, the newest first.
     """
     from actum.doors.cli.id_prefix import WORK, full_id
     from actum.evidence.id_prefixes import IdKind
@@ -42,6 +53,8 @@ def command(name: str) -> int:
                 terminal.line(f"Undone: {execution_id}, {count} as before.")
             return exit_codes.SUCCESS
         try:
+            if with_dependents:
+                return _tell_all(runtime.work_items.undo_with_dependents(name))
             result = runtime.work_items.undo(name)
         except Refused as error:
             if error.code != "WORK_RUN_UNKNOWN":
@@ -57,4 +70,17 @@ def command(name: str) -> int:
         terminal.document(result.document())
     else:
         tell_result(result, done="Undone")
+    return exit_codes.SUCCESS
+
+
+def _tell_all(undone: Sequence[tuple[KeptRun, RunResult]]) -> int:
+    if command_table.wants_json():
+        listed = [
+            {"item": kept.item.id, "run_id": kept.run_id, "result": result.document()}
+            for kept, result in undone
+        ]
+        terminal.document({"undone": listed})
+        return exit_codes.SUCCESS
+    for kept, result in undone:
+        terminal.line(f"Undone: {kept.item.id} · receipt {result.receipt_id}")
     return exit_codes.SUCCESS

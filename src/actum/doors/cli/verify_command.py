@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     help="Every row of every table and every file of a work item, against the signed audit log.",
 )
 @click.option(
+    "--run", "run_id", metavar="RUN", help="A durable run: contract, steps, all its receipts."
+)
+@click.option(
     "--key",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     metavar="FILE.pub",
@@ -45,9 +48,15 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Compare a checkpoint that was stored elsewhere with the audit log.",
 )
-def command(target: str | None, everything: bool, key: Path | None, checkpoint: Path | None) -> int:
+def command(
+    target: str | None,
+    everything: bool,
+    run_id: str | None,
+    key: Path | None,
+    checkpoint: Path | None,
+) -> int:
     """Check a receipt, by its id, its execution's id or its file; without one, the latest of an
-    execution. Receipts of work items too.
+    execution. Receipts of work items and of runs too.
 
     Checks the signature, the evidence and files it signs, the trace and the audit log. FILE may
     also be a proof made by `actum audit prove`, or an archive made by `actum evidence export`. Also
@@ -64,6 +73,8 @@ def command(target: str | None, everything: bool, key: Path | None, checkpoint: 
     """
     if (everything or checkpoint) and target:
         raise click.UsageError("Give an ID or FILE, or --all or --checkpoint, not both.")
+    if run_id is not None and (everything or checkpoint or target or key):
+        raise click.UsageError("--run stands alone.")
     notes: dict[str, Json] = {}
     if key is None:
         from actum.sandbox.sweep import sweep_host
@@ -75,7 +86,10 @@ def command(target: str | None, everything: bool, key: Path | None, checkpoint: 
         findings, notes = _everything(checkpoint)
     else:
         with _opened() as home:
-            findings = _findings(home, target, checkpoint)
+            if run_id is None:
+                findings = _findings(home, target, checkpoint)
+            else:
+                findings = _of_run(home, run_id)
             notes = {"settings": settings_note(home.settings)}
     broken = [finding for finding in findings if not finding.passed]
     if command_table.wants_json():
@@ -149,6 +163,8 @@ def _alone(target: str | None, key: Path) -> tuple[Finding, ...]:
     from actum.evidence.verify.archive_findings import is_archive
     from actum.evidence.verify.receipt_verifier import read_receipt_file, verify_file
     from actum.evidence.verify.work_findings import is_work_receipt, work_file_findings
+    from actum.runs.run_receipt import is_run_receipt
+    from actum.runs.verify_run import run_file_findings
     from actum.store.keys import PublicKey
 
     if target is None:
@@ -162,6 +178,8 @@ def _alone(target: str | None, key: Path) -> tuple[Finding, ...]:
         return tuple(check_proof(document, trusted))
     if is_work_receipt(document):
         return (_read_as(target), *work_file_findings(document, trusted, None))
+    if is_run_receipt(document):
+        return (_read_as(target), *run_file_findings(document, trusted, None))
     return verify_file(Path(target), trusted)
 
 
@@ -182,6 +200,7 @@ def _everything(checkpoint: Path | None) -> tuple[tuple[Finding, ...], dict[str,
     from actum.evidence.upgrade import upgrade
     from actum.evidence.verify.findings import Finding
     from actum.evidence.verify.home import verify_home
+    from actum.runs.verify_run import every_run_findings
     from actum.store.keys import Keyring
     from actum.work.verify_work import work_state_findings
 
@@ -194,6 +213,7 @@ def _everything(checkpoint: Path | None) -> tuple[tuple[Finding, ...], dict[str,
     findings = (
         *verify_home(settings.home, keyring.signer, keyring.trusted, _kept(checkpoint)),
         *work_state_findings(settings.home, keyring.signer, keyring.trusted),
+        *every_run_findings(settings.home, keyring.signer, keyring.trusted),
     )
     try:
         notes = {"settings": settings_note(settings)}
@@ -218,6 +238,8 @@ def _findings(home: _Home, target: str | None, checkpoint: Path | None) -> tuple
         one_work_receipt,
         work_file_findings,
     )
+    from actum.runs.run_receipt import is_run_receipt
+    from actum.runs.verify_run import of_run_receipt, run_file_findings, run_findings
 
     receipts, trusted = home.receipts, home.trusted
     if target is not None and Path(target).is_file():
@@ -229,6 +251,8 @@ def _findings(home: _Home, target: str | None, checkpoint: Path | None) -> tuple
             return (_read_as(target), *check_proof(document, trusted))
         if is_work_receipt(document):
             return (_read_as(target), *work_file_findings(document, trusted, home.database))
+        if is_run_receipt(document):
+            return (_read_as(target), *run_file_findings(document, trusted, home.database))
         named = verify_receipt(document, trusted, home.database, home.blobs)
         return (_read_as(target), *named)
     verifier = Verifier(
@@ -241,11 +265,29 @@ def _findings(home: _Home, target: str | None, checkpoint: Path | None) -> tuple
         target = full_receipt_id(home.database, target)
         if of_work := one_work_receipt(home.database, trusted, target):
             return of_work
+        of_run = of_run_receipt(home.database, target)
+        if of_run is not None:
+            return run_findings(home.database, trusted, of_run)
     kept = receipts.latest(1) if target is None else (find(receipts, target),)
     if not kept:
         raise click.UsageError("There is no receipt yet. `actum exec` makes one.")
     copy = _copy(receipts, kept[0])
     return (*verifier.verify_execution(kept[0].receipt_id), *((copy,) if copy else ()))
+
+
+def _of_run(home: _Home, given: str) -> tuple[Finding, ...]:
+    from actum.doors.cli.id_prefix import RUNS, full_id
+    from actum.errors import Refused
+    from actum.runs.verify_run import run_findings
+
+    found = run_findings(home.database, home.trusted, full_id(home.database, given, RUNS))
+    if not found:
+        raise Refused(
+            "RUN_UNKNOWN",
+            f"There is no run {given[:80]!r} in this home.",
+            remedy="`actum runs list` shows those there are.",
+        )
+    return found
 
 
 def _read_as(target: str) -> Finding:

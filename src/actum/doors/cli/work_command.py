@@ -1,29 +1,37 @@
-"""`actum work`: runs a graph of work items in the foreground."""
+"""`actum work`: carries out a work file in the foreground, as a durable run."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from actum.doors.cli import command_table, exit_codes, terminal
+from actum.doors.cli.contract_options import config_of, contract_options
 from actum.doors.cli.interrupts import interrupted_by_signals
 from actum.doors.cli.item_command import CODES
+from actum.doors.cli.run_lines import MARKS
+from actum.doors.cli.run_progress import RunProgress
 
 if TYPE_CHECKING:
-    from actum.work.graph import Rehearsal, WorkDone
+    from actum.runs.rehearsal import Rehearsal
+    from actum.runs.work_done import WorkDone
 
-_MARKS = {"success": "✅", "failure": "❌", "denied": "⛔", "timeout": "⏱"}
 #: Of several outcomes, the first of these decides the exit code.
 _WORST = ("failure", "timeout", "denied", "success")
+#: A run whose items decide the exit code: it failed because of them, or not at all.
+_BY_ITEMS = (None, "ITEMS_NOT_SUCCEEDED")
+_REFUSALS = ("CONTRACT_MISMATCH", "UNSUPPORTED_CONTRACT", "EXECUTION_CONTRACT_MISSING")
 
 
 @click.command("work", cls=command_table.Command, short_help="A graph of work items.")
 @click.argument("file", metavar="WORK.yaml", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--dry-run", is_flag=True, help="Show what each item would change; commit nothing.")
+@click.option("--new", is_flag=True, help="Start over instead of continuing the last run.")
+@contract_options
 @click.option(
     "--at-once",
     type=click.IntRange(1, 64),
@@ -31,9 +39,18 @@ _WORST = ("failure", "timeout", "denied", "success")
     default=None,
     help="Items at work at the same time.  [default: twice the processors]",
 )
-def command(file: Path, dry_run: bool, at_once: int | None) -> int:
+def command(
+    file: Path,
+    dry_run: bool,
+    new: bool,
+    profile: str | None,
+    fields: Sequence[str],
+    at_once: int | None,
+) -> int:
     """Run a graph of work items, level by level. Each is all there with a receipt, or not at all.
 
+    The graph is a durable run (`actum runs`). If its last run did not complete, because it failed,
+    was cancelled or was killed, the same command continues it: committed items are not repeated.
     Ctrl-C ends the items at work and begins no other; items that were committed stay committed.
 
     \b
@@ -43,58 +60,74 @@ def command(file: Path, dry_run: bool, at_once: int | None) -> int:
     """
     if not file.is_file():
         raise click.UsageError(f"There is no file {file}.")
-    from actum.work.dag import read_work
-    from actum.work.graph import GraphInterrupted, WorkGraph
+    if dry_run and (new or profile or fields):
+        raise click.UsageError("--dry-run makes no run: leave out --new, --profile and --set.")
+    from actum.runs.durable_runs import RunMismatch
 
     with command_table.open_runtime() as runtime, interrupted_by_signals():
-        items = read_work(file)
-        quiet = dry_run or command_table.wants_json()
-        on_event = (lambda _event: None) if quiet else _tell
-        work_graph = WorkGraph(
-            runtime.work_items, on_event, at_once=at_once or 2 * (os.cpu_count() or 1)
-        )
         if dry_run:
-            return _show_rehearsal(work_graph.rehearse(items))
+            return _show_rehearsal(runtime.runs.rehearse(file, at_once=at_once))
+        config = config_of(profile, fields)
         try:
-            done = work_graph.carry_out(items)
-        except GraphInterrupted as interrupt:
-            done = interrupt.done
+            with hearing() as hear:
+                done = runtime.work_file(
+                    file, config=config, at_once=at_once, new=new, on_event=hear
+                )
+        except RunMismatch as mismatch:
+            return show_mismatch(mismatch, "--new starts over.")
     if command_table.wants_json():
         terminal.document(done.document())
     else:
         _sum_up(done)
-    if done.cancelled:
-        return exit_codes.CANCELLED
-    return _code(result.status.value for result in done.results.values())
+    return _code_of(done)
 
 
-def _tell(event: Mapping[str, Any]) -> None:
-    """Print one line for each event."""
-    name, at = event.get("item", ""), event["at"]
-    if at == "level":
-        terminal.aside(f"level {event['level']}: {', '.join(event['items'])}")
-    elif at == "called":
-        terminal.aside(
-            f"  {name}: {event['tool']} {event['outcome']} after {event['elapsed_ms']} ms"
-        )
-    elif at == "conflict":
-        terminal.aside(f"  {name}: {event['why']} Retrying on the current state.")
-    elif at == "blocked":
-        terminal.aside(f"  {name}: waits for {', '.join(event['waits_for'])}")
-    elif at == "ended":
-        reason = f": {event['reason']}" if event["reason"] else ""
-        terminal.aside(
-            f"{_MARKS[event['status']]} {name} {event['status']} · {event['files']} file(s) ·"
-            f" {event['elapsed_ms']} ms · receipt {event['receipt_id']}{reason}"
-        )
+def show_mismatch(mismatch: Any, more: str = "") -> int:
+    """The difference between a persisted contract and a requested one; nothing was changed."""
+    if command_table.wants_json():
+        terminal.document(mismatch.document())
+    else:
+        for line in str(mismatch).splitlines():
+            terminal.aside(line)
+        if more:
+            terminal.aside(more)
+    return exit_codes.REFUSED
+
+
+@contextmanager
+def hearing(prefix: str = "") -> Iterator[Callable[[Mapping[str, Any]], None]]:
+    """Shows the events of a run as they come, unless the answer is one document."""
+    if command_table.wants_json():
+        yield lambda _event: None
+        return
+    with RunProgress(prefix) as progress:
+        yield progress
 
 
 def _sum_up(done: WorkDone) -> None:
-    committed = sum(result.status == "success" for result in done.results.values())
-    total = sum(map(len, done.levels))
+    items = {name for level in done.levels for name in level}
+    committed = sum(
+        result.status == "success" for name, result in done.results.items() if name in items
+    )
     cancelled = "Cancelled: " if done.cancelled else ""
     blocked = f", {len(done.blocked)} blocked"
-    terminal.line(f"{cancelled}{committed} of {total} work items committed{blocked}.")
+    terminal.line(f"{cancelled}{committed} of {len(items)} work items committed{blocked}.")
+    for name, code in done.unstarted.items():
+        terminal.line(f"{name} did not start: {code}")
+    if done.code not in (*_BY_ITEMS, "CANCELLED"):
+        terminal.line(f"run {done.run_id} {done.status.value}: {done.code}")
+    else:
+        terminal.line(f"run {done.run_id} {done.status.value}")
+
+
+def _code_of(done: WorkDone) -> int:
+    if done.cancelled:
+        return exit_codes.CANCELLED
+    if done.code in _REFUSALS:
+        return exit_codes.REFUSED
+    if done.code not in _BY_ITEMS or done.unstarted:
+        return exit_codes.FAILED
+    return _code(result.status.value for result in done.results.values())
 
 
 def _code(ends: Iterable[str]) -> int:
@@ -109,7 +142,7 @@ def _show_rehearsal(rehearsal: Rehearsal) -> int:
         for name, result in rehearsal.results.items():
             reason = f": {result.reason}" if result.reason else ""
             terminal.line(
-                f"{_MARKS[result.status.value]} {name} would end as {result.status}{reason}"
+                f"{MARKS[result.status.value]} {name} would end as {result.status}{reason}"
             )
             for change in result.changes:
                 terminal.line(f"  {change['action']} {change['path']}")

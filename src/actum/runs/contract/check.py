@@ -35,8 +35,10 @@ MISSING = "EXECUTION_CONTRACT_MISSING"
 UNSUPPORTED = "UNSUPPORTED_CONTRACT"
 MISMATCH = "CONTRACT_MISMATCH"
 
-#: The values of each version that this code can carry out.
-SUPPORTED: Mapping[str, tuple[Json, ...]] = {name: (held,) for name, held in VERSIONS.items()}
+#: Of each version, and of the seed, the values that can be carried out.
+Supported = Mapping[str, Sequence[Json]]
+#: Those of this code. It lists an older version for as long as it can carry that out as well.
+SUPPORTED: Supported = {name: (held,) for name, held in VERSIONS.items()}
 
 
 @value
@@ -54,7 +56,7 @@ def flaw_in(
     envelope: str | None,
     about: Sealed,
     trusted: Mapping[str, PublicKey],
-    supported: Mapping[str, Sequence[Json]] = SUPPORTED,
+    supported: Supported = SUPPORTED,
 ) -> Flaw | None:
     """What is wrong with a stored contract; ``None`` if nothing is."""
     if not metadata and revision == 0 and envelope is None:
@@ -65,14 +67,12 @@ def flaw_in(
         )
     return (
         _unsupported(metadata, supported)
-        or _inconsistent(metadata)
+        or _inconsistent(metadata, supported)
         or _unsealed(envelope, about, trusted)
     )
 
 
-def _unsupported(
-    metadata: Mapping[str, Any], supported: Mapping[str, Sequence[Json]]
-) -> Flaw | None:
+def _unsupported(metadata: Mapping[str, Any], supported: Supported) -> Flaw | None:
     """Versions that are there and that this code does not know."""
     material = metadata.get(MATERIAL)
     named = dict(material) if isinstance(material, Mapping) else {}
@@ -97,18 +97,20 @@ def _unsupported(
     )
 
 
-def _inconsistent(metadata: Mapping[str, Any]) -> Flaw | None:
-    """Keys that are missing, unknown, or not what the configuration gives."""
+def _inconsistent(metadata: Mapping[str, Any], supported: Supported) -> Flaw | None:
+    """Keys that are missing, unknown, or not what the configuration gives under the versions that
+    the contract names. These are supported: that was checked first."""
     wrong = [key for key in KEYS if key not in metadata]
     wrong += [str(key)[:80] for key in metadata if key not in KEYS]
     config = metadata.get(EFFECTIVE)
     if EFFECTIVE in metadata and problems_in(config, whole=True):
         wrong.append(EFFECTIVE)
     elif isinstance(config, Mapping):
-        material = material_of(config)
+        versions = _versions_of(metadata, supported)
+        material = material_of(config, versions)
         expected: dict[str, Json] = {
             CONFIG: dict(config),
-            SCHEMA: VERSIONS[SCHEMA],
+            SCHEMA: versions[SCHEMA],
             HASH: hash_of(material),
             MATERIAL: material,
         }
@@ -122,6 +124,14 @@ def _inconsistent(metadata: Mapping[str, Any]) -> Flaw | None:
     if not wrong:
         return None
     return _mismatch(sorted(set(wrong)))
+
+
+def _versions_of(metadata: Mapping[str, Any], supported: Supported) -> Mapping[str, Json]:
+    """The versions that a contract names; of one that it leaves out, a supported value, which then
+    differs from the contract."""
+    stored = metadata.get(MATERIAL)
+    named = stored if isinstance(stored, Mapping) else {}
+    return {name: named.get(name, known[0]) for name, known in supported.items()}
 
 
 def _wrong_fallback(used: object, fields: object) -> list[str]:
