@@ -31,13 +31,17 @@ ONLY_ROOT := --ignore tests/integration/test_delegate.py
 
 # Sandboxes are prepared before they are asked for; what attacks them is asked without that, too.
 ATTACKS := $(addprefix tests/security/,environment filesystem isolation network processes resources)
+# These choose for themselves whether sandboxes are prepared, or start none.
+EITHER_WAY := $(addprefix --ignore tests/security/,filesystem/test_later_mounts.py filesystem/test_prefixes.py \
+	filesystem/test_removal.py isolation/test_forked_interpreter.py isolation/test_interpreter_memory.py)
 
 # More workers than processors: many tests wait for a deadline or for another process.
-PYTEST := scripts/pytest -n 4 --dist loadfile
+# Long files begin first (tests/conftest.py); xdist would begin those with the most tests.
+PYTEST := scripts/pytest -n 4 --dist loadfile --no-loadscope-reorder
 
 test: check
 	scripts/reach.py $(PYTEST)
-	ACTUM_TEST_POOL=off scripts/reach.py $(PYTEST) $(ATTACKS)
+	ACTUM_TEST_POOL=off scripts/reach.py $(PYTEST) $(EITHER_WAY) $(ATTACKS)
 	test "$$(id -u)" != 0 || scripts/as-user $(PYTEST) -p no:cacheprovider $(ONLY_ROOT) $(SANDBOXED)
 
 test-fast: setup
@@ -51,8 +55,8 @@ check: setup
 	scripts/words.py
 
 fmt: setup
-	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+	$(BIN)/ruff check --fix
 
 bench: setup
 	$(BIN)/python bench/run.py $(if $(AGAINST),--against $(AGAINST))
@@ -60,7 +64,7 @@ bench: setup
 conformance: setup
 	$(BIN)/python scripts/conformance.py
 
-# Breaks the product on purpose; `make test` runs a part. ONLY="000-11 004-51" picks rows or names.
+# Breaks the product on purpose; `make test` runs a part. ONLY="000-11 004-51" picks rows, names or tables.
 mutants: setup
 	$(BIN)/python scripts/mutants.py $(ONLY)
 

@@ -74,7 +74,7 @@ class _Session:
             enabled=True,
             allow=("peer.test:80",),
             deny=(),
-            outbound=("http",),
+            outbound=("tcp",),
             internal=("peer.test:80",),
         )
         doors = Doors(plan_egress(policy))

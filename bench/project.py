@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -13,6 +14,9 @@ from actum.contract.model import RunnerKind
 from actum.project import create
 from actum.registry.approval_workflow import approve
 from actum.store.keys import Keyring
+
+#: The shell runs a program on stdin, and /bin/true none.
+_PROGRAM = re.compile(r"(    #.*\n)?    program:\n(      .*\n)*")
 
 
 @contextmanager
@@ -35,7 +39,7 @@ def project() -> Iterator[Path]:
                 ('base_args: ["-s", "--"]', "base_args: []"),
             ):
                 text = text.replace(old, new)
-            file.write_text(text)
+            file.write_text(_PROGRAM.sub("", text))
         approve(root, Keyring.open(root / ".actum"), "nothing", by="b", evidence="bench", date=date)
         yield root
     finally:

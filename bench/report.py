@@ -37,6 +37,10 @@ def table(results: Mapping[str, Any]) -> str:
         lines += ["", *_transactions(results["transactions"])]
     if "direct" in results.get("sealed_inputs", {}):
         lines += ["", *_sealed_inputs(results["sealed_inputs"])]
+    if "starts" in results.get("containers", {}):
+        lines += ["", *_containers(results["containers"])]
+    if "ratio" in results.get("images", {}):
+        lines += ["", *_images(results["images"])]
     lines += ["", *_caches(results), "", *_peers(results["execution"]), ""]
     lines += ["| per second, open loop | p50 ms | p95 ms | done per second |", "|---|---|---|---|"]
     for name, rates in results["execution"]["load"].items():
@@ -150,6 +154,13 @@ def _bars(results: Mapping[str, Any]) -> Iterator[Row]:
         calls = [f"{latency[name]['p50_ms']} ms" for name in ("actum", "actum, repeated")]
         yield "pure executor call, p50", "≤ 2 ms", "≤ 1 ms", calls[0], calls[1]
     yield from _mcp_bars(results.get("mcp_calls", {}))
+    if "submit_to_start" in results.get("durable_runs", {}):
+        runs = results["durable_runs"]
+        started, killed = runs["submit_to_start"]["p50_ms"], runs["kill_to_action"]["p50_ms"]
+        yield "durable run, from submit to start, p50", "≤ 10 ms", "", f"{started} ms", ""
+        yield "the same, from SIGKILL to the next claim", "≤ 2 s", "", f"{killed} ms", ""
+        submit = runs["command"]["ratios"]["submit"]
+        yield "`actum runs submit` ÷ `actum --version`", "≤ 3", "", submit, ""
     if "ratio" in results.get("egress", {}):
         yield "relay ÷ direct loopback, 1 GiB", "≥ 0.3", "", results["egress"]["ratio"], ""
     if "100000" in results.get("workspace", {}):
@@ -214,6 +225,29 @@ def _sealed_inputs(folders: Mapping[str, Mapping[str, Mapping[str, float]]]) -> 
     for folder, sizes in folders.items():
         for size, ways in sizes.items():
             yield f"| {size} | {folder} | {ways['live']:.1f} ms | {ways['sealed']:.1f} ms |"
+
+
+def _containers(found: Mapping[str, Any]) -> Iterator[str]:
+    """No containers wait ahead of requests, so every start is a cold one."""
+    yield "| docker runner | bar | measured |"
+    yield "|---|---|---|"
+    bars = {"new script, same project": "≤ 0.9", "new script, new directory and limits": ""}
+    for name, bar in bars.items():
+        yield f"| {name} ÷ `docker run --rm` | {bar} | {found['starts']['ratios'][name]} |"
+    stdout = found["stdout_1_gib"]
+    grown = f"{stdout['host_memory_growth_mib']} / {stdout['engine_memory_growth_mib']} MiB"
+    yield f"| 1 GiB of stdout ÷ `docker run` | ≤ 0.6 | {stdout['ratio']} |"
+    yield f"| the same, growth of memory: host / engine | flat | {grown} |"
+
+
+def _images(found: Mapping[str, Any]) -> Iterator[str]:
+    yield "| images | bar | measured |"
+    yield "|---|---|---|"
+    times = f"{found['image']:.1f} ms beside {found['host']:.1f} ms"
+    what = "shell, new script each time: in an image ÷ on the host's programs"
+    yield f"| {what} | ≤ 1.2 | {found['ratio']} ({times}) |"
+    for form, seconds in found["unpack_s"].items():
+        yield f"| unpack {found['image_mb']} MB, {form} | ≤ 1.5 s | {seconds} s |"
 
 
 def write(results: Mapping[str, Any]) -> None:

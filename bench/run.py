@@ -26,6 +26,9 @@ PARTS = (
     "workspace",
     "transactions",
     "sealed_inputs",
+    "durable_runs",
+    "containers",
+    "images",
 )
 #: Without these there is no page to write; the others fill a row or leave it out.
 _PUBLISHED = PARTS[:3]

@@ -1,6 +1,6 @@
 """Break the product on purpose, and see which promise nobody guards.
 
-    scripts/mutants.py [--at-once N] [--acceptance] [NAME or ROW ...]
+    scripts/mutants.py [--at-once N] [--acceptance] [NAME, ROW or TABLE ...]
 
 `tests/mutants/*.toml` is a table of mutations. Each one replaces a few lines of the product, so
 that the promise of one or more rows of docs/requirements.md is broken: a late deadline, a limit
@@ -8,11 +8,15 @@ times eight, a list that is ignored. The named tests then run on a copy of this 
 is *caught* if, for each of its rows, a test that bears the row's mark fails in its own body. A
 mutation that no test notices *survives*.
 
-First the same tests run on a copy without a mutation: all of them must pass there.
+Before the first mutation that needs a file of tests, those tests of the file that the chosen
+mutations name run on the intact copy: all of them must pass there. A run under a mutation ends as
+soon as each of its rows has a failed test.
 
     --acceptance   also run tests/acceptance under each mutation, without the named tests. A
                    mutation that breaks those too is coarse: it shows little about the tests
                    that it names.
+
+A TABLE is the name of a file in tests/mutants, without the ending: 001, second-reader.
 
 Exit code 1 if a mutation survives, is coarse, or cannot be applied.
 """
@@ -29,11 +33,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 import tomllib
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -55,6 +62,7 @@ class Mutation:
     old: str
     new: str
     tests: tuple[str, ...]
+    table: str = ""  #: the file in tests/mutants, without its ending
     in_suite: bool = False  #: `make test` runs it too
 
     def breaks(self, source: str) -> str:
@@ -69,25 +77,41 @@ class Verdict:
     mutation: Mutation
     word: str  #: caught, survives, coarse or broken
     detail: str = ""
+    seconds: float = 0
 
 
 def mutations(folder: Path = TABLES) -> tuple[Mutation, ...]:
     """The whole table, in file and page order."""
     return tuple(
-        Mutation(**{**entry, "rows": tuple(entry["rows"]), "tests": tuple(entry["tests"])})
-        for table in _tables(folder)
+        Mutation(
+            **{**entry, "rows": tuple(entry["rows"]), "tests": tuple(entry["tests"])}, table=name
+        )
+        for name, table in _tables(folder)
         for entry in table.get("mutation", ())
     )
 
 
 def rows_without(folder: Path = TABLES) -> dict[str, str]:
     """Row -> why no mutation is possible."""
-    return {row: why for table in _tables(folder) for row, why in table.get("without", {}).items()}
+    return {
+        row: why for _, table in _tables(folder) for row, why in table.get("without", {}).items()
+    }
 
 
-def _tables(folder: Path) -> Iterator[dict[str, dict[str, str]]]:
+def rows_unproven(folder: Path = TABLES) -> dict[str, str]:
+    """Row -> why no test names it yet."""
+    return {
+        row: why for _, table in _tables(folder) for row, why in table.get("unproven", {}).items()
+    }
+
+
+def _tables(folder: Path) -> Iterator[tuple[str, dict[str, dict[str, str]]]]:
     for file in sorted(folder.glob("*.toml")):
-        yield tomllib.loads(file.read_text(encoding="utf-8"))
+        yield file.stem, tomllib.loads(file.read_text(encoding="utf-8"))
+
+
+#: nodeid -> (rows that the test names, phase, outcome)
+Outcomes = Mapping[str, tuple[tuple[str, ...], str, str]]
 
 
 class Copy:
@@ -125,30 +149,38 @@ class Copy:
 
     @contextmanager
     def broken_by(self, mutation: Mutation) -> Iterator[None]:
-        file = self.root / mutation.file
-        intact = file.read_text(encoding="utf-8")
-        file.write_text(mutation.breaks(intact), encoding="utf-8")
+        intact = (self.root / mutation.file).read_text(encoding="utf-8")
+        broken = mutation.breaks(intact)
         try:
-            self._compile(mutation)
+            self._write(mutation.file, broken)
             yield
         finally:
-            file.write_text(intact, encoding="utf-8")
-            self._compile(mutation)
+            self._write(mutation.file, intact)
 
-    def _compile(self, mutation: Mutation) -> None:
-        if mutation.file.endswith((".c", ".h")):
+    def _write(self, name: str, source: str) -> None:
+        """Write one file of the product, and compile what it is a part of."""
+        file = self.root / name
+        file.write_text(source, encoding="utf-8")
+        # Python compares sizes and seconds only: it would take the bytecode of the other source.
+        for bytecode in (file.parent / "__pycache__").glob(f"{file.stem}.*.pyc"):
+            bytecode.unlink()
+        if file.suffix in (".c", ".h"):
             command = [self.root / ".venv/bin/python", "-B", "hatch_build.py"]
             subprocess.run(command, cwd=self.root, check=True, stdout=subprocess.DEVNULL)
 
-    def test(self, *words: str) -> tuple[dict[str, tuple[tuple[str, ...], str, str]], str]:
-        """Run pytest. Returns nodeid -> (rows, phase, outcome), and the text that it printed."""
+    def test(self, *words: str, until: Iterable[str] = ()) -> tuple[Outcomes, str]:
+        """Run pytest, and return what the tests did and the text that it printed.
+
+        The run ends once each row of `until` has a test that failed.
+        """
         with tempfile.TemporaryDirectory(prefix="t.") as scratch:
             report = Path(scratch) / "report.json"
             environment = {
                 **os.environ,
-                "PYTHONDONTWRITEBYTECODE": "1",
+                "PYTHONDONTWRITEBYTECODE": "",  # each test starts several interpreters
                 "PYTEST_DEBUG_TEMPROOT": scratch,
                 "ACTUM_MUTANT_REPORT": str(report),
+                "ACTUM_MUTANT_ROWS": " ".join(until),
             }
             try:
                 done = subprocess.run(
@@ -181,7 +213,7 @@ def measured(mutation: Mutation, copy: Copy, *, acceptance: bool = False) -> Ver
     """Run the tests of one mutation."""
     try:
         with copy.broken_by(mutation):
-            outcomes, printed = copy.test(*mutation.tests)
+            outcomes, printed = copy.test(*mutation.tests, until=mutation.rows)
             if acceptance:
                 spared = [word for test in mutation.tests for word in ("--deselect", test)]
                 others, _ = copy.test("tests/acceptance", "-n", "2", *spared)
@@ -205,20 +237,30 @@ def measured(mutation: Mutation, copy: Copy, *, acceptance: bool = False) -> Ver
 
 
 def run(
-    chosen: Sequence[Mutation], *, at_once: int = 2, acceptance: bool = False
+    chosen: Sequence[Mutation],
+    *,
+    at_once: int = 2,
+    acceptance: bool = False,
+    control: bool = True,
 ) -> Iterator[Verdict]:
-    """Measure each mutation, in table order. The control run comes first."""
+    """Measure each mutation, in table order.
+
+    Without `control` the tests do not run on the intact product: something else has run them.
+    """
     with tempfile.TemporaryDirectory(prefix="m.") as folder:
         Path(folder).chmod(0o755)
         copies: queue.SimpleQueue[Copy] = queue.SimpleQueue()
         for number in range(min(at_once, len(chosen))):
             copies.put(Copy(Path(folder) / str(number)))
-        yield from _control(chosen, copies)
+        intact = Control(chosen)
 
         def one(mutation: Mutation) -> Verdict:
-            copy = copies.get()
+            copy, begun = copies.get(), time.monotonic()
             try:
-                return measured(mutation, copy, acceptance=acceptance)
+                if control and (failed := intact.failures(mutation, copy)):
+                    return Verdict(mutation, "broken", f"without the mutation: {failed}")
+                verdict = measured(mutation, copy, acceptance=acceptance)
+                return replace(verdict, seconds=time.monotonic() - begun)
             finally:
                 copies.put(copy)
 
@@ -226,22 +268,56 @@ def run(
             yield from pool.map(one, chosen)
 
 
-def _control(chosen: Sequence[Mutation], copies: queue.SimpleQueue[Copy]) -> Iterator[Verdict]:
-    """The tests on an intact copy: those that fail there show nothing."""
-    copy = copies.get()
-    tests = sorted({test for mutation in chosen for test in mutation.tests})
-    outcomes, printed = copy.test("-n", "2", "--dist", "loadfile", *tests)
-    copies.put(copy)
-    intact = Mutation("the intact product", (), "", "", "", tuple(tests))
-    failed = sorted(name for name, (_, _, how) in outcomes.items() if how != "passed")
-    if failed or not outcomes:
-        yield Verdict(intact, "broken", ", ".join(failed) or printed[-3000:])
+class Control:
+    """The tests on the intact product: those that fail there show nothing."""
+
+    def __init__(self, chosen: Iterable[Mutation]) -> None:
+        self._tests: dict[str, set[str]] = defaultdict(set)
+        for test in (test for mutation in chosen for test in mutation.tests):
+            self._tests[_file(test)].add(test)
+        self._ran: dict[str, Future[tuple[list[str], str]]] = {}
+        self._lock = threading.Lock()
+
+    def failures(self, mutation: Mutation, copy: Copy) -> str:
+        """What fails of a mutation's tests, as pytest reports it.
+
+        The first mutation that needs a file runs the tests of all the others there too.
+        """
+        said = []
+        for file in _files(mutation):
+            failed, printed = self._of(file, copy)
+            own = [name for name in failed if _is_of(name, mutation.tests)]
+            if own or (printed and not failed):
+                said.append(f"{', '.join(own)}\n{printed[-3000:]}")
+        return "\n".join(said)
+
+    def _of(self, file: str, copy: Copy) -> tuple[list[str], str]:
+        """(tests that did not pass, what pytest printed unless all passed)."""
+        with self._lock:
+            ran = self._ran.get(file)
+            if mine := ran is None:
+                ran = self._ran[file] = Future()
+        if mine:
+            outcomes, printed = copy.test(*sorted(self._tests[file]))
+            failed = sorted(name for name, (_, _, how) in outcomes.items() if how != "passed")
+            ran.set_result((failed, "" if outcomes and not failed else printed))
+        return ran.result()
+
+
+def _file(test: str) -> str:
+    return test.partition("::")[0]
+
+
+def _is_of(name: str, tests: Iterable[str]) -> bool:
+    return any(name == test or name.startswith((f"{test}[", f"{test}::")) for test in tests)
+
+
+def _files(mutation: Mutation) -> list[str]:
+    return sorted({_file(test) for test in mutation.tests})
 
 
 def chosen_from(table: Iterable[Mutation], words: Sequence[str]) -> list[Mutation]:
-    return [
-        each for each in table if not words or each.name in words or set(words) & set(each.rows)
-    ]
+    return [each for each in table if not words or {each.name, each.table, *each.rows} & set(words)]
 
 
 def counts(verdicts: Iterable[Verdict]) -> Mapping[str, int]:
@@ -257,7 +333,7 @@ def main() -> int:
     )
     parser.add_argument("--at-once", type=int, default=os.cpu_count() or 2)
     parser.add_argument("--acceptance", action="store_true")
-    parser.add_argument("words", nargs="*", metavar="NAME or ROW")
+    parser.add_argument("words", nargs="*", metavar="NAME, ROW or TABLE")
     asked = parser.parse_args()
     table = mutations()
     chosen = chosen_from(table, asked.words)
@@ -267,7 +343,8 @@ def main() -> int:
     for verdict in run(chosen, at_once=asked.at_once, acceptance=asked.acceptance):
         verdicts.append(verdict)
         rows = " ".join(verdict.mutation.rows)
-        print(f"{verdict.word:9}{verdict.mutation.name}  [{rows}]", flush=True)
+        name = f"{verdict.mutation.name}  [{rows}]"
+        print(f"{verdict.word:9}{verdict.seconds:6.1f} s  {name}", flush=True)
         if verdict.detail:
             print(f"         {verdict.detail}", flush=True)
     found = counts(verdicts)

@@ -13,6 +13,8 @@ from types import SimpleNamespace
 import hypothesis
 import pytest
 
+import engines
+
 # Tests interrupt programs that they start. A shell starts background jobs with SIGINT ignored, and
 # programs inherit that; with a handler here, they begin with the default.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -72,17 +74,28 @@ class Record:
 
 
 class MutationReport:
-    """For scripts/mutants.py: the worst phase of each test, into the file that it names."""
+    """For scripts/mutants.py: the worst phase of each test, into the file that it names.
 
-    def __init__(self, file: Path) -> None:
+    Ends the run once each of `rows` has a test that failed: more tests would show no more.
+    """
+
+    def __init__(self, file: Path, rows: set[str]) -> None:
         self.file = file
+        self.rows = rows
         self.worst: dict[str, tuple[list[str], str, str]] = {}
+
+    def pytest_sessionstart(self, session: pytest.Session) -> None:
+        self.session = session
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         rows = [str(value) for name, value in report.user_properties if name == "req"]
         _, _, before = self.worst.get(report.nodeid, (rows, "", "passed"))
         if report.nodeid not in self.worst or _is_worse(report.outcome, before):
             self.worst[report.nodeid] = (rows, report.when, report.outcome)
+        if self.rows and (report.when, report.outcome) == ("call", "failed"):
+            self.rows -= set(rows)
+            if not self.rows:
+                self.session.shouldstop = "each row of the mutation has a test that failed"
 
     def pytest_sessionfinish(self) -> None:
         self.file.write_text(json.dumps(self.worst))
@@ -98,23 +111,37 @@ def _reason(report: pytest.TestReport) -> str:
     return str(getattr(report, "wasxfail", report.longrepr))
 
 
-def pytest_configure(config: pytest.Config) -> None:
+def pytest_unconfigure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
+        engines.stop_all()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if hasattr(config, "workerinput"):
+        return
+    if file := os.environ.get("ACTUM_MUTANT_REPORT"):
+        rows = set(os.environ.get("ACTUM_MUTANT_ROWS", "").split())
+        config.pluginmanager.register(MutationReport(Path(file), rows), "actum-mutation-report")
+    else:
         config.pluginmanager.register(Record(), "actum-record")
-        if file := os.environ.get("ACTUM_MUTANT_REPORT"):
-            config.pluginmanager.register(MutationReport(Path(file)), "actum-mutation-report")
 
 
 #: Files of these folders take minutes each: begun last, they would leave all other workers idle.
-_FIRST = ("vm", "strikes", "crash", "soak")
+#: The Makefile keeps xdist from sorting files by their number of tests, which puts these last.
+_FIRST = ("vm", "strikes", "crash", "soak", "fuzz", "tamper", "mutants", "documents")
+#: Most of these files take less than a second.
+_LAST = ("unit", "typing")
 
 
-def _is_long(item: pytest.Item) -> bool:
-    return item.path.relative_to(Path(__file__).parent).parts[0] in _FIRST
+def _turn(item: pytest.Item) -> int:
+    folder = item.path.relative_to(Path(__file__).parent).parts[0]
+    if folder in _FIRST:
+        return _FIRST.index(folder)
+    return len(_FIRST) + (folder in _LAST)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: not _is_long(item))
+    items.sort(key=_turn)
     marks = [(item.nodeid, conformance.rows_named_by(item)) for item in items]
     if unknown := conformance.unknown_rows(marks):
         raise pytest.UsageError("\n".join(unknown))

@@ -10,6 +10,7 @@ from actum.errors import Refused
 from actum.registry.approval_workflow import approve
 from actum.registry.lock import lock_bytes, parse_lock, read_lock
 from actum.registry.pinned_settings import approve_settings
+from actum.registry.registry import Registry
 from actum.registry.ship import ship
 from actum.settings_file import read_settings
 from actum.store.anchor import write_anchor
@@ -73,8 +74,17 @@ def create(root: Path, runner: RunnerKind | None, *, by: str, date: str) -> Crea
         made.append("rules/")
     pinned: list[str] = []
     if not (root / "tools").exists() and not has_lock:
-        for folder in ship(root / "tools", runner):
-            approve(root, keyring, folder.name, by=by, evidence="shipped with actum", date=date)
+        shipped, registry = ship(root / "tools", runner), Registry(root, keyring.approving)
+        for folder in shipped:
+            approve(
+                root,
+                keyring,
+                folder.name,
+                by=by,
+                evidence="shipped with actum",
+                date=date,
+                registry=registry,
+            )
             pinned.append(folder.name)
         made += ["tools/", "tools.lock"]
     settings: tuple[str, ...] = ()
@@ -94,15 +104,20 @@ def create(root: Path, runner: RunnerKind | None, *, by: str, date: str) -> Crea
 
 
 def _runner_named_by(root: Path) -> RunnerKind:
-    """The runner that is not used, because nothing is missing that names one; else a refusal."""
+    """Docker, the default: where a project has tools and settings already, which name their own
+    runner, or where an engine answers. Else a refusal."""
     has_tools = (root / "tools").exists() or lock_bytes(root) is not None
     if (root / "actum.toml").exists() and has_tools:
         return RunnerKind.DOCKER
-    raise Refused(
-        "RUNNER_UNAVAILABLE",
-        "The default runner is docker, and this version has no docker runner. Nothing was created.",
-        remedy="Use the sandbox of this host: `actum init --runner local`.",
-    )
+    from actum.runners.container.container_runner import ContainerRunner  # few commands need it
+
+    for problem, remedy in ContainerRunner().host.problems.values():
+        raise Refused(
+            "RUNNER_UNAVAILABLE",
+            f"The default runner is docker, and {problem}. Nothing was created.",
+            remedy=f"{remedy} Or use the sandbox of this host: `actum init --runner local`.",
+        )
+    return RunnerKind.DOCKER
 
 
 def _objection_to_lock(root: Path, home: Path) -> Refused | None:

@@ -42,9 +42,12 @@ if TYPE_CHECKING:
     from actum.execution.python_session import PythonSession
     from actum.executors.model import ActionRequest, ActionResult
     from actum.executors.plane import Executors
+    from actum.registry.project_images import ProjectImages
     from actum.replay.replay import Replay
     from actum.runners.spawner_start import Spawner
     from actum.runs.durable_runs import Runs
+    from actum.runs.perform import OnEvent
+    from actum.runs.work_done import WorkDone
     from actum.store.golden_outputs import Golden
     from actum.work.model import RunResult, WorkItem
     from actum.work.work_items import WorkItems
@@ -65,7 +68,9 @@ class Runtime:
         clock: Clock = wiring.now,
         pool: bool = True,
         spawner: Spawner | None = None,
+        upkeep: bool = True,
     ) -> None:
+        """Without `upkeep`, another process of the same command has cleaned up already."""
         self.settings = settings
         self._own_session = session is None
         self._temporary: Path | None = None
@@ -77,8 +82,9 @@ class Runtime:
         self.standing_approvals = services.standing_approvals
         self._sessions: set[PythonSession] = set()
         self._warm = False
-        self._swept = 0.0
-        self.sweep()
+        self._swept = time.monotonic()
+        if upkeep:
+            self.sweep()
 
     @classmethod
     def open(
@@ -324,6 +330,16 @@ class Runtime:
         self._sessions.add(opened)
         return opened
 
+    @cached_property
+    def images(self) -> ProjectImages:
+        """The images that tools run in: add, list, show, remove, gc."""
+        from actum.images.image_store import ImageStore
+        from actum.registry.project_images import ProjectImages
+
+        services = self.services
+        store = ImageStore(self.settings.home)
+        return ProjectImages(store, services.registry, services.clock)
+
     def with_value(self, result: Result) -> Result:
         """Decode a snippet's value from its result into `output`."""
         return snippet.with_value(result, self.blobs)
@@ -485,7 +501,9 @@ class Runtime:
             self.settings,
             self.services,
             work_items=lambda: self.work_items,
-            execute=lambda request: self.execute(self.draft(request), changes="discard"),
+            execute=lambda request, cancel: self.execute(
+                self.draft(request), cancel=cancel, changes="discard"
+            ),
         )
 
     @cached_property
@@ -496,6 +514,25 @@ class Runtime:
     def work(self, item: WorkItem | Mapping[str, Any] | str | bytes | Path) -> RunResult:
         """Execute one work item. A RunResult for every outcome; only malformed ones raise."""
         return self.work_items.run(item)
+
+    def work_file(
+        self,
+        source: str | bytes | Path,
+        *,
+        config: Mapping[str, Json] | None = None,
+        at_once: int | None = None,
+        new: bool = False,
+        on_event: OnEvent = lambda _event: None,
+    ) -> WorkDone:
+        """Carry out a work file here, as a durable run; returns when the run has ended.
+
+        Continues the last run of the same file in this project, unless it has completed; `new`
+        starts over. `config` are fields of the execution contract, `at_once` the items at work at
+        the same time. Call it from the main thread if Ctrl-C is to cancel the run.
+        """
+        return self.runs.in_foreground(
+            source, config=config, at_once=at_once, new=new, on_event=on_event
+        )
 
     def state_hash(self) -> str:
         """BLAKE3 of the project's files now: paths, types, modes and content."""
@@ -540,9 +577,13 @@ class Runtime:
             session.close()
         if "executors" in self.__dict__:
             self.executors.close()
+        if "work_items" in self.__dict__:
+            self.work_items.close()
         self.services.servers.close()
         for runner in self.services.runners.values():
             runner.close()
+        if self.services.layer_folders is not None:
+            self.services.layer_folders.close()
         if self._own_session:
             self.end_session()
         self.database.close()

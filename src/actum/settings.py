@@ -27,6 +27,8 @@ class Settings:
     root: Path  #: the directory of actum.toml, the repo root of contracts
     home: Path  #: .actum/, never visible to a tool
     runners: frozenset[RunnerKind]
+    docker_host: str | None  #: the engine's socket; ``None``: the usual one of this host
+    docker_runtime: str | None
     trusted_keys: tuple[str, ...]  #: public keys (PEM) whose pins count here, beside our own
     dependencies: tuple[str, ...]  #: folders that filesystem level `extended` may read
     interpreters: tuple[str, ...]  #: folders outside the system's whose programs tools may execute
@@ -46,6 +48,7 @@ class Settings:
     egress_at_once: int  #: of one execution
     egress_mb: int  #: of one execution, both directions together
     work_exclusive: bool  #: only work items change the project's files
+    work_ignore: tuple[str, ...]  #: patterns of paths on which the last work item wins
     work_engine: str  #: how their changes are isolated: auto, overlay or copy
     transactions: bool  #: whether an execution's changes are committed when its tool has ended
     commit_when_stopped: bool  #: also those of a tool that Actum ended
@@ -132,6 +135,8 @@ def load(home: Path, environment: Mapping[str, str]) -> Settings:
         root=root,
         home=home,
         runners=frozenset(kind for kind in RunnerKind if file.get("runners", kind.value)),
+        docker_host=file.get("docker", "host"),
+        docker_runtime=file.get("docker", "runtime"),
         trusted_keys=tuple(file.get("trust", "keys")),
         dependencies=tuple(
             str((root / path).resolve()) for path in file.get("filesystem", "dependencies")
@@ -152,6 +157,7 @@ def load(home: Path, environment: Mapping[str, str]) -> Settings:
         egress_at_once=file.get("egress", "max_at_once"),
         egress_mb=file.get("egress", "max_mb"),
         work_exclusive=file.get("work", "exclusive"),
+        work_ignore=tuple(file.get("work", "ignore")),
         work_engine=file.get("work", "engine"),
         transactions=file.get("workspace", "changes") == "transaction",
         commit_when_stopped=file.get("workspace", "on_stop") == "commit",

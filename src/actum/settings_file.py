@@ -82,6 +82,10 @@ KEYS: Mapping[str, Mapping[str, Key]] = {
         "docker": Key(bool, _CEILING, "tools run in containers", default=False),
         "remote": Key(bool, _CEILING, "tools run on another machine", default=False),
     },
+    "docker": {
+        "host": Key(str, _EXACT, "this engine makes the containers of tools"),
+        "runtime": Key(str, _EXACT, "this program of the engine starts them"),
+    },
     "trust": {
         "keys": Key(list, _EXACT, "what these keys sign may run", default=[]),
     },
@@ -121,6 +125,7 @@ KEYS: Mapping[str, Mapping[str, Key]] = {
     "work": {
         "exclusive": Key(bool, _CEILING, "work items ignore other changes", default=False),
         "engine": Key(str, _EXACT, "keeps the changes of work items apart", default="auto"),
+        "ignore": Key(list, _EXACT, "overwrites what other work items have written", default=[]),
     },
     "workspace": {
         "changes": Key(
@@ -148,6 +153,9 @@ KEYS: Mapping[str, Mapping[str, Key]] = {
 }
 APPROVER = Key(dict, _EXACT, "decides about tools, access or settings")
 SECRET = Key(dict, _EXACT, "tools are given this value; a command runs on this host")
+
+
+_ENGINES = ("/", "unix:///")
 
 
 #: Sections whose keys are names that the project chooses.
@@ -276,6 +284,9 @@ def _problems(values: Mapping[str, Any], file: str) -> list[Problem]:
                     report(setting, "is not a setting", ", ".join(known))
                 elif permitted := _permitted(setting, key, given):
                     report(setting, f"is {given!r}", permitted)
+                elif setting == "docker.host" and not given.startswith(_ENGINES):
+                    # A remote engine can take neither descriptors nor files of this host.
+                    report(setting, f"is {given!r}", "the unix socket of an engine on this host")
                 elif setting == "egress.resolve":
                     for host, address in given.items():
                         if not _is_mapping(host, address):
@@ -286,7 +297,7 @@ def _problems(values: Mapping[str, Any], file: str) -> list[Problem]:
                         if not prefix.startswith("/") or os.path.normpath(prefix) != prefix:
                             wrong = f"{prefix!r} is not an absolute path in its shortest form"
                             report(setting, wrong, "absolute paths without `.`, `..` and final `/`")
-                elif setting == "workspace.last_wins":
+                elif setting in ("workspace.last_wins", "work.ignore"):
                     for pattern in given:
                         if problem := path_patterns.problem_with(pattern):
                             report(setting, f"{pattern!r} {problem}", path_patterns.PERMITTED)

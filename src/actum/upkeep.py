@@ -41,3 +41,6 @@ def clean_up(
     sweep.sweep_homes()
     if RunnerKind.LOCAL in services.runners:
         sweep.sweep_groups()
+    docker = services.runners.get(RunnerKind.DOCKER)
+    if docker is not None and hasattr(docker, "remove_leftovers"):  # a runner of a test has none
+        docker.remove_leftovers()

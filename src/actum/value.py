@@ -73,6 +73,17 @@ def field(
     return Field(default, default_factory, repr, compare)
 
 
+_SHAPES: list[_Shape] = []
+
+
+def prepare_all() -> None:
+    """Prepare every class that is defined now, as its first instance would. For a process that is
+    about to be cloned often."""
+    for shape in _SHAPES:
+        if not shape.setters:
+            _setters(shape)
+
+
 class _Shape:
     """What `@value` knows about one class."""
 
@@ -90,6 +101,7 @@ class _Shape:
     )
 
     def __init__(self, owner: type, fields: dict[str, Field], frozen: bool) -> None:
+        _SHAPES.append(self)
         self.owner = owner
         self.fields = fields
         self.frozen = frozen
@@ -188,18 +200,20 @@ def _fill(self: Any, /, *args: Any, **given: Any) -> None:
     shape.seen += 1
     if shape.seen > WARM or len(args) > len(shape.positional):
         return _compiled(shape)(self, *args, **given)
+    # A copy: the compiled `__init__` gets a wrong call exactly as it was made.
+    left = dict(given)
     for name, argument in zip(shape.positional, args, strict=False):
-        if name in given:
+        if name in left:
             return _compiled(shape)(self, *args, **given)
-        given[name] = argument
+        left[name] = argument
     for name, put, default, factory in shape.setters or _setters(shape):
-        content = given.pop(name, default)
+        content = left.pop(name, default)
         if content is ABSENT:
             if factory is ABSENT:
                 return _compiled(shape)(self, *args, **given)
             content = factory()
         put(self, content)
-    if given:
+    if left:
         return _compiled(shape)(self, *args, **given)
     if hasattr(self, "__post_init__"):
         self.__post_init__()

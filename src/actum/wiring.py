@@ -22,6 +22,7 @@ from actum.evidence.retrieval import EvidenceStore
 from actum.execution.result_cache import ResultCache
 from actum.execution.services import Clock, Services
 from actum.execution.transactions import Settlement, Transactions
+from actum.images.image_store import ImageStore
 from actum.mcp.pins import ServerPins
 from actum.mcp.server_pool import ServerPool
 from actum.own_code import own_code
@@ -31,7 +32,7 @@ from actum.registry.approval_workflow import approvers_in
 from actum.registry.disk_cache import DiskCache
 from actum.registry.pinned_settings import ApprovedSettings
 from actum.registry.registry import Registry
-from actum.runners.base import Runner
+from actum.runners.base import Cancel, Runner
 from actum.runners.concurrency import ConcurrencyLimit
 from actum.secrets.given import Secrets
 from actum.settings import Settings
@@ -43,6 +44,7 @@ from actum.store.keys import Keyring
 from actum.store.session_memory import ProcessSessions
 from actum.store.session_streams import SessionStore
 from actum.workspace.copies import Bounds
+from actum.workspace.layer_folders import LayerFolders
 from actum.workspace.retention import Keep
 
 if TYPE_CHECKING:
@@ -84,6 +86,7 @@ def build(
     registry = Registry(
         root,
         keyring.approving,
+        images=ImageStore(home),
         kept=DiskCache(home / "cache", time.time if clock is now else lambda: clock().timestamp()),
     )
     sessions = SessionStore(home) if session else ProcessSessions(home, own_session)
@@ -107,6 +110,7 @@ def build(
         settings=approved,
         policy=policy,
         settlement=_settlement(settings),
+        layer_folders=LayerFolders(home, ahead=pool),
         runners=runners,
         secrets=secrets,
         golden=GoldenOutputs(home),
@@ -203,6 +207,24 @@ def enabled_runners(
             spawner=spawner,
             governed=governed,
         )
+    if RunnerKind.DOCKER in settings.runners:
+        from actum.runners.container.container_runner import ContainerRunner
+
+        runners[RunnerKind.DOCKER] = ContainerRunner(
+            host=settings.docker_host,
+            runtime=settings.docker_runtime,
+            resolve=settings.resolve,
+            authorities=settings.file.authorities,
+            max_kept=settings.max_sessions,
+            egress={
+                "connections": settings.egress_connections,
+                "at_once": settings.egress_at_once,
+                "bytes": settings.egress_mb << 20,
+            },
+            secrets=secrets,
+            pool=pool,
+            governed=governed,
+        )
     return runners
 
 
@@ -247,6 +269,7 @@ def work_items(
         clock=services.clock,
         exclusive=settings.work_exclusive,
         engine=settings.work_engine,
+        ignored=settings.work_ignore,
     )
 
 
@@ -255,13 +278,24 @@ def runs(
     services: Services,
     *,
     work_items: Callable[[], WorkItems],
-    execute: Callable[[ExecRequest], Result],
+    execute: Callable[[ExecRequest, Cancel], Result],
 ) -> Runs:
     """Durable runs. `execute` carries out a validator and discards its changes."""
+    from actum.runs.contract.check import SUPPORTED
+    from actum.runs.dispatch import embedded
     from actum.runs.durable_runs import Runs
+    from actum.runs.new_run import queues_of
     from actum.runs.run_ledger import RunLedger
 
-    ledger = RunLedger(services.database, services.ledger.log, services.clock)
+    ledger = RunLedger(services.database, services.ledger.log, services.clock, embedded.enqueue)
+
+    def dispatch() -> embedded.EmbeddedDispatch:
+        return embedded.EmbeddedDispatch(
+            settings.home,
+            queues=queues_of(SUPPORTED),
+            waiting=ledger.waiting,
+            owner_of=ledger.owner_of,
+        )
 
     def performer(on_event: OnEvent) -> Performer:
         from actum.runs.perform import Performer
@@ -281,6 +315,7 @@ def runs(
         ledger=ledger,
         work_items=work_items,
         performer=performer,
+        dispatch=dispatch,
         signer=services.keyring.signer,
         trusted=services.keyring.trusted,
         clock=services.clock,

@@ -323,8 +323,8 @@ _PLANTED = {
     ),
     "a descriptor that an error leaves open": (
         "opener.c",
-        "    if (tree >= 0 && furnish(tree, grant, idmap) < 0) {\n        close(tree);\n",
-        "    if (tree >= 0 && furnish(tree, grant, idmap) < 0) {\n",
+        "grant->path[1] ? idmap : -1) < 0) {\n        close(tree);\n",
+        "grant->path[1] ? idmap : -1) < 0) {\n",
         "violated: an open descriptor is left behind",
     ),
     "a group of the member before that is removed": (

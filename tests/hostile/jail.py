@@ -48,11 +48,16 @@ class Jail:
         pool: bool = POOL,
         transactions: bool = True,
         engine: str = "",
+        containers: Path | None = None,
     ) -> None:
         """`transactions`: what tools change is committed when they have ended; else they write to
-        the project itself (`changes = "direct"`). `engine` keeps it apart until then."""
+        the project itself (`changes = "direct"`). `engine` keeps it apart until then. `containers`
+        is the socket of a container engine; without it tools run in this host's sandbox."""
         self.root = folder / "project"
-        create(self.root, RunnerKind.LOCAL, by="user:test", date="2026-11-15")
+        kind = RunnerKind.LOCAL if containers is None else RunnerKind.DOCKER
+        create(self.root, kind, by="user:test", date="2026-11-15")
+        if containers is not None:
+            add_settings(self.root, f'\n[docker]\nhost = "unix://{containers}"\n')
         if not transactions:
             add_settings(self.root, '\n[workspace]\nchanges = "direct"\n')
         elif engine:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -39,13 +40,20 @@ class Sealed(Jail):
         return self.runtime.execute(self.asked(script, *files, **more))
 
     def copies(self) -> list[str]:
-        """What is left of sealed inputs and of layers in the home."""
+        """What is left of sealed inputs and of layers in the home. A thread removes layers soon
+        after the answer; those that it has made ahead belong to no execution."""
+        until = time.monotonic() + 10
+        while (left := self._left()) and time.monotonic() < until:
+            time.sleep(0.01)
+        return left
+
+    def _left(self) -> list[str]:
         home = self.root / ".actum"
         return [
             str(path.relative_to(home))
             for folder in ("inputs", "transactions")
             for path in sorted((home / folder).glob("*"))
-            if path.name != "lock"
+            if path.name != "lock" and "ready-" not in path.name
         ]
 
 

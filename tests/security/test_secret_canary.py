@@ -169,7 +169,7 @@ def test_the_search_elsewhere_would_have_found_it(root: Path) -> None:
 
 @pytest.mark.sandbox
 def test_the_search_would_have_found_it(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "_redaction", lambda _secrets: None)
+    monkeypatch.setattr(local, "redaction_of", lambda _secrets: None)
     found = run(root)
     assert all(found[place] for place in ("live", "result", "stdout", "stderr", "files")), found
     assert set(spellings()) <= {*found["live"], *found["files"]}

@@ -18,6 +18,7 @@ import actum.runtime  # noqa: F401 -- loaded before the first fork
 from actum import Runtime
 from actum.evidence.verify.work_findings import read_work_receipt
 from actum.workspace.commit import pending_intent
+from actum.workspace.space import READY
 
 
 def inspect(project: Path) -> dict[str, Any]:
@@ -44,7 +45,10 @@ def inspect(project: Path) -> dict[str, Any]:
 
 def _of_rows(runtime: Runtime, project: Path, rows: list[Any]) -> list[str]:
     wrong = []
-    for _, item_id, state, status, receipt_id, before, after in rows:
+    held = {room.name for room in _rooms_below(project) if (room / READY).exists()}
+    for run_id, item_id, state, status, receipt_id, before, after in rows:
+        if state != "FINAL" and run_id in held:
+            continue  # it waits for its turn until its run is continued
         if state != "FINAL":
             wrong.append(f"the run of {item_id} was left open")
             continue
@@ -63,8 +67,13 @@ def _left(project: Path) -> list[str]:
     for space in (project / ".actum/work").iterdir():
         if pending_intent(space) is not None:
             wrong.append(f"an intent was left in {space.name}")
-        wrong += [f"a room was left: {space.name}/{each.name}" for each in _rooms(space)]
+        left = [room for room in _rooms(space) if not (room / READY).exists()]
+        wrong += [f"a room was left: {space.name}/{each.name}" for each in left]
     return wrong
+
+
+def _rooms_below(project: Path) -> list[Path]:
+    return [room for space in (project / ".actum/work").iterdir() for room in _rooms(space)]
 
 
 def _rooms(space: Path) -> list[Path]:

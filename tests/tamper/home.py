@@ -25,8 +25,6 @@ from actum.settings import load
 from actum.store.blobs import SMALL_BYTES
 from actum.store.database import Database
 from actum.store.keys import Keyring
-from actum.work.dag import read_work
-from actum.work.graph import WorkGraph
 from actum.work.model import RunResult
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "security"))
@@ -292,7 +290,5 @@ def _works(rt: Runtime) -> None:
     _agent(root, 2, "echo left > left.txt")
     _agent(root, 3, "cat left.txt > right.txt")
     graph = {"items": [_item("left", 2), _item("right", 3, dependencies=["left"])]}
-    done = WorkGraph(rt.work_items, lambda _event: None, at_once=2).carry_out(
-        read_work(yaml.safe_dump(graph))
-    )
+    done = rt.work_file(yaml.safe_dump(graph), at_once=2)
     assert done.ok, done

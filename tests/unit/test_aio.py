@@ -105,8 +105,8 @@ def test_a_thousand_that_wait_need_few_threads_and_no_descriptors(tmp_path: Path
             for n in range(many)
         ]
         await until(lambda: runtime.services.concurrency.waiting == many - cap)
-        # One per place, and the desk.
-        assert threading.active_count() <= threads + cap + 1
+        # One per place, the desk, and the thread that makes layers ahead.
+        assert threading.active_count() <= threads + cap + 2
         assert len(os.listdir("/proc/self/fd")) <= files + 10
         gate.open.set()
         return await asyncio.gather(*tasks)

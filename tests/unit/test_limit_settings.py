@@ -41,7 +41,7 @@ def test_what_is_set_is_in_force(tmp_path: Path) -> None:
         runner = runtime.services.runners[RunnerKind.LOCAL]
         assert isinstance(runner, LocalRunner)
         assert runner._kept.count == 2
-        bounds = runner._open_relay().bounds
+        bounds = runner._attempts._open_relay().bounds
         assert (bounds.connections, bounds.at_once, bounds.bytes) == (5, 4, 1 << 20)
 
 

@@ -59,8 +59,10 @@ ALLOWED: dict[str, set[str]] = {
     "sandbox/session_program.py": {"fork", "ctypes"},
     # Runs *inside* a sandbox, as the tool: the command of an agent is its payload.
     "work/agents/inside/agent.py": {"subprocess"},
-    # Starts Actum itself again: a work item's own process.
+    # Starts Actum itself again: the process that those of work items are cloned from. A clone runs
+    # Actum's own code only.
     "work/item_process.py": {"subprocess", "Popen"},
+    "doors/work_item_process.py": {"clone_sibling"},
     # Asks the user's own git for one setting, in `/` and without a repository.
     "workspace/host_git.py": {"subprocess"},
     # Starts a process that compares what an MCP server said with its schema, and can open nothing.

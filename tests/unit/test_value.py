@@ -139,6 +139,8 @@ def test_fields_are_filled_given_or_made() -> None:
         (lambda: Point(1), "takes 1 positional argument but 2"),
         (lambda: Pair(1, 2, 3), "takes from 2 to 3 positional arguments but 4"),
         (lambda: Pair(1, first=2), "multiple values for argument 'first'"),
+        (lambda: Checked(low=1), "missing 1 required keyword-only argument: 'high'"),
+        (lambda: Step(minor=1), "missing 1 required positional argument: 'major'"),
         (lambda: Nothing(a=1), "unexpected keyword argument 'a'"),
     ],
 )

@@ -34,6 +34,7 @@ def run_attempt(execution: Execution, ready: Ready) -> Capture:
         takes_overlay=ready.runner.takes_overlay,
         wanted=execution.options.changes,
         ask=partial(ask_to_commit, execution),
+        made_ahead=execution.services.layer_folders,
     )
 
 

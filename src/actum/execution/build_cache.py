@@ -110,6 +110,8 @@ def _toolchain(entry: Entry, services: Services) -> Executable:
     try:
         return services.registry.executable(entry, program=LANGUAGES[language])
     except Refused as missing:
+        if missing.code != "EXECUTABLE_MISSING":
+            raise
         raise Refused(
             "TOOLCHAIN_MISSING",
             f"Adapter {entry.adapter.adapter_id} is written in {language}, and there is no "

@@ -181,6 +181,7 @@ class McpRunner:
             plan.tool.pin,
             plan.adapter.sha256,
             plan.proof.executable.sha256,
+            plan.image,
             replace(plan.policy, limits=replace(plan.policy.limits, timeout_ms=0)),
             plan.working_directory,
             frozenset(plan.environment.items()),

@@ -137,13 +137,23 @@ def make_plan(
     if settings.own_authorities and judged.policy.network.enabled:
         environment |= dict.fromkeys(_AUTHORITY_VARIABLES, "/run/ca.pem")
     environment |= descriptor_numbers(call.secrets)
+    image = registry.image(entry, snapshot)
     executable = registry.executable(entry, program=call.program, snapshot=snapshot)
-    policy = _with_interpreters(
-        judged.policy, entry, call.program, executable, registry, settings, snapshot
-    )
+    policy = judged.policy
+    if image is None:
+        policy = _with_interpreters(
+            policy, entry, call.program, executable, registry, settings, snapshot
+        )
     provided = call.provided
     is_steady = contract.determinism is Determinism.D2
     if is_steady:
+        if image is not None:
+            raise Refused(
+                "DETERMINISM_UNSUPPORTED",
+                "D2 loads a library of this host's C library, and the program is in the image"
+                f" {image.reference}.",
+                remedy="Ask for D1.",
+            )
         files, preloaded = steady(executable)
         provided, environment = {**provided, **files}, environment | preloaded
     proof = ValidationProof(
@@ -158,6 +168,7 @@ def make_plan(
             secrets=call.secrets,
             steady=is_steady,
             sealed=sealed,
+            image=image,
         ),
         policy_sha256=policy.sha256,
         checks=judged.checks,
@@ -179,6 +190,7 @@ def make_plan(
         secrets=call.secrets,
         steady=is_steady,
         sealed=sealed,
+        image=image,
         label=contract.metadata.purpose,
     )
     return bound(plan)

@@ -31,6 +31,7 @@ from actum.store.golden_outputs import GoldenOutputs
 from actum.store.keys import Keyring
 from actum.store.session_streams import SessionStore
 from actum.value import field, value
+from actum.workspace.layer_folders import LayerFolders
 
 if TYPE_CHECKING:
     from actum.execution.execution import Execution
@@ -69,6 +70,7 @@ class Services:
     golden: GoldenOutputs
     results: ResultCache
     settlement: Settlement  #: what becomes of changes to writable folders
+    layer_folders: LayerFolders | None = None  #: ``None``: they are made for each request
     #: Whether all calls go to one kept tool, whose transaction has their changes.
     kept: bool = False
     retry_clock: RetryClock = _RETRY_CLOCK
@@ -86,8 +88,9 @@ class Services:
             return found
         remedy = {
             RunnerKind.LOCAL: "Set `local = true` under [runners] in actum.toml.",
-            RunnerKind.DOCKER: "This version has no docker runner. To use the local one, set"
-            " permissions.execution.runner to local in tool.yaml and approve the tool again.",
+            RunnerKind.DOCKER: "Set `docker = true` under [runners] in actum.toml. To use the local"
+            " one, set permissions.execution.runner to local in tool.yaml and approve the tool"
+            " again.",
             RunnerKind.REMOTE: "No remote runner is configured.",
         }[kind]
         raise Refused(

@@ -43,6 +43,7 @@ from actum.workspace import kept_changes
 from actum.workspace.changes import Changes, joined_path
 from actum.workspace.copies import Bounds
 from actum.workspace.governing_changes import exists_on_host, governed
+from actum.workspace.layer_folders import LayerFolders
 from actum.workspace.retention import Keep, recover
 from actum.workspace.transaction import Transaction
 from actum.workspace.transaction_record import RECORD, Kept
@@ -72,7 +73,9 @@ class Settlement:
 class Begun:
     """A transaction that takes the changes of one plan, until they are settled or abandoned."""
 
-    def __init__(self, plan: Plan, settlement: Settlement) -> None:
+    def __init__(
+        self, plan: Plan, settlement: Settlement, made_ahead: LayerFolders | None = None
+    ) -> None:
         self._settlement = settlement
         self._name = f"{plan.trace.execution_id}-{plan.trace.attempt}"
         folders = writable_folders(plan.policy)
@@ -82,6 +85,7 @@ class Begun:
             folders,
             plan.sealed,
             secrets=bool(plan.secrets),
+            folders=made_ahead,
         )
         layers = {layer.grant: layer.folder for layer in self._transaction.layers}
         self.plan = bound(replace(plan, layers=layers))
@@ -155,13 +159,14 @@ def run(
     takes_overlay: Callable[[Plan, str], bool],
     wanted: str = "commit",
     ask: Callable[[str, str], str],
+    made_ahead: LayerFolders | None = None,
 ) -> Capture:
     """Carry out a plan whose changes are a transaction.
 
     `carry_out` runs the plan it is given and calls back right before the tool starts. The other
     words as for `Begun.copy` and `Begun.settle`.
     """
-    begun = Begun(plan, settlement)
+    begun = Begun(plan, settlement, made_ahead)
     try:
         begun.copy(takes_overlay)
         capture = carry_out(begun.plan, begun.wait)
@@ -204,13 +209,14 @@ def conflicting(changes: Changes, settlement: Settlement) -> tuple[str, ...]:
         joined_path(layer.grant, path)
         for layer, found in changes.layers
         for path in found.overtaken
-        if _last_wins(os.fsencode(layer.grant).rstrip(b"/"), path, root, settlement.last_wins)
+        if last_wins_at(os.fsencode(layer.grant).rstrip(b"/"), path, root, settlement.last_wins)
     }
     spared.difference_update(governing(changes, settlement) if spared else ())
     return tuple(path for path in overtaken if path not in spared)
 
 
-def _last_wins(grant: bytes, path: bytes, root: bytes, patterns: tuple[str, ...]) -> bool:
+def last_wins_at(grant: bytes, path: bytes, root: bytes, patterns: tuple[str, ...]) -> bool:
+    """Whether the last writer wins on a path below `grant`. Patterns are relative to `root`."""
     whole = grant + b"/" + path
     inside = whole[len(root) + 1 :] if whole.startswith(root + b"/") else path
     if not path_patterns.match(patterns, os.fsdecode(inside)):

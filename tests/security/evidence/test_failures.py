@@ -20,6 +20,7 @@ from actum.project import create
 from common.journals import read_only
 
 UNIT = str(Path(__file__).resolve().parents[2] / "unit")
+_ACTUM = (sys.executable, "-m", "actum.doors.cli.main")
 
 
 @pytest.fixture
@@ -299,3 +300,40 @@ def test_collected_files_outlive_their_session_and_are_found_by_reference(
         assert runtime.services.sessions.get(ran.session, ran.execution_id) is None
         found = runtime.evidence("ticket-7").read("made")
         assert hashlib.sha256(found).hexdigest() == digest
+
+
+@pytest.mark.sandbox
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_receipt_file_that_cannot_be_written_does_not_hide_what_the_tool_did(
+    project: Path, as_json: bool
+) -> None:
+    command = [*_ACTUM, *(["--json"] if as_json else []), "exec", "shell"]
+
+    def run() -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            command, input="echo hello", cwd=project, capture_output=True, text=True, check=False
+        )
+
+    assert "cannot be written" not in run().stderr
+    folder = project / ".actum" / "receipts"
+    folder.rename(project / ".actum" / "receipts-before")
+    folder.write_text("in the way")
+    done = run()
+    assert done.returncode == 0
+    assert "receipt cannot be written" in done.stderr
+    if as_json:
+        document = json.loads(done.stdout)
+        assert document["result"]["stdout"] == "hello\n"
+        assert document["receipt_path"] == ""
+        receipt_id = document["receipt_id"]
+    else:
+        assert done.stdout == "hello\n"
+        receipt_id = done.stderr.split("receipt ")[-1].split()[0].strip(",.")
+    shown = subprocess.run(
+        [*_ACTUM, "verify", receipt_id],
+        cwd=project,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert shown.returncode == 0, shown.stdout + shown.stderr

@@ -9,9 +9,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import socket
 import subprocess
 import sys
 import threading
+import uuid
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -237,9 +239,47 @@ def test_a_listener_sees_no_connection_of_an_executor(own_house: PureHouse, body
         assert len(seen) == 1
 
 
+_OVER_A_UNIX_SOCKET = r"""
+import _socket
+
+def execute(req):
+    line = _socket.socket(_socket.AF_UNIX)
+    line.settimeout(10)
+    line.connect("\0" + req.payload["port"])
+    line.send(b"call page")
+    return line.recv(1000).decode()
+"""
+
+
+@pytest.mark.req("001-21", "001-38")
+def test_a_listener_on_a_unix_socket_sees_no_call_of_an_executor(own_house: PureHouse) -> None:
+    own_house.put("caller", wrapped("caller", _OVER_A_UNIX_SOCKET))
+    own_house.reopen()
+    name = f"actum-test-{uuid.uuid4()}"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(f"\0{name}")
+        listener.listen()
+        listener.setblocking(False)
+        result = own_house.act("caller", {"port": name})
+        ended = (ActionStatus.BLOCKED, ("POLICY_VIOLATION",))
+        assert (result.status, result.reason_codes) == ended
+        with pytest.raises(BlockingIOError):
+            listener.accept()
+        # The control: the same code outside is heard.
+        listener.settimeout(60)
+        words = [sys.executable, "-c", _OVER_A_UNIX_SOCKET + _OUTSIDE, name]
+        outside = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+        caller, _ = listener.accept()
+        with caller:
+            assert caller.recv(100) == b"call page"
+            caller.send(b"the page")
+        assert outside.communicate(timeout=60)[0] == "the page\n"
+
+
 _OUTSIDE = """
 import sys, types
-print(execute(types.SimpleNamespace(payload={"port": int(sys.argv[1])})))
+port = int(sys.argv[1]) if sys.argv[1].isdigit() else sys.argv[1]
+print(execute(types.SimpleNamespace(payload={"port": port})))
 """
 
 

@@ -137,6 +137,9 @@ def test_artifacts_over_the_total_are_named_and_never_kept_in_part(jail: Jail) -
     assert result.outcome is Outcome.OUTPUT_INVALID
     assert _artifacts(result) == {"a": 7 << 20}
     assert "over the total" in str(result.document())
+    whole = jail.sh("cd /artifacts; head -c 4M /dev/zero > a; head -c 6M /dev/zero > b")
+    assert whole.outcome is Outcome.SUCCEEDED, "exactly as much as is permitted"
+    assert _artifacts(whole) == {"a": 4 << 20, "b": 6 << 20}
 
 
 def test_deep_and_numerous_artifacts_end_in_an_answer(jail: Jail) -> None:

@@ -295,6 +295,28 @@ def test_files_that_a_tool_writes_belong_to_the_caller(jail: Jail) -> None:
         assert (status.st_uid, status.st_gid) == (os.geteuid(), os.getegid()), name
 
 
+_EVERY_CHANGE = """
+echo more >> kept && cat kept && : > cut && mv moved there && rm gone && rmdir empty
+mkdir deep && mv there deep/x && ln deep/x deep/second && chmod 700 deep/x && echo done
+"""
+
+
+@pytest.mark.req("004-43")
+@pytest.mark.parametrize("name", ["own_jail", "direct_jail"])
+def test_whatever_is_in_the_workspace_can_be_changed_and_removed(
+    request: pytest.FixtureRequest, name: str
+) -> None:
+    jail: Jail = request.getfixturevalue(name)
+    for file in ("kept", "cut", "moved", "gone"):
+        (jail.work / file).write_text(f"{file}\n")
+    (jail.work / "empty").mkdir()
+    assert jail.said(jail.sh(_EVERY_CHANGE)) == "kept\nmore\ndone"
+    found = {str(path.relative_to(jail.work)) for path in jail.work.rglob("*")}
+    assert found == {"kept", "cut", "deep", "deep/x", "deep/second"}
+    assert (jail.work / "kept").read_text() == "kept\nmore\n"
+    assert (jail.work / "cut").read_text() == ""
+
+
 @pytest.mark.req("004-43")
 def test_files_that_a_tool_writes_directly_belong_to_the_caller(direct_jail: Jail) -> None:
     script = "echo x > file; mkdir folder; ln -s file link; mkfifo pipe; echo x > folder/f"

@@ -109,7 +109,8 @@ def test_a_server_that_needs_more_memory_than_the_adapter_has_is_killed(rt: Runt
     finally:
         big.unlink()
     assert result.outcome is Outcome.RESOURCE_KILLED
-    assert [row.limit for row in result.enforcement if row.tripped] == ["memory_mb"]
+    tripped = {row.limit for row in result.enforcement if row.tripped}
+    assert tripped - {"cpu_cores"} == {"memory_mb"}  # a busy server may be throttled as well
 
 
 def test_a_path_outside_is_refused_before_the_server_is_asked(rt: Runtime) -> None:

@@ -29,6 +29,7 @@ from actum.sandbox.egress.relay import Relay
 from actum.settings import load
 from actum.store.keys import Keyring
 from common.settings import add_settings
+from hostile.jail import POOL
 
 CHILDREN = {"sandbox.processes.max_children": 60}
 
@@ -52,9 +53,10 @@ class Net:
         toml: str = "",
         relay: Callable[[Mapping[str, str]], Relay] | None = None,
         environment: Mapping[str, str] | None = None,
+        kind: RunnerKind = RunnerKind.LOCAL,
     ) -> None:
         self.root = folder.resolve() / "project"
-        create(self.root, RunnerKind.LOCAL, by="user:maker", date="2026-11-15")
+        create(self.root, kind, by="user:maker", date="2026-11-15")
         self._add_tool(hosts, outbound, filesystem)
         authorities = "" if ca_file is None else f'ca_file = "{ca_file}"\n'
         add_settings(
@@ -70,9 +72,10 @@ class Net:
                 resolve=self.settings.resolve,
                 authorities=self.settings.file.authorities,
                 relay=relay(self.settings.resolve),
+                pool=POOL,
             )
             runners = {RunnerKind.LOCAL: runner}
-        self.runtime = Runtime(self.settings, runners=runners)
+        self.runtime = Runtime(self.settings, runners=runners, pool=POOL)
 
     def _add_tool(
         self, hosts: Sequence[str], outbound: Sequence[str], filesystem: Sequence[str]

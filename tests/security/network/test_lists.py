@@ -64,6 +64,13 @@ def test_a_denied_port_or_address_is_denied_however_it_is_reached(make: Any, web
     address = net.run(script, enabled=True, deny=["127.0.0.1"])
     assert said(address) == ["no", "no"]
     assert {one.refused for one in address.egress} == {"address 127.0.0.1 denied"}
+    # With the port on which the service listens, behind [egress.resolve].
+    there = web.place.rpartition(":")[2]
+    one_port = net.run(script, enabled=True, deny=[f"127.0.0.1:{there}"])
+    assert said(one_port) == ["no", "no"]
+    assert {one.refused for one in one_port.egress} == {"address 127.0.0.1 denied"}
+    other_port = net.run(script, enabled=True, deny=["127.0.0.1:9"])
+    assert said(other_port) == ["hello a.test", "hello b.test"]
 
 
 @pytest.mark.req("000-18")

@@ -49,17 +49,18 @@ work = jail.work
 if kind == "tmpfs":
     (work / "large").write_bytes(bytes(30 << 20))
 result = jail.sh(script, on_output=lambda *_: (work / "changed").write_text("host"))
-print(json.dumps({
+found = {
     "refused": [violation.code for violation in result.violations],
     "remedy": str(result.violations),
     "workspace": result.workspace and [result.workspace.engine, result.workspace.state],
     "files": {str(path.relative_to(work)): path.read_text() if path.is_file() else ""
               for path in sorted(work.rglob("*")) if path.name != "large"},
     "owners": sorted({(path.lstat().st_uid, path.lstat().st_gid) for path in work.rglob("*")}),
-    "left": sorted(path.name for path in (place / "project/.actum/transactions").iterdir()),
     "transactions": [kept.state for kept in jail.runtime.transactions.all()],
-}))
+}
 jail.close()
+left = sorted(path.name for path in (place / "project/.actum/transactions").iterdir())
+print(json.dumps({**found, "left": left}))
 """
 _CHANGES = (
     "echo after > changed; rm -r again; mkdir again; echo new > again/new; chmod 640 again/new"

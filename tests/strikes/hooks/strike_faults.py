@@ -7,7 +7,6 @@ is made. Calls of the import system are not counted.
 
 from __future__ import annotations
 
-import atexit
 import errno
 import functools
 import json
@@ -40,7 +39,8 @@ class _Fault:
         self.report = report
         self.struck = ""
         self.calls: list[str] = []  #: when only counting: where each call was made
-        atexit.register(self._write)
+        # A work item's process is a clone and runs no exit functions.
+        wrap("actum.doors.work_item_process", "_exit_code", _calling(_nothing, after=self._write))
 
     def begin(self) -> None:
         if not self.struck:
@@ -84,6 +84,9 @@ class _Fault:
         sys.setprofile(None)  # what is written here is no call of the product
         with open(self.report, "w") as file:
             json.dump({"calls": self.calls, "struck": self.struck}, file)
+
+
+def _nothing() -> None: ...
 
 
 def _touches(function: object) -> bool:

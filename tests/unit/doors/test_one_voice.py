@@ -14,6 +14,7 @@ ALLOWED = {
     "live_output.py": "the tool's own bytes; a terminal gets them through `screen_filter`",
     "save.py": "a contract, to the letter",
     "completion_command.py": "a script for a shell",
+    "run_progress.py": "one line on a terminal that is written again, of printable text",
     "main.py": "flushes, and closes after the last reader has left",
 }
 _WRITERS = {

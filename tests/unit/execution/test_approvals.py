@@ -558,6 +558,21 @@ def test_an_approved_elevated_call_writes_no_path_that_it_does_not_list(project:
     assert result.result.stdout == "read-only\n"
 
 
+@pytest.mark.req("000-47")
+@pytest.mark.parametrize("path", ["/", "/etc/..", "/dev", "/proc/sys", "/sys"])
+def test_what_is_no_specific_path_is_never_written(tmp_path: Path, path: str) -> None:
+    project = Project(tmp_path, scope=("/",))
+    with project.open() as runtime:
+        words = {"stdin": b"true", "cwd": project.work}
+        refused = runtime.exec("shell", **words, set=elevated(write=[path]))
+        assert refused.result is None
+        fields = [each.field for each in refused.violations]
+        assert "sandbox.filesystem.write[0]" in fields, refused.violations
+        # One path of its own is a matter of approval.
+        asked = runtime.exec("shell", **words, set=elevated(write=["/opt"]))
+        assert asked.reason_codes == ("APPROVAL_REQUIRED",)
+
+
 @pytest.mark.sandbox
 @pytest.mark.req("000-15", "000-47")
 def test_an_approved_path_outside_is_written_and_its_neighbour_is_not(tmp_path: Path) -> None:

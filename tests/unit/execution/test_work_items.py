@@ -135,7 +135,7 @@ def _capsule(*, files: int = 0, ops: int = 0, deltas: tuple[int, ...] = (0, 0, 0
     )
 
 
-@pytest.mark.req("002-51", "002-55", "002-61")
+@pytest.mark.req("002-51", "002-55", "002-56", "002-61")
 def test_equal_to_a_limit_is_let_in_and_one_more_is_not() -> None:
     limits = Constraints(max_files=3, max_tool_ops=2, max_delta_size=5)
     assert check_admission(_capsule(files=3, ops=2, deltas=(2, 1, 1, 1)), limits) == _OK

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pure_house import LIMITS, PureHouse, wrapped
 
-from actum.contract.canonical import canonical
+from actum.contract.canonical import canonical, sha256_json
 from actum.contract.outcome import ActionStatus
 from actum.errors import ContractInvalid, Refused
 from actum.evidence.verify.home import verify_home
@@ -36,6 +36,7 @@ def filled(house: PureHouse) -> PureHouse:
     house.put("built", wrapped("built", BUILT, LARGE_OUTPUT), LARGE_OUTPUT)
     house.put("seen", wrapped("seen", SEEN))
     house.put("fails", wrapped("fails", "def execute(req):\n    return 1 / 0\n"))
+    house.put("part", wrapped("part", "def execute(req):\n    return req.payload['value']\n"))
     house.put("none", wrapped("none", "def execute(req):\n    pass\n"))
     house.reopen()
     return house
@@ -243,6 +244,15 @@ def test_an_output_is_known_by_its_digest_and_found_in_the_session_only(filled: 
     with pytest.raises(Refused) as caught:
         filled.plane.value(gone)
     assert caught.value.code == "VALUE_GONE"
+
+
+@pytest.mark.req("001-16")
+@pytest.mark.parametrize("value", ["é", 7, -0.5, 1e300, True, [], {}, [1, [None, {"a": 0.25}]]])
+def test_every_kind_of_json_is_an_output(filled: PureHouse, value: object) -> None:
+    result = filled.act("part", {"value": value})
+    assert (result.status, result.reason_codes) == (ActionStatus.SUCCESS, ())
+    assert result.output_digest == sha256_json(value)
+    assert filled.plane.value(result) == value
 
 
 @pytest.mark.req("001-17", "001-61")
