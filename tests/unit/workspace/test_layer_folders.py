@@ -33,6 +33,13 @@ def ready(home: Path) -> list[Path]:
     return sorted((home / "transactions").glob("ready-*"))
 
 
+def made_ahead(home: Path, folders: LayerFolders) -> Path:
+    # Its name exists before its layers do, and only then it can be taken.
+    until(lambda: folders._waiting[1], "a folder made ahead")
+    (made,) = ready(home)
+    return made
+
+
 def begun(home: Path, folders: LayerFolders, number: int) -> Transaction:
     base = home.parent / "base"
     base.mkdir(exist_ok=True)
@@ -44,8 +51,7 @@ def test_a_transaction_takes_what_was_made_ahead_and_leaves_the_next(
     home: Path, folders: LayerFolders
 ) -> None:
     begun(home, folders, 1).discard()
-    until(lambda: ready(home), "a folder made ahead")
-    (made,) = ready(home)
+    made = made_ahead(home, folders)
     inode = made.stat().st_ino
     transaction = begun(home, folders, 2)
     assert transaction.folder.stat().st_ino == inode
@@ -67,8 +73,7 @@ def test_layers_that_hold_nothing_are_removed_soon(home: Path, folders: LayerFol
 
 def test_recovery_leaves_them_to_a_process_that_lives(home: Path, folders: LayerFolders) -> None:
     begun(home, folders, 1).discard()
-    until(lambda: ready(home), "a folder made ahead")
-    (made,) = ready(home)
+    made = made_ahead(home, folders)
     recover(home)
     assert made.exists()
     owner = (made / "owner").read_text().split(" ")
@@ -92,7 +97,7 @@ def test_a_closed_one_leaves_nothing(home: Path) -> None:
 
 def test_a_fork_takes_none_of_its_parent(home: Path, folders: LayerFolders) -> None:
     begun(home, folders, 1).discard()
-    until(lambda: ready(home), "a folder made ahead")
+    made_ahead(home, folders)
     child = os.fork()
     if child == 0:
         os._exit(0 if folders.take(1) is None else 1)

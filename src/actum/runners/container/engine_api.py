@@ -135,8 +135,9 @@ class Engine:
             kind = "application/json"
         try:
             connection.request(method, address, content, {"Content-Type": kind})
-            response = connection.getresponse()
-            text = response.read(_MOST_BYTES + 1)
+            # After `Connection: close` the answer owns the socket, not the connection.
+            with connection.getresponse() as response:
+                text = response.read(_MOST_BYTES + 1)
         except FileNotFoundError as error:
             raise _absent(self.path) from error
         except PermissionError as error:

@@ -11,8 +11,9 @@
  * tests/security/resources/test_children.py.
  *
  * Time passes between our answer and the new thread: the caller has to be woken, and its group may be out of
- * CPU time. A caller that got a yes recently and has not asked again counts as if its thread existed;
- * otherwise the next answer, or the next check, would lower the limit under it.
+ * CPU time. A caller that got a yes and has not asked again counts as if its thread existed, for PERIOD_MS and
+ * for as long as it has not run since; otherwise the next answer, or the next check, would lower the limit
+ * under it.
  */
 #include "jail.h"
 
@@ -40,6 +41,7 @@ static struct {
     struct {
         pid_t asker;
         int64_t given_ns;
+        int64_t ran_ns; /* the asker's CPU time when it asked */
     } promised[THREADS]; /* the latest for each asker */
     int promised_count;
 } tasks;
@@ -124,12 +126,30 @@ static int64_t started(pid_t pid)
 
 /* ---- Promises. ---- */
 
+/* CPU time of a thread while it sleeps; 0 if it has ended, or if this kernel keeps no count. */
+static int64_t ran_ns(pid_t thread)
+{
+    char path[32], text[64];
+    snprintf(path, sizeof path, "%d/schedstat", thread);
+    int file = openat(processes, path, O_RDONLY | O_CLOEXEC);
+    if (file < 0)
+        return 0;
+    ssize_t size = read(file, text, sizeof text - 1);
+    close(file);
+    if (size <= 0)
+        return 0;
+    text[size] = '\0';
+    return strtoll(text, NULL, 10);
+}
+
 static void forget_old_promises(int64_t now)
 {
     int kept = 0;
-    for (int each = 0; each < tasks.promised_count; each++)
-        if (now - tasks.promised[each].given_ns < PERIOD_NS)
+    for (int each = 0; each < tasks.promised_count; each++) {
+        int64_t ran = tasks.promised[each].ran_ns;
+        if (now - tasks.promised[each].given_ns < PERIOD_NS || (ran > 0 && ran_ns(tasks.promised[each].asker) == ran))
             tasks.promised[kept++] = tasks.promised[each];
+    }
     tasks.promised_count = kept;
 }
 
@@ -163,6 +183,7 @@ int tasks_may_thread(pid_t asker)
     if (alive >= THREADS)
         return 0;
     tasks.promised[tasks.promised_count].asker = asker;
+    tasks.promised[tasks.promised_count].ran_ns = ran_ns(asker);
     tasks.promised[tasks.promised_count++].given_ns = now;
     /* Never lowered here: the periodic check does that. A limit that goes up and down with every thread would
      * be written for each. */
