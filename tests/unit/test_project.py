@@ -27,6 +27,7 @@ def names(requirements: list[str]) -> list[str]:
 
 RUNTIME = names(PROJECT["project"]["dependencies"])
 DEVELOPMENT = names(PROJECT["project"]["optional-dependencies"]["dev"])
+FLEET = names(PROJECT["project"]["optional-dependencies"]["fleet"])
 BUILD = names(PROJECT["build-system"]["requires"])
 
 
@@ -73,7 +74,7 @@ def test_a_runtime_dependency_is_locked_twice_at_the_same_version(name: str):
     assert len(first_lines) == 1
 
 
-@pytest.mark.parametrize("name", [*DEVELOPMENT, *BUILD])
+@pytest.mark.parametrize("name", [*DEVELOPMENT, *FLEET, *BUILD])
 def test_a_development_dependency_is_locked(name: str):
     assert name in locked("dev.txt")
 
@@ -86,7 +87,7 @@ def test_every_locked_package_has_hashes_and_no_place_to_fetch_it_from(file: str
     assert not re.search(r"://|--index|--extra-index|--find-links|--trusted-host", text)
 
 
-@pytest.mark.parametrize("name", [*RUNTIME, *DEVELOPMENT, *BUILD])
+@pytest.mark.parametrize("name", [*RUNTIME, *DEVELOPMENT, *FLEET, *BUILD])
 def test_every_dependency_says_why_it_is_there(name: str):
     assert name in DECISION
 

@@ -1,0 +1,3 @@
+from postgres.fixtures import postgres
+
+__all__ = ["postgres"]
