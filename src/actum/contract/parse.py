@@ -14,6 +14,7 @@ from functools import cache
 
 from actum.contract.contract_json import schema
 from actum.contract.model import Json
+from actum.documents import json_schema
 from actum.documents.document import Document, Source, check, document_from
 from actum.documents.source_position import in_reading_order, shown
 from actum.errors import ContractInvalid, Problem
@@ -35,6 +36,11 @@ def parse_contract(source: Source, *, file: str = "") -> Draft:
     if problems:
         raise ContractInvalid(in_reading_order(problems))
     return Draft(document=document.value, file=document.file)
+
+
+def prepare() -> None:
+    """Compile the schema ahead of the first contract."""
+    json_schema.prepare(_schema())
 
 
 @cache

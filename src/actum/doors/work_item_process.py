@@ -25,13 +25,18 @@ from actum import kernel
 _TELLING = threading.Lock()
 _DESCRIPTORS = 3
 _IDLE_S = 0.02
-#: Imported before the first clone. Importing opens no database, key, socket or thread.
+#: Imported before the first clone, with everything that they would import for an item. Importing
+#: opens no database, key, socket or thread.
 _MODULES = (
     *("actum.runtime", "actum.runners.local", "actum.work.work_items", "actum.work.work_records"),
     *("actum.work.agents.tool_socket", "actum.workspace.overlay", "actum.workspace.copying"),
     *("actum.upkeep", "actum.runners.cleanup", "actum.doors.known_failures"),
     *("actum.evidence.recovery", "actum.runners.spawner_start", "actum.sandbox.cgroup_v1"),
     *("actum.sandbox.cgroup_v2", "actum.registry.load", "actum.execution.final_state"),
+    *("actum.documents.yaml12", "yaml", "jsonschema_rs", "encodings.ascii"),
+    *("cryptography.hazmat.primitives.asymmetric.ed25519", "cryptography.exceptions"),
+    *("encodings.unicode_escape", "actum.runners.channel"),
+    *("importlib.readers", "importlib.resources.readers"),
 )
 
 
@@ -40,14 +45,13 @@ def main() -> None:
     _die_with(caller)
     _set_name("actum-items")
     os.chdir("/")
-    for name in _MODULES:
-        importlib.import_module(name)
+    import_all()
     gc.collect()
     gc.freeze()  # a collection in a clone would copy all these pages
     cloned = prepared = False
     while True:
         if cloned and not prepared and not select.select([line], [], [], _IDLE_S)[0]:
-            _prepare()
+            prepare()
             prepared = True
         packet, descriptors, _flags, _address = socket.recv_fds(line, 64, _DESCRIPTORS)
         if not packet:
@@ -61,16 +65,31 @@ def main() -> None:
         cloned = True
 
 
-def _prepare() -> None:
+def import_all() -> None:
+    for name in _MODULES:
+        importlib.import_module(name)
+
+
+def prepare() -> None:
     """What every clone would compute for itself. It depends on Actum's own code only."""
     from actum import value
-    from actum.contract.contract_json import schema
+    from actum.contract import parse
     from actum.documents import json_schema
+    from actum.registry.load import schema_of
     from actum.runners import manifest
+    from actum.store import keys
+    from actum.work import model
+    from actum.work.agents import program_agent, steps
 
     value.prepare_all()
-    json_schema.prepare(schema("execution-contract"))
+    parse.prepare()
+    for schema in (
+        *(model.SCHEMA, steps.SCHEMA, program_agent.SCHEMA, program_agent.CALL),
+        *(schema_of("tool"), schema_of("adapter")),
+    ):
+        json_schema.prepare(schema)
     manifest.prepare()
+    keys.prepare()
     gc.freeze()
 
 

@@ -259,6 +259,14 @@ class Keyring:
         return _key_file(self.directory, self.public(keyid), "pub")
 
 
+def prepare() -> None:
+    """Let the library set up its algorithms ahead of the first key. This key is no secret."""
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    key = Ed25519PrivateKey.from_private_bytes(bytes(32))
+    key.public_key().verify(key.sign(b""), b"")
+
+
 def named_keys(trust: Iterable[str]) -> tuple[PublicKey, ...]:
     """The keys of `actum.toml [trust]`, trusted or not."""
     return tuple(PublicKey.from_pem(pem, where="actum.toml [trust]") for pem in trust)

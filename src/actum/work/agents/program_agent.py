@@ -45,7 +45,7 @@ SCHEMA: Mapping[str, Json] = {
         "set": {"type": "object"},
     },
 }
-_CALL: Mapping[str, Json] = {
+CALL: Mapping[str, Json] = {
     "type": "object",
     "additionalProperties": False,
     "required": ["ask"],
@@ -137,7 +137,7 @@ class _Answers:
     def answer(self, asks: Mapping[str, Json]) -> Json:
         try:
             document = document_of(asks)
-            problems = check(document, _CALL)
+            problems = check(document, CALL)
         except ContractInvalid as error:
             problems = error.problems
         if problems:

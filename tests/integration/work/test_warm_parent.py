@@ -1,0 +1,75 @@
+"""What the process that items are cloned from does once, no item does again."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .shop import add_agent, add_program, item, make_project
+
+pytestmark = pytest.mark.sandbox
+
+#: Imports and prepares what the parent does; then one item is executed as in a clone.
+_CLONE = """
+import json, sys
+from actum.doors import work_item_process as process
+process.import_all()
+process.prepare()
+from actum.documents import json_schema
+modules, schemas = set(sys.modules), set(json_schema._compiled)
+process._item()
+found = {"modules": sorted(set(sys.modules) - modules),
+         "schemas": len(set(json_schema._compiled) - schemas)}
+print(json.dumps(found), file=sys.stderr)
+"""
+
+
+def _left_to_an_item(project: Path, run_id: str) -> dict[str, Any]:
+    """What an item imported and compiled for itself."""
+    order = {
+        "root": str(project),
+        "home": str(project / ".actum"),
+        "do": "run",
+        "run_id": run_id,
+        "item": item(),
+        "caps": None,
+        "engine": "auto",
+        "level": None,
+    }
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", _CLONE],
+        input=json.dumps(order) + "\n" + "{}\n" * 20,  # an answer to each report of progress
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    answer = json.loads(done.stdout.splitlines()[-1])
+    assert answer["result"]["status"] == "success", answer
+    found: dict[str, Any] = json.loads(done.stderr)
+    return found
+
+
+def test_an_item_imports_and_compiles_nothing_itself(tmp_path: Path) -> None:
+    project = make_project(tmp_path / "project", {"old.txt": "old"})
+    add_agent(project, "echo new > new.txt", "echo other > old.txt")
+    found = _left_to_an_item(project, "0190a8f0-0000-7000-8000-000000000001")
+    assert found == {"modules": [], "schemas": 0}
+    assert (project / "new.txt").read_text() == "new\n"
+
+
+def test_an_agent_that_is_a_program_imports_nothing_on_the_host(tmp_path: Path) -> None:
+    project = make_project(tmp_path / "project")
+    script = """
+        import subprocess
+        call = ["actum-tool", "call", "shell", "--stdin"]
+        subprocess.run(call, input=b"echo new > new.txt", check=True)
+    """
+    add_program(project, script)
+    found = _left_to_an_item(project, "0190a8f0-0000-7000-8000-000000000002")
+    assert (project / "new.txt").read_text() == "new\n"
+    assert found == {"modules": [], "schemas": 0}
