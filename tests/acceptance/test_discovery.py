@@ -34,6 +34,20 @@ def test_a_tool_is_found_exactly_while_it_may_be_called(fresh: Terminal) -> None
     assert "may not be called" in aside and "approve" in aside
 
 
+def test_an_adapter_of_an_invalid_tool_is_not_said_to_be_missing(fresh: Terminal) -> None:
+    add_plain_tool(fresh)
+    adapter_id = new_adapter_id(fresh)
+    adapter = fresh.folder / "tools/say/adapters/say.yaml"
+    adapter.write_text(adapter.read_text() + "colour: blue\n")
+    shown = fresh.actum("adapters", "show", adapter_id)
+    assert shown.code == 3
+    assert "colour" in shown.aside
+    assert "actum tools list" in shown.aside
+    assert "colour" in fresh.actum("tools", "list").aside
+    missing = fresh.actum("adapters", "show", "ADP-999").aside
+    assert "ADP-999" in missing
+
+
 def test_search_asks_what_an_execution_asks(fresh: Terminal) -> None:
     add_plain_tool(fresh)
     adapter_id = new_adapter_id(fresh)

@@ -95,10 +95,17 @@ class Discovery:
             for adapter in registry.adapters(tool):
                 if adapter.adapter_id == adapter_id:
                     return tool, adapter
+        _, problems = registry.survey()
+        if not problems:
+            raise Refused(
+                "ADAPTER_UNKNOWN",
+                f"There is no adapter {adapter_id}.",
+                remedy="`actum adapters list` shows what may be called, `--all` everything.",
+            )
         raise Refused(
             "ADAPTER_UNKNOWN",
-            f"There is no adapter {adapter_id}.",
-            remedy="`actum adapters list` shows what may be called, `--all` everything.",
+            f"No valid tool has an adapter {adapter_id}. Invalid: {problems[0]}",
+            remedy="`actum tools list` shows every tool that is invalid, and why.",
         )
 
 
