@@ -25,6 +25,8 @@ from actum.value import value
 
 #: Of one writable folder. opener.c attaches the folder at `lower` while it mounts the overlay.
 LAYERS = ("lower", "upper", "work")
+#: The name of a copied folder beside them, where a tool works on a copy.
+COPY = "copy"
 #: Those that an overlay keeps using.
 _USED = ("upper", "work")
 _OWNER, _BEGUN = "owner", "begun "
@@ -62,7 +64,7 @@ def place_of(plan: Plan, path: str) -> tuple[str, str] | None:
 
 def copy_in(layers: str) -> str:
     """The copy that a folder with layers holds instead of an overlay; empty if it holds none."""
-    copy = f"{layers}/copy"
+    copy = f"{layers}/{COPY}"
     return copy if os.path.isdir(copy) else ""
 
 

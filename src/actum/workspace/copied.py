@@ -22,10 +22,11 @@ from typing import Any
 
 from actum import kernel
 from actum.errors import Refused
+from actum.runners.layers import COPY
 from actum.store.whole_file import write_whole
 from actum.value import replace, value
 from actum.workspace import files, namespace
-from actum.workspace.copies import COPY, COPY_LIST, Bounds, Known, copy_tree
+from actum.workspace.copies import COPY_LIST, Bounds, Known, copy_tree
 from actum.workspace.copying import copied_changes, listing
 from actum.workspace.engine import MIB
 from actum.workspace.index import difference

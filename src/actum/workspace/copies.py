@@ -17,7 +17,6 @@ _READ_WHOLE_BYTES = 262_144
 _ATTRIBUTES = ("user.", "system.posix_acl_")
 _OVERLAY_MARKS = "user.overlay."
 
-COPY = "copy"  #: the name of a copied folder among the layers of its grant (jail/opener.c)
 COPY_LIST = "copied.json"  #: the name of the list of copied entries
 Stamp = tuple[int, int, int, int, int]  #: inode, mode, size, mtime and ctime
 

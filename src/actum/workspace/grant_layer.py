@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 from actum import kernel
 from actum.errors import Fault
+from actum.runners.layers import COPY
 from actum.value import value
 from actum.workspace import files
-from actum.workspace.copies import COPY
 from actum.workspace.placed import Placed
 
 

@@ -16,11 +16,11 @@ from typing import Any
 
 from actum import removal
 from actum.contract.canonical import sha256_bytes
-from actum.runners.layers import LAYERS
+from actum.runners.layers import COPY, LAYERS
 from actum.store.whole_file import write_whole
 from actum.workspace import commit
 from actum.workspace.commit import Step
-from actum.workspace.copies import COPY, COPY_LIST
+from actum.workspace.copies import COPY_LIST
 from actum.workspace.grant_layer import opened
 from actum.workspace.transaction_record import RECORD, Kept, Tell, home_of
 

@@ -4,7 +4,7 @@ them. An engine may ignore a limit silently; what differs is refused before the 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from actum.errors import Refused
@@ -61,6 +61,19 @@ def shown_files(version: int) -> list[str]:
         *_PRIVILEGES,
         *_NETWORK,
     ]
+
+
+def kept_in(
+    folders: Mapping[str, str], version: int, texts: Sequence[str | None]
+) -> dict[str, str]:
+    """The files of the host with the limits that were compared, and their contents. `folders`: the
+    container's groups, by controller."""
+    found = {}
+    for name, text in zip(_V1 if version == 1 else _V2, texts, strict=False):
+        controller, _, file = name.rpartition("/")
+        if text is not None:
+            found[f"{folders[controller]}/{file}"] = text
+    return found
 
 
 def require_kept(limits: ContainerLimits, inspected: Any) -> None:

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from actum import native
 from actum.capture.model import Capture, Enforced
-from actum.contract.call import PROVIDED, EffectivePolicy, Plan
+from actum.contract.call import EffectivePolicy, Plan
 from actum.contract.limits import IDLE_S, MESSAGE_BYTES
 from actum.contract.model import RunnerKind
 from actum.errors import Refused, SandboxUnavailable
@@ -26,14 +27,16 @@ from actum.runners.attempt_steps import Attempts, Launched, Order, redaction_of
 from actum.runners.base import Cancel, Capability, Channel, OnOutput, Permit, require_proof
 from actum.runners.cleanup import Cleanup
 from actum.runners.concurrency import ConcurrencyLimit
-from actum.runners.container import container_config, host_image, leftovers
+from actum.runners.container import container_config, host_image, leftovers, staged_files
 from actum.runners.container.container_config import Staged
 from actum.runners.container.container_limits import ContainerLimits
+from actum.runners.container.copies_ahead import CopiesAhead
 from actum.runners.container.engine_api import Engine, EngineError, socket_of, usual_socket
 from actum.runners.container.engine_host import EngineHost, examine
+from actum.runners.container.idle_containers import Form, Idle, IdleContainers, form_of
 from actum.runners.container.started_container import Removals, Started, start
 from actum.runners.egress_setup import Egress, planned
-from actum.runners.init_request import Description, with_secrets, writable_folders
+from actum.runners.init_request import Description, in_layers, with_secrets, writable_folders
 from actum.runners.layers import copy_in
 from actum.runners.lifecycle import never_started
 from actum.runners.teardown import Teardown
@@ -84,6 +87,7 @@ class ContainerRunner:
         self._removals = Removals(self._engine)
         self._runtime = runtime or ""
         self._teardown = Teardown(_nothing, _nothing) if pool else None
+        self._idle = IdleContainers() if pool else None
         self._guard = threading.Lock()
         self._examined: EngineHost | None = None
         self._image: str | None = None
@@ -197,6 +201,8 @@ class ContainerRunner:
             self._clean_up(self._left.popitem()[1])
         if self._teardown is not None:
             self._teardown.close()
+        if self._idle is not None:
+            self._idle.close()
         self._removals.again()
         self._attempts.close()
         with self._guard:
@@ -279,22 +285,39 @@ class ContainerRunner:
             release=release,
             container_id=started.container_id,
         )
-        return self._attempts.carry_out(
+        found = self._attempts.carry_out(
             order, launched, emit, on_output=on_output, cancel=cancel, permit=permit, duplex=duplex
         )
+        self._refill(order)
+        return found
 
     def _start(self, order: Order) -> Started:
+        self._removals.again()
         request, plan = order.request, order.plan
+        allow_fork, steady = plan.policy.limits.allow_fork, plan.steady
+        form = None if self._idle is None else self._form(request, allow_fork, steady)
+        if self._idle is not None and form is not None:
+            waiting = self._idle.take(form, request)
+            if waiting is not None:
+                return waiting
         own = make_home()
         try:
+            staged_files.make(own)
+            staged_files.fill(own, request)
+        except BaseException:
+            remove_home(own)
+            raise
+        return self._made(own, request, allow_fork=allow_fork, steady=steady)
+
+    def _made(self, own: Path, request: Request, *, allow_fork: bool, steady: bool) -> Started:
+        """A new container, which is shown the folders of `request`. `own` is removed with it."""
+        limits = ContainerLimits.of(request)
+        try:
             staged = Staged(common=str(self._common()), etc_folders=self._etc_folders, own=str(own))
-            _stage(own, request)
-            limits = ContainerLimits.of(request)
             wanted = self._config(request, staged, limits)
         except BaseException:
             remove_home(own)
             raise
-        self._removals.again()
         return start(
             self._engine,
             self._removals,
@@ -302,9 +325,54 @@ class ContainerRunner:
             limits,
             own,
             uid=self._user()[0],
-            allow_fork=plan.policy.limits.allow_fork,
-            steady=plan.steady,
+            allow_fork=allow_fork,
+            steady=steady,
         )
+
+    # -- containers that wait -----------------------------------------------------------------
+
+    def _form(self, request: Request, allow_fork: bool, steady: bool) -> Form | None:
+        common = str(self._common())
+        staged = Staged(common=common, etc_folders=self._etc_folders, own="")
+        shown = (each.source for each in container_config.system_mounts(staged))
+        system = tuple(path for path in shown if not path.startswith(common))
+        return form_of(request, allow_fork=allow_fork, steady=steady, system=system)
+
+    def _refill(self, order: Order) -> None:
+        """Have a container ready for the next request that differs in its call only."""
+        if self._idle is None:
+            return
+        request, plan = order.request, order.plan
+        allow_fork, steady = plan.policy.limits.allow_fork, plan.steady
+        form = self._form(request, allow_fork, steady)
+        if form is not None:
+            self._idle.refill(form, lambda: self._made_ahead(form, request, allow_fork, steady))
+
+    def _made_ahead(
+        self, form: Form, request: Request, allow_fork: bool, steady: bool
+    ) -> Idle | None:
+        layers = {each["path"]: each["layers"] for each in request["grants"] if each["layers"]}
+        copies = CopiesAhead.beside(layers, form.covered) if layers else None
+        try:
+            own = make_home()
+            try:
+                staged_files.make(own)
+            except BaseException:
+                remove_home(own)
+                raise
+            folders = {} if copies is None else copies.folders
+            request = in_layers(request, folders)
+            started = self._made(own, request, allow_fork=allow_fork, steady=steady)
+        except BaseException:
+            if copies is not None:
+                copies.discard()
+            raise
+        idle = Idle(started=started, own=own, copies=copies, since=time.monotonic())
+        found = self._form(request, allow_fork, steady)
+        if found is None or found.key != form.key:  # files changed while it started
+            idle.discard()
+            return None
+        return idle
 
     def _config(self, request: Request, staged: Staged, limits: ContainerLimits) -> dict[str, Any]:
         try:
@@ -358,31 +426,6 @@ class ContainerRunner:
                 (home / "no-file").touch(mode=0)
                 self._home = home
             return self._home
-
-
-def _stage(own: Path, request: Request) -> None:
-    """The files of one request, in a folder that its container is shown read-only."""
-    for name in ("door", "run", "etc"):
-        (own / name).mkdir()
-        (own / name).chmod(0o755)
-    etc = {"hosts": "127.0.0.1 localhost\n::1 localhost\n", "resolv.conf": _NO_NAMES}
-    for name, text in {**etc, **request["etc"]}.items():
-        _write(own / ("etc" if name in etc else "run") / name, text.encode(), 0o444)
-    for name, content in request["provided"].items():
-        place = own / "run" / PROVIDED.removeprefix("/run/") / name
-        place.parent.mkdir(parents=True, exist_ok=True)
-        _write(place, content, 0o555)
-    for folder, _folders, _files in os.walk(own / "run"):
-        os.chmod(folder, 0o555)  # noqa: S103 -- the tool reads them
-
-
-def _write(path: Path, content: bytes, mode: int) -> None:
-    path.write_bytes(content)
-    path.chmod(mode)
-
-
-#: An address without a route, so that the kernel counts the queries.
-_NO_NAMES = "nameserver 192.0.2.1\noptions timeout:1 attempts:1\n"
 
 
 def _nothing() -> None:

@@ -9,7 +9,8 @@ import select
 import socket
 import struct
 import time
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,9 +47,21 @@ class ContainerGroup:
         #: Never readable: the init is the one that ends the tool.
         self.oom_event = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._counters: cgroup_v1.Group | cgroup_v2.Group | None = None
+        self._limits: Mapping[str, str] = {}
 
     def counted_in(self, counters: cgroup_v1.Group | cgroup_v2.Group) -> None:
         self._counters = counters
+
+    def limited_by(self, limits: Mapping[str, str]) -> None:
+        """Files of the groups with their limits, as they were compared."""
+        self._limits = limits
+
+    def is_limited(self) -> bool:
+        """Whether the limits are still those: an engine can change them at any time."""
+        try:
+            return all(_text(path) == text for path, text in self._limits.items())
+        except OSError:
+            return False
 
     def limit(self, *, memory_bytes: int, cpu_cores: int, children: int) -> None:
         raise NotImplementedError  # the engine has set them
@@ -102,7 +115,7 @@ class Removals:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._due: list[str] = []
+        self._due: deque[str] = deque()  # shared by threads
 
     def remove(self, name: str) -> None:
         if not remove_container(self._engine, name):
@@ -110,10 +123,14 @@ class Removals:
 
     def again(self) -> None:
         """Until one fails: an engine that does not answer is not asked twice."""
-        while self._due:
-            if not remove_container(self._engine, self._due[0]):
+        for _ in range(len(self._due)):
+            try:
+                name = self._due.popleft()
+            except IndexError:
                 return
-            self._due.pop(0)
+            if not remove_container(self._engine, name):
+                self._due.appendleft(name)
+                return
 
 
 def name_of(own: Path) -> str:
@@ -289,7 +306,7 @@ def _introduced(
         _close(_await(sandbox, "hello")[1])
         layout = Layout.of_host()
         version = layout.version()
-        counters, usage_files, task_limit = _groups(layout, version, pid)
+        counters, usage_files, folders, task_limit = _groups(layout, version, pid)
         group.counted_in(counters)
         filtered = _filter(allow_fork=allow_fork)
         try:
@@ -309,6 +326,7 @@ def _introduced(
         _close(descriptors)
         container_limits.require_inside(limits, uid, version, report["texts"], report["spaces"])
         container_mounts.require_mounts(table, wanted)
+        group.limited_by(container_limits.kept_in(folders, version, report["texts"]))
     except BaseException:
         streams.close_the_tools()
         sandbox.discard()
@@ -340,8 +358,9 @@ def _close(descriptors: list[int]) -> None:
 
 def _groups(
     layout: Layout, version: int, pid: int
-) -> tuple[cgroup_v1.Group | cgroup_v2.Group, list[str], int]:
-    """(reader of the container's counters, their files inside, its `pids.max` or -1)"""
+) -> tuple[cgroup_v1.Group | cgroup_v2.Group, list[str], Mapping[str, str], int]:
+    """(reader of the container's counters, their files inside, the folders of its groups by
+    controller, its `pids.max` or -1)"""
     inside = container_limits.GROUPS
     with open(f"/proc/{pid}/cgroup") as file:
         rows = [line.rstrip("\n").split(":", 2) for line in file]
@@ -356,6 +375,7 @@ def _groups(
         counters, pids = cgroup_v1.Group(folders), folders["pids"]
     else:
         folder = f"{layout.v2}{next(path for number, _, path in rows if number == '0')}"
+        folders = {"": folder}
         counters, pids = cgroup_v2.Group(folder), folder
         files = [f"{inside}/{file}" for file in cgroup_v2.usage_files(folder)]
     task_limit = -1
@@ -363,7 +383,12 @@ def _groups(
         # So that threads are no children: the init raises the limit for each.
         with contextlib.suppress(OSError):
             task_limit = os.open(f"{pids}/pids.max", os.O_WRONLY | os.O_CLOEXEC)
-    return counters, files, task_limit
+    return counters, files, folders, task_limit
+
+
+def _text(path: str) -> str:
+    with open(path) as file:
+        return file.read()
 
 
 def _filter(*, allow_fork: bool) -> int:
