@@ -2,7 +2,8 @@
 
 The engine is the one of the tests (`tests/engines`): Docker in namespaces of its own, without a
 registry. Requests differ: a new script each time, in one project, and in a new directory with new
-limits. Docker's own command runs the same shell with the same guards.
+limits. One runtime makes containers ahead, the other one (cold) does not. Docker's own command runs
+the same shell with the same guards. A hit is a request that a waiting container has served.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import Any
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "tests")]
 
-from measured import interleaved, ratios  # noqa: E402 -- in the folder of this script
+from measured import interleaved  # noqa: E402 -- in the folder of this script
 
 ROUNDS = int(os.environ.get("ACTUM_BENCH_ROUNDS", "20"))
 _GIB = 1 << 30
@@ -39,8 +40,9 @@ def measure() -> dict[str, Any]:
         found: dict[str, Any] = {"rounds": ROUNDS}
         tar = images.of_host()
         engine.import_image(tar, "bench/host")
-        with _project(f"unix://{engine.socket}") as runtime:
-            found["starts"] = _starts(engine, runtime)
+        address = f"unix://{engine.socket}"
+        with _project(address) as runtime, _project(address, pool=False) as cold:
+            found["starts"] = _starts(engine, runtime, cold)
             found["stdout_1_gib"] = _stdout(engine, runtime)
         return found
     finally:
@@ -48,7 +50,7 @@ def measure() -> dict[str, Any]:
 
 
 @contextmanager
-def _project(host: str = "") -> Iterator[Any]:
+def _project(host: str = "", *, pool: bool = True) -> Iterator[Any]:
     """A runtime: on this engine, or on the local runner."""
     from actum import Runtime
     from actum.contract.model import RunnerKind
@@ -67,7 +69,7 @@ def _project(host: str = "") -> Iterator[Any]:
                 root, root / ".actum", by="user:bench", user=os_user(), date="2026-01-01"
             )
         (root / "work").mkdir()
-        with Runtime.open(root) as runtime:
+        with Runtime.open(root, pool=pool) as runtime:
             yield runtime
 
 
@@ -80,23 +82,37 @@ def _docker(engine: Any, *more: str) -> list[str]:
     ]
 
 
-def _starts(engine: Any, runtime: Any) -> dict[str, Any]:
+COLD, SAME, ELSEWHERE, AT_ONCE = (
+    "new script, none waits (cold)",
+    "new script, same project",
+    "new script, new directory and limits",
+    "new script, same project, no pause",
+)
+
+
+def _starts(engine: Any, runtime: Any, cold: Any) -> dict[str, Any]:
     """To the end of a script that no request had before."""
     number = itertools.count()
-    root: Path = runtime.settings.root
+    hits: dict[str, list[bool]] = {SAME: [], ELSEWHERE: [], AT_ONCE: []}
+    served = _served(runtime)
 
     def script() -> bytes:
         return f"echo {next(number)}".encode()
 
-    def governed(cwd: Path, limits: dict[str, Any] | None = None) -> None:
+    def governed(runtime: Any, cwd: Path, limits: dict[str, Any] | None = None) -> None:
         result = runtime.exec("shell", stdin=script(), cwd=cwd, set=limits or {})
         assert result.result is not None, result.violations
 
+    def again(name: str = SAME) -> None:
+        governed(runtime, runtime.settings.root / "work")
+        hits[name].append(served.pop())
+
     def elsewhere() -> None:
         at = next(number)
-        cwd = root / f"new-{at}"
+        cwd = runtime.settings.root / f"new-{at}"
         cwd.mkdir()
-        governed(cwd, {"sandbox.memory_mb": 64 + at % 400})
+        governed(runtime, cwd, {"sandbox.memory_mb": 64 + at % 400})
+        hits[ELSEWHERE].append(served.pop())
 
     def run() -> None:
         subprocess.run(_docker(engine), input=script(), capture_output=True, check=True)
@@ -104,12 +120,35 @@ def _starts(engine: Any, runtime: Any) -> dict[str, Any]:
     times = interleaved(
         {
             "docker run": run,
-            "new script, same project": lambda: governed(root / "work"),
-            "new script, new directory and limits": elsewhere,
+            COLD: lambda: governed(cold, cold.settings.root / "work"),
+            SAME: again,
+            ELSEWHERE: elsewhere,
         },
         ROUNDS,
     )
-    return {"times": times, "ratios": ratios(times, "docker run")}
+    rapid = interleaved({AT_ONCE: lambda: again(AT_ONCE)}, ROUNDS, warm_up=0)
+    times |= rapid  # its base is measured before it: without a pause nothing can be interleaved
+    rates = {name: [sum(found), len(found)] for name, found in hits.items()}
+    base = times["docker run"]["p50_ms"]
+    found = {name: round(row["p50_ms"] / base, 3) for name, row in times.items()}
+    return {"times": times, "ratios": found, "hits": rates}
+
+
+def _served(runtime: Any) -> list[bool]:
+    """Whether a waiting container served a request; one entry for each request."""
+    from actum.contract.model import RunnerKind
+
+    runner = runtime.services.runners[RunnerKind.DOCKER]
+    idle, found = runner._idle, []
+    take = idle.take
+
+    def counted(*asked: Any) -> Any:
+        started = take(*asked)
+        found.append(started is not None)
+        return started
+
+    idle.take = counted
+    return found
 
 
 def _stdout(engine: Any, runtime: Any) -> dict[str, Any]:

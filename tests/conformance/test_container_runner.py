@@ -16,10 +16,14 @@ from engines import Engine
 pytestmark = pytest.mark.sandbox
 
 
-@pytest.fixture(scope="module")
-def suite(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunnerConformance]:
+@pytest.fixture(scope="module", params=[False, True], ids=["made when asked", "waiting"])
+def suite(
+    engine: Engine, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunnerConformance]:
     folder: Path = tmp_path_factory.mktemp("conformance")
-    suite = RunnerConformance(lambda: ContainerRunner(host=str(engine.socket)), folder)
+    suite = RunnerConformance(
+        lambda: ContainerRunner(host=str(engine.socket), pool=request.param), folder
+    )
     yield suite
     suite.close()
     own = f"{OWNER_LABEL}={current_owner()}"  # other workers use the engine too

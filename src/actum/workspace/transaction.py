@@ -211,7 +211,7 @@ class Transaction:
             changes = self.look()
             if not changes:
                 # Nothing was changed, or the project already has the same content.
-                retire(self.folder, tell) if self._waited else self.discard()
+                retire(self.folder, tell) if self._waited else self._drop()
                 return changes, "unchanged"
             # Before conflicts: a change by another program must not bypass an approval.
             if held := judge(changes):

@@ -8,6 +8,7 @@ layers of a transaction.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -33,7 +34,13 @@ from actum.runners.container.container_limits import ContainerLimits
 from actum.runners.container.copies_ahead import CopiesAhead
 from actum.runners.container.engine_api import Engine, EngineError, socket_of, usual_socket
 from actum.runners.container.engine_host import EngineHost, examine
-from actum.runners.container.idle_containers import Form, Idle, IdleContainers, form_of
+from actum.runners.container.idle_containers import (
+    Form,
+    Idle,
+    IdleContainers,
+    form_of,
+    pin,
+)
 from actum.runners.container.started_container import Removals, Started, start
 from actum.runners.egress_setup import Egress, planned
 from actum.runners.init_request import Description, in_layers, with_secrets, writable_folders
@@ -351,25 +358,27 @@ class ContainerRunner:
     def _made_ahead(
         self, form: Form, request: Request, allow_fork: bool, steady: bool
     ) -> Idle | None:
+        """``None`` if the host's files have changed meanwhile."""
         layers = {each["path"]: each["layers"] for each in request["grants"] if each["layers"]}
-        copies = CopiesAhead.beside(layers, form.covered) if layers else None
-        try:
+        with contextlib.ExitStack() as undo:
+            pins = pin(form.pinned)
+            for descriptor in pins:
+                undo.callback(os.close, descriptor)
+            copies = CopiesAhead.beside(layers, form.covered) if layers else None
+            if copies is not None:
+                undo.callback(copies.discard)
+                request = in_layers(request, copies.folders)
             own = make_home()
             try:
                 staged_files.make(own)
             except BaseException:
                 remove_home(own)
                 raise
-            folders = {} if copies is None else copies.folders
-            request = in_layers(request, folders)
             started = self._made(own, request, allow_fork=allow_fork, steady=steady)
-        except BaseException:
-            if copies is not None:
-                copies.discard()
-            raise
-        idle = Idle(started=started, own=own, copies=copies, since=time.monotonic())
+            undo.pop_all()
+        idle = Idle(started=started, own=own, copies=copies, pins=pins, since=time.monotonic())
         found = self._form(request, allow_fork, steady)
-        if found is None or found.key != form.key:  # files changed while it started
+        if found is None or found.key != form.key:
             idle.discard()
             return None
         return idle

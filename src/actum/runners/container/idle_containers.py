@@ -12,11 +12,12 @@ process of the engine, so the number of all of them has a ceiling.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,6 +47,8 @@ class Form:
 
     key: tuple[object, ...]
     covered: Mapping[str, Covered]  #: writable folder -> names in it that are covered
+    #: Other covered paths. As long as they are open, no other file gets their inode numbers.
+    pinned: tuple[str, ...]
 
 
 def form_of(
@@ -64,13 +67,14 @@ def form_of(
             return None  # inputs that were sealed for this request
         else:
             grants.append((path, _identity(path)))
-    covers = []
+    covers, pinned = [], []
     for path in request["deny"]:
         holder = max((each for each in covered if is_within(path, each)), key=len, default=None)
         is_folder = os.path.isdir(path) and not os.path.islink(path)
         if holder is None:
-            # A cover is on the file of that time, and goes with it.
-            covers.append((path, is_folder, *_identity(path), _changed(path)))
+            # A cover is on the file of that time: the kernel detaches it if that is replaced.
+            covers.append((path, is_folder, *_identity(path)))
+            pinned.append(path)
         elif os.path.dirname(path) != holder:
             return None  # its parent is a folder of the request
         else:
@@ -79,7 +83,7 @@ def form_of(
     limits = ContainerLimits.of(request)
     shown = tuple((path, _identity(path)) for path in system)
     key = (limits, allow_fork, steady, tuple(grants), tuple(covers), shown)
-    return Form(key=key, covered=covered)
+    return Form(key=key, covered=covered, pinned=tuple(pinned))
 
 
 def _identity(path: str) -> tuple[int, ...]:
@@ -90,11 +94,14 @@ def _identity(path: str) -> tuple[int, ...]:
     return found.st_dev, found.st_ino
 
 
-def _changed(path: str) -> int:
-    try:
-        return os.lstat(path).st_ctime_ns
-    except OSError:
-        return 0
+def pin(paths: Iterable[str]) -> list[int]:
+    with contextlib.ExitStack() as undo:
+        found = []
+        for path in paths:
+            found.append(os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC))
+            undo.callback(os.close, found[-1])
+        undo.pop_all()
+        return found
 
 
 @value
@@ -104,6 +111,7 @@ class Idle:
     started: Started
     own: Path
     copies: CopiesAhead | None
+    pins: list[int]
     since: float
 
     def is_fit(self) -> bool:
@@ -128,6 +136,8 @@ class Idle:
 
     def leave(self) -> None:
         """Remove what is left of the folders that waited."""
+        while self.pins:
+            os.close(self.pins.pop())
         if self.copies is not None:
             self.copies.discard()
 
