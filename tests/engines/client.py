@@ -54,8 +54,8 @@ def call(
     try:
         headers = {} if content is None else {"Content-Type": kind}
         connection.request(method, target, content, headers)
-        answer = connection.getresponse()
-        text = answer.read()
+        with connection.getresponse() as answer:
+            text = answer.read()
     finally:
         connection.close()
     if answer.status >= 400:

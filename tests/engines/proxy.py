@@ -243,23 +243,24 @@ class Proxy:
             upstream.connect(str(self.engine.socket))
             headers = {"Content-Type": request.headers.get("content-type", "application/json")}
             connection.request(request.method, request.target, request.body or None, headers)
-            found = connection.getresponse()
-            kind = found.headers.get("Content-Type", "application/json")
-            return Answer(found.status, found.read(), kind)
+            with connection.getresponse() as found:
+                kind = found.headers.get("Content-Type", "application/json")
+                return Answer(found.status, found.read(), kind)
         finally:
             connection.close()
 
 
 def _read(connection: socket.socket) -> Request | None:
-    stream = connection.makefile("rb")
-    first = stream.readline().decode("latin-1").split()
-    if len(first) < 2:
-        return None
-    headers = {}
-    while line := stream.readline().decode("latin-1").strip():
-        name, _, value = line.partition(":")
-        headers[name.lower()] = value.strip()
-    body = stream.read(int(headers.get("content-length", "0")))
+    # Closed here: a socket stays open with each of its files.
+    with connection.makefile("rb") as stream:
+        first = stream.readline().decode("latin-1").split()
+        if len(first) < 2:
+            return None
+        headers = {}
+        while line := stream.readline().decode("latin-1").strip():
+            name, _, value = line.partition(":")
+            headers[name.lower()] = value.strip()
+        body = stream.read(int(headers.get("content-length", "0")))
     return Request(first[0], first[1], headers, body)
 
 

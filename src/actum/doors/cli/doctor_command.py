@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from actum.runners.container.container_runner import ContainerRunner
 
 _REMOTE = "This version has no remote runner. Use the local one: `actum init DIR --runner local`."
+_LOCAL = "Or use the sandbox of this host: `actum init DIR --runner local`."
 _BARE = (
     "git obeys the configuration of a bare repository that it finds, and a tool can write one."
     " Run: git config --global safe.bareRepository explicit"
@@ -182,6 +183,8 @@ class _Found:
     @property
     def remedies(self) -> list[str]:
         remedies = [self.missing, *(each.remedy for each in self.capabilities)]
+        if self.name == "docker" and any(remedies):
+            remedies.append(_LOCAL)
         return [*dict.fromkeys(filter(None, remedies))]
 
     def document(self) -> Json:

@@ -21,8 +21,8 @@ from actum.value import value
 if TYPE_CHECKING:
     from actum.sandbox.wire import Request
 
-#: Containers of Actum, and the identity of the process that made one.
-OWNER_LABEL = "urn.actum.owner"
+#: Containers of Actum: the identity of the process that made one, and its user.
+OWNER_LABEL, USER_LABEL = "urn.actum.owner", "urn.actum.user"
 INIT, DOOR = "/actum/init", "/actum/door"
 _SCRATCH_INODES, _ARTIFACT_INODES = 16_384, 1_024
 _CPU = 1_000_000_000
@@ -120,7 +120,7 @@ def config(
         "User": f"{user[0]}:{user[1]}",
         "Hostname": "actum",
         "WorkingDir": "/",
-        "Labels": {OWNER_LABEL: current_owner()},
+        "Labels": {OWNER_LABEL: current_owner(), USER_LABEL: str(os.geteuid())},
         "HostConfig": host,
     }
 

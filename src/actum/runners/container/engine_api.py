@@ -9,7 +9,9 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import shutil
 import socket
+import struct
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
@@ -67,6 +69,20 @@ class _Connection(http.client.HTTPConnection):
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.settimeout(self.timeout)
         self.sock.connect(self._path)
+        _require_trusted(self._path, self.sock)
+
+
+def _require_trusted(path: str, peer: socket.socket) -> None:
+    """An engine makes mounts of this host. One of another user, at a path or a link that this user
+    can make, gets no request."""
+    credentials = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    _pid, uid, _gid = struct.unpack("3i", credentials)
+    if uid not in (0, os.geteuid()):
+        raise EngineError(
+            f"{path} is answered by user {uid}, not by root or you",
+            "Name the socket of an engine of root's, or of your own, as `host` under [docker] in"
+            " actum.toml.",
+        )
 
 
 class Engine:
@@ -187,11 +203,19 @@ def _numbers(found: Any, name: str) -> tuple[int, int]:
 
 
 def _absent(path: str) -> EngineError:
-    start = "`sudo systemctl start docker`, or for Podman `sudo systemctl start podman.socket`"
     return EngineError(
         f"no container engine answers at {path}",
-        f"Start one ({start}), or name its socket as `host` under [docker] in actum.toml.",
+        f"{_start_one()}, or name its socket as `host` under [docker] in actum.toml.",
     )
+
+
+def _start_one() -> str:
+    found = {"dockerd": "docker", "podman": "podman.socket"}
+    units = [unit for program, unit in found.items() if shutil.which(program, path=_PROGRAMS)]
+    if not units:
+        return "Install one (`sudo apt-get install docker.io`, or `podman`) and start it"
+    commands = " or ".join(f"`sudo systemctl start {unit}`" for unit in units)
+    return f"Start the one that is installed ({commands})"
 
 
 def socket_of(host: str) -> str:
@@ -199,6 +223,8 @@ def socket_of(host: str) -> str:
     return host.removeprefix("unix://")
 
 
+#: Also for a user whose PATH has no folder of root's.
+_PROGRAMS = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/local/sbin", "/usr/sbin"))
 #: Where engines listen by default, the first that exists is used.
 _USUAL = ("/var/run/docker.sock", "/run/docker.sock", "/run/podman/podman.sock")
 

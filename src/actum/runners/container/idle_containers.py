@@ -57,7 +57,7 @@ def form_of(
     """``None`` for a request that no waiting container serves. `system`: paths of the host that
     every container is shown."""
     covered: dict[str, dict[str, bool]] = {}
-    grants = []
+    grants: list[tuple[str, tuple[int, ...]]] = []
     for grant in request["grants"]:
         path, write = grant["path"], grant["write"]
         if write and grant["layers"]:
@@ -67,7 +67,8 @@ def form_of(
             return None  # inputs that were sealed for this request
         else:
             grants.append((path, _identity(path)))
-    covers, pinned = [], []
+    covers: list[tuple[object, ...]] = []
+    pinned = []
     for path in request["deny"]:
         holder = max((each for each in covered if is_within(path, each)), key=len, default=None)
         is_folder = os.path.isdir(path) and not os.path.islink(path)

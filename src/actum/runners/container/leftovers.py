@@ -7,10 +7,11 @@ is left is what an engine could not remove, or had not started yet.
 from __future__ import annotations
 
 import json
+import os
 import re
 
 from actum.evidence.owner import is_alive
-from actum.runners.container.container_config import OWNER_LABEL
+from actum.runners.container.container_config import OWNER_LABEL, USER_LABEL
 from actum.runners.container.engine_api import Engine, EngineError
 from actum.runners.container.started_container import remove_container
 
@@ -18,7 +19,10 @@ from actum.runners.container.started_container import remove_container
 def remove(engine: Engine) -> tuple[str, ...]:
     """Remove the containers of dead processes; returns their ids. An engine that does not answer
     has none that can be removed now."""
-    filters = json.dumps({"label": [OWNER_LABEL]})
+    # Root sees every process. Others may not (`hidepid`), and would take a living one for dead.
+    uid = os.geteuid()
+    mine = [] if uid == 0 else [f"{USER_LABEL}={uid}"]
+    filters = json.dumps({"label": [OWNER_LABEL, *mine]})
     try:
         found = engine.call("GET", "/containers/json", all="1", filters=filters)
     except EngineError:

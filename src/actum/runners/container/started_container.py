@@ -293,14 +293,14 @@ def _introduced(
             f"Process {pid} of user {peer_uid} answered instead of the container's init.",
             remedy="Another program connects to the sockets of Actum: find it.",
         )
+    try:
+        pidfd = _pidfd_of_peer(control, pid)
+    except SandboxUnavailable:
+        control.close()
+        raise
     streams = _Streams.make()
     sandbox = Sandbox(
-        control,
-        streams.host[0],
-        streams.host[1],
-        streams.host[2],
-        os.pidfd_open(pid),
-        streams.bell,
+        control, streams.host[0], streams.host[1], streams.host[2], pidfd, streams.bell
     )
     try:
         _close(_await(sandbox, "hello")[1])
@@ -316,6 +316,8 @@ def _introduced(
             packet = b"".join(os.fsencode(str(word)) + b"\0" for word in (*words, *lists))
             passed = [*streams.tool, filtered, streams.bell]
             pass_packet(control, packet, passed if task_limit < 0 else [*passed, task_limit])
+        except (BrokenPipeError, ConnectionResetError) as error:
+            raise _has_ended() from error
         finally:
             os.close(filtered)
             streams.close_the_tools()
@@ -343,12 +345,35 @@ def _await(sandbox: Sandbox, kind: str) -> tuple[Any, list[int]]:
         )
     received = sandbox.receive()
     if received is None or received[0]["kind"] != kind:
+        _close([] if received is None else received[1])
         said = "it has ended" if received is None else received[0].get("message", "")
         raise SandboxUnavailable(
             f"The init of a container could not prepare itself: {said}.",
             remedy="See `actum doctor`.",
         )
     return received
+
+
+def _pidfd_of_peer(control: socket.socket, pid: int) -> int:
+    """Of the process at the other end of a socket, and of no later one with its number."""
+    try:
+        found = os.pidfd_open(pid)
+    except ProcessLookupError as error:
+        raise _has_ended() from error
+    hung_up = select.poll()
+    hung_up.register(control, 0)
+    # Only the init holds the other end: open after `pidfd_open`, it was alive then.
+    if hung_up.poll(0):
+        os.close(found)
+        raise _has_ended()
+    return found
+
+
+def _has_ended() -> SandboxUnavailable:
+    return SandboxUnavailable(
+        "The init of a container has ended before it was ready.",
+        remedy="Run again; if it stays, see the engine's log.",
+    )
 
 
 def _close(descriptors: list[int]) -> None:
@@ -362,8 +387,11 @@ def _groups(
     """(reader of the container's counters, their files inside, the folders of its groups by
     controller, its `pids.max` or -1)"""
     inside = container_limits.GROUPS
-    with open(f"/proc/{pid}/cgroup") as file:
-        rows = [line.rstrip("\n").split(":", 2) for line in file]
+    try:
+        with open(f"/proc/{pid}/cgroup") as file:
+            rows = [line.rstrip("\n").split(":", 2) for line in file]
+    except (FileNotFoundError, ProcessLookupError) as error:
+        raise _has_ended() from error
     counters: cgroup_v1.Group | cgroup_v2.Group
     if version == 1:
         paths = {name: path for _, names, path in rows for name in names.split(",")}
