@@ -220,6 +220,59 @@ def test_links_in_the_place_of_our_folders_lead_nowhere(tmp_path: Path) -> None:
     assert list(outside.iterdir()) == []
 
 
+_PRELOADED = """
+#include <fcntl.h>
+#include <stdio.h>
+#include <unistd.h>
+__attribute__((constructor)) static void begin(void)
+{
+    int file = open("/proc/1/mem", O_WRONLY);
+    dprintf(2, "loaded in %d, init %s\\n", getpid(), file < 0 ? "closed" : "open");
+}
+"""
+
+
+def test_a_preloaded_library_of_an_image_reaches_the_tool_alone(tmp_path: Path) -> None:
+    """The init is static, and of the host: no loader and no file of the image is used for it."""
+    (tmp_path / "begin.c").write_text(_PRELOADED)
+    build = ["gcc", "-shared", "-fPIC", "-o", tmp_path / "begin.so", tmp_path / "begin.c"]
+    subprocess.run(build, check=True)
+    extra = Layer().file("etc/ld.so.preload", b"/opt/begin.so\n")
+    extra.file("opt/begin.so", (tmp_path / "begin.so").read_bytes(), mode=0o755)
+    with made_tools() as made:
+        _tool(made, tmp_path, extra)
+        result = made.rt.exec("sh", stdin="cat /etc/ld.so.preload; kill -9 $$")
+        assert result.result is not None
+        assert result.result.stdout == "/opt/begin.so\n"
+        said = result.result.stderr.splitlines()
+        assert len(said) >= 2, "it was not loaded"
+        assert all(line.endswith("init closed") for line in said)
+        assert not any(line.startswith("loaded in 1,") for line in said)
+        assert result.outcome.value == "TOOL_ERROR", "the ending is the kernel's"
+
+
+def test_entries_of_an_image_in_proc_and_dev_are_not_there(tmp_path: Path) -> None:
+    extra = Layer().file("proc/cpuinfo", b"forged").file("proc/1/environ", b"forged")
+    extra.file("dev/null", b"forged").file("dev/own", b"forged").entry("dev/mem", b"3")
+    extra.file("run/actum/forged", b"forged").file("artifacts/forged", b"forged")
+    script = (
+        "ls /dev /run; cat /dev/null /dev/own /proc/1/environ /run/actum/forged; ls /tmp;"
+        " read first < /proc/cpuinfo; echo $first; echo x > /dev/null && cat /dev/null"
+    )
+    said = []
+    for layer in (extra, Layer()):
+        folder = tmp_path / str(len(said))
+        folder.mkdir()
+        with made_tools() as made:
+            _tool(made, folder, layer)
+            result = made.rt.exec("sh", stdin=script)
+            assert result.result is not None
+            said.append(result.result.stdout)
+    assert "null" in said[0].split()
+    assert "forged" not in said[0]
+    assert said[0] == said[1], "as in an image without them"
+
+
 def test_a_grant_is_visible_where_the_image_has_other_files(tmp_path: Path) -> None:
     """Beside the files that the image has in the folders above it."""
     with made_tools() as made:

@@ -1,0 +1,150 @@
+"""Whose engine is used, and by whom: users work with root's engine, and with no stranger's."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from actum.project import create
+from actum.runners.container.container_runner import ContainerRunner
+from actum.runners.container.engine_api import Engine as Api
+from actum.runners.container.engine_api import EngineError
+from engines import Engine
+from engines.proxy import Lie, Proxy
+
+pytestmark = pytest.mark.sandbox
+#: A user without an entry anywhere; the engines of tests need root.
+_USER = 61_999
+_TESTS = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder that another user can reach; those of pytest are closed."""
+    if os.geteuid() != 0:
+        pytest.skip("only root has processes of other users")
+    made = Path(tempfile.mkdtemp(prefix="actum-users-"))
+    made.chmod(0o755)
+    yield made
+    shutil.rmtree(made)
+
+
+_LISTENS = """
+import os, socket, sys
+listener = socket.socket(socket.AF_UNIX)
+listener.bind(sys.argv[1])
+os.chmod(sys.argv[1], 0o777)
+listener.listen(8)
+print("ready", flush=True)
+said = b""
+for _ in range(2):
+    connection, _ = listener.accept()
+    with connection:
+        said += connection.recv(1000)
+print(len(said), flush=True)
+"""
+
+
+def test_an_engine_of_another_user_gets_no_request(folder: Path) -> None:
+    """At a path that they can make, or through a link that they own."""
+    theirs = folder / "theirs"
+    theirs.mkdir()
+    os.chown(theirs, _USER, _USER)
+    socket, link = theirs / "engine.sock", theirs / "docker.sock"
+    os.symlink(socket, link)
+    os.chown(link, _USER, _USER, follow_symlinks=False)
+    argv = [sys.executable, "-c", _LISTENS, str(socket)]
+    with subprocess.Popen(argv, user=_USER, group=_USER, stdout=subprocess.PIPE) as stranger:
+        try:
+            assert stranger.stdout is not None
+            assert stranger.stdout.readline() == b"ready\n"
+            for path in (socket, link):
+                with pytest.raises(EngineError, match=f"user {_USER}") as refused:
+                    Api(str(path)).call("GET", "/info")
+                assert "[docker]" in refused.value.remedy
+            assert stranger.stdout.readline() == b"0\n", "it was told something"
+        finally:
+            stranger.kill()
+    runner = ContainerRunner(host=str(link))
+    assert not any(each.enforceable for each in runner.capabilities())
+    runner.close()
+
+
+def test_the_same_socket_of_root_is_used(folder: Path, docker: Engine) -> None:
+    """The positive control, through a link of root's."""
+    (folder / "docker.sock").symlink_to(docker.socket)
+    assert Api(str(folder / "docker.sock")).info.name == "docker"
+
+
+_ASKS = """
+import sys
+from pathlib import Path
+from actum import Runtime
+from actum.contract.model import RunnerKind
+from actum.project import create
+from common.settings import add_settings
+root = Path(sys.argv[1])
+create(root, RunnerKind.DOCKER, by="user:t", date="2026-01-01")
+add_settings(root, f'\\n[docker]\\nhost = "unix://{sys.argv[2]}"\\n')
+for pool in (False, True):
+    with Runtime.open(root, pool=pool) as rt:
+        for number in range(4):
+            script = f"id -u; echo {number} > made; cat made"
+            print(*rt.exec("shell", stdin=script, cwd=root).check().result.stdout.split())
+        refused = rt.exec("shell", stdin="head -c 1G /dev/zero | tail", cwd=root)
+        print(refused.outcome.value, (root / "made").stat().st_uid)
+"""
+
+
+@pytest.mark.parametrize("kind", ["docker", "podman"])
+def test_an_ordinary_user_with_access_to_the_socket(
+    folder: Path, kind: str, request: pytest.FixtureRequest
+) -> None:
+    """As a member of its group has it. Tools run as that user, within the same limits."""
+    engine: Engine = request.getfixturevalue(kind)
+    proxy = Proxy(engine, folder, Lie())  # root answers, and everyone may connect
+    home = folder / "home"
+    home.mkdir()
+    os.chown(home, _USER, _USER)
+    path = os.pathsep.join([str(_TESTS), *filter(None, sys.path)])
+    environment = {"HOME": str(home), "PATH": os.environ["PATH"], "PYTHONPATH": path}
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", _ASKS, str(home / "project"), str(proxy.socket)],
+            user=_USER,
+            group=_USER,
+            extra_groups=[],
+            cwd=home,
+            env=environment | {"TMPDIR": str(home), "PYTHONDONTWRITEBYTECODE": "1"},
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        expected = [*(f"{_USER} {number}" for number in range(4)), f"RESOURCE_KILLED {_USER}"]
+        assert done.stdout.splitlines() == expected * 2
+        assert {each["Id"] for each in engine.containers()} & {*proxy.made} == set()
+    finally:
+        proxy.close()
+        proxy.remove_what_was_made()
+
+
+def test_without_an_engine_nothing_is_created(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from actum.errors import Refused
+    from actum.runners.container import container_runner
+
+    monkeypatch.setattr(container_runner, "usual_socket", lambda: str(folder / "none.sock"))
+    with pytest.raises(Refused, match="Nothing was created") as refused:
+        create(folder / "project", None, by="user:t", date="2026-01-01")
+    assert "--runner local" in refused.value.remedy
+    assert not (folder / "project").exists()
