@@ -230,6 +230,13 @@ def _sealed_inputs(folders: Mapping[str, Mapping[str, Mapping[str, float]]]) -> 
 def _containers(found: Mapping[str, Any]) -> Iterator[str]:
     from containers import AT_ONCE, COLD, ELSEWHERE, SAME
 
+    if of_its_own := found.get("of_its_own"):
+        yield (
+            f"The docker runner in a run of its own, at {of_its_own['commit']}: the load before it"
+            f" was {of_its_own['load_before']}, other processes used"
+            f" {of_its_own['processors_used_by_others']} processors."
+        )
+        yield ""
     yield "| docker runner | bar | measured | a container waited |"
     yield "|---|---|---|---|"
     starts = found["starts"]

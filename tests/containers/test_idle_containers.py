@@ -159,6 +159,7 @@ def _warmed_again(jail: Jail, **asked: Any) -> list[str]:
     return _waiting(jail)
 
 
+@pytest.mark.req("004-50")
 def test_a_container_that_the_engine_removed_or_changed_serves_no_request(
     jail: Jail, engine: Engine
 ) -> None:
