@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -12,11 +13,16 @@ from pathlib import Path
 
 import pytest
 
+from actum.errors import Refused
+from actum.evidence.owner import current_owner
 from actum.project import create
+from actum.runners.container import container_runner, leftovers
+from actum.runners.container.container_config import OWNER_LABEL, USER_LABEL
 from actum.runners.container.container_runner import ContainerRunner
 from actum.runners.container.engine_api import Engine as Api
 from actum.runners.container.engine_api import EngineError
-from engines import Engine
+from engines import Engine, images
+from engines import EngineError as EngineFailure
 from engines.proxy import Lie, Proxy
 
 pytestmark = pytest.mark.sandbox
@@ -140,11 +146,56 @@ def test_an_ordinary_user_with_access_to_the_socket(
 def test_without_an_engine_nothing_is_created(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from actum.errors import Refused
-    from actum.runners.container import container_runner
-
     monkeypatch.setattr(container_runner, "usual_socket", lambda: str(folder / "none.sock"))
     with pytest.raises(Refused, match="Nothing was created") as refused:
         create(folder / "project", None, by="user:t", date="2026-01-01")
     assert "--runner local" in refused.value.remedy
     assert not (folder / "project").exists()
+
+
+@pytest.mark.req("000-187")
+def test_the_reaper_takes_what_dead_owners_left_and_nothing_else(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Containers that run on without their caller: no init of ours is in them."""
+    boot, space, pid, start = current_owner().split(" ")
+    another = f"{boot} pid:[1] {pid} {start}"  # of a process that is not seen from here
+    dead = f"{boot} {space} {pid} {int(start) - 1}"
+    labels = {
+        "dead": {OWNER_LABEL: dead, USER_LABEL: "0"},
+        "dead, another user's": {OWNER_LABEL: dead, USER_LABEL: str(_USER)},
+        "alive": {OWNER_LABEL: current_owner(), USER_LABEL: "0"},
+        "in another namespace": {OWNER_LABEL: another, USER_LABEL: "0"},
+        "of no process": {OWNER_LABEL: "garbage", USER_LABEL: "0"},
+        "not ours": {"else": dead},
+    }
+    image = engine.import_image(images.of_host(), "tests/reaper")
+    made = {}
+    try:
+        for name, label in labels.items():
+            asked = {
+                "Image": image,
+                "Cmd": ["sleep", "600"],
+                "HostConfig": {"NetworkMode": "none"},
+                "Labels": label,
+            }
+            made[name] = engine.call("POST", "/containers/create", asked)["Id"]
+            engine.call("POST", f"/containers/{made[name]}/start")
+        runner = ContainerRunner(host=str(engine.socket))
+        monkeypatch.setattr(leftovers.os, "geteuid", lambda: _USER)
+        assert _of_these(runner.remove_leftovers(), made) == {"dead, another user's"}
+        monkeypatch.undo()
+        assert _of_these(runner.remove_leftovers(), made) == {"dead"}
+        assert _of_these(runner.remove_leftovers(), made) == set()
+        runner.close()
+        there = {each["Id"] for each in engine.containers()}
+        left = {name for name, each in made.items() if each in there}
+        assert left == {"alive", "in another namespace", "of no process", "not ours"}
+    finally:
+        for each in made.values():
+            with contextlib.suppress(EngineFailure):
+                engine.call("DELETE", f"/containers/{each}", force=True)
+
+
+def _of_these(removed: tuple[str, ...], made: dict[str, str]) -> set[str]:
+    return {name for name, each in made.items() if each in removed}
