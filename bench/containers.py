@@ -41,7 +41,8 @@ def measure() -> dict[str, Any]:
         tar = images.of_host()
         engine.import_image(tar, "bench/host")
         address = f"unix://{engine.socket}"
-        with _project(address) as runtime, _project(address, pool=False) as cold:
+        with _project(address) as runtime, _project(address) as cold:
+            _runner(cold)._idle = None
             found["starts"] = _starts(engine, runtime, cold)
             found["stdout_1_gib"] = _stdout(engine, runtime)
         return found
@@ -50,7 +51,7 @@ def measure() -> dict[str, Any]:
 
 
 @contextmanager
-def _project(host: str = "", *, pool: bool = True) -> Iterator[Any]:
+def _project(host: str = "") -> Iterator[Any]:
     """A runtime: on this engine, or on the local runner."""
     from actum import Runtime
     from actum.contract.model import RunnerKind
@@ -69,7 +70,7 @@ def _project(host: str = "", *, pool: bool = True) -> Iterator[Any]:
                 root, root / ".actum", by="user:bench", user=os_user(), date="2026-01-01"
             )
         (root / "work").mkdir()
-        with Runtime.open(root, pool=pool) as runtime:
+        with Runtime.open(root) as runtime:
             yield runtime
 
 
@@ -136,10 +137,7 @@ def _starts(engine: Any, runtime: Any, cold: Any) -> dict[str, Any]:
 
 def _served(runtime: Any) -> list[bool]:
     """Whether a waiting container served a request; one entry for each request."""
-    from actum.contract.model import RunnerKind
-
-    runner = runtime.services.runners[RunnerKind.DOCKER]
-    idle, found = runner._idle, []
+    idle, found = _runner(runtime)._idle, []
     take = idle.take
 
     def counted(*asked: Any) -> Any:
@@ -149,6 +147,12 @@ def _served(runtime: Any) -> list[bool]:
 
     idle.take = counted
     return found
+
+
+def _runner(runtime: Any) -> Any:
+    from actum.contract.model import RunnerKind
+
+    return runtime.services.runners[RunnerKind.DOCKER]
 
 
 def _stdout(engine: Any, runtime: Any) -> dict[str, Any]:
