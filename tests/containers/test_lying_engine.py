@@ -33,6 +33,24 @@ def _of_the_host(mounts: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [*mounts, {"Type": "bind", "Source": "/", "Target": "/srv", "ReadOnly": True}]
 
 
+def _devices_of_the_host(mounts: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [*mounts, _bound("/dev", "/dev/more")]
+
+
+def _processes_of_the_host(mounts: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [*mounts, _bound("/proc", "/dev/more")]
+
+
+def _bound(source: str, target: str) -> dict[str, Any]:
+    return {"Type": "bind", "Source": source, "Target": target, "ReadOnly": True}
+
+
+def _another_source(target: str, source: str) -> Any:
+    return lambda mounts: [
+        {**each, "Source": source} if each["Target"] == target else each for each in mounts
+    ]
+
+
 def _fewer(mounts: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [each for each in mounts if not each["Target"].startswith("/proc/")]
 
@@ -55,6 +73,19 @@ OPTIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "a writable root": ({"ReadonlyRootfs": False}, {}),
     "writable mounts": ({"Mounts": _writable}, {}),
     "a mount of the host's root": ({"Mounts": _of_the_host}, {}),
+    "the devices of the host": ({"Mounts": _devices_of_the_host}, {}),
+    "the host's table of processes": ({"Mounts": _processes_of_the_host}, {}),
+    "scratch of the host": (
+        {
+            "Tmpfs": lambda found: {"/artifacts": found["/artifacts"]},
+            "Mounts": lambda found: [*found, {**_bound("/dev/shm", "/tmp"), "ReadOnly": False}],
+        },
+        {},
+    ),
+    "a folder of the host in the place of another": (
+        {"Mounts": _another_source("/etc", "/etc")},
+        {},
+    ),
     "no covers in /proc": ({"Mounts": _fewer, "MaskedPaths": []}, {}),
     "capabilities in reserve": ({"CapDrop": None}, {}),
     "all capabilities": ({"CapDrop": None, "CapAdd": ["ALL"]}, {}),
@@ -108,6 +139,23 @@ def test_an_option_that_the_engine_replaces_and_claims_to_have(
         assert not (found.jail.work / "started").exists()
         found.until_nothing_is_left()
         _is_closed(found)
+
+
+@pytest.mark.req("004-19", "004-44")
+@pytest.mark.parametrize(
+    ("option", "why"),
+    [
+        ("the devices of the host", "/dev/more is a file system of the host"),
+        ("the host's table of processes", "/dev/more is a file system of the host"),
+        ("a folder of the host in the place of another", "/etc is not "),
+    ],
+)
+def test_files_of_the_host_are_told_apart(
+    tmp_path: Path, engine: Engine, option: str, why: str
+) -> None:
+    host, top = OPTIONS[option]
+    with lab(tmp_path, engine, Drops(hidden=True, host=host, top=top)) as found:
+        assert why in Lab.said(found.ask("true"))
 
 
 def _is_closed(found: Lab) -> None:

@@ -42,6 +42,8 @@ def make_home(pid: int | None = None) -> Path:
     while True:
         folder.mkdir(mode=0o700, exist_ok=True)
         if not _is_ours(folder):
+            if not os.path.lexists(folder):
+                continue  # as below
             raise Refused(
                 "TEMPORARY_NOT_OURS",
                 f"{folder} is not a folder of this user.",

@@ -1,11 +1,13 @@
 """The mounts of a container as the kernel has them, compared with what the engine was asked for.
 
 The init reads its own table of mounts before a process of the tool exists. Files of the host that a
-tool may see are judged one by one, so one mount more, or one that is writable, is a refusal.
+tool may see are judged one by one, so one mount more, one that is writable, or one of another file
+is a refusal. A file system is recognised by its device, which is the same in every namespace.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -30,6 +32,8 @@ _READ_ONLY = ("/sys", "/proc/sys")
 class Mount:
     """One line of /proc/self/mountinfo."""
 
+    device: str
+    root: str  #: the path in that file system that is shown
     target: str
     kind: str
     writable: bool
@@ -40,13 +44,51 @@ def parse_mounts(table: str) -> Iterator[Mount]:
         before, _, after = line.partition(" - ")
         fields, rest = before.split(" "), after.split(" ")
         options = {*fields[5].split(","), *rest[2].split(",")}
-        yield Mount(target=_unescaped(fields[4]), kind=rest[0], writable="ro" not in options)
+        yield Mount(
+            device=fields[2],
+            root=_unescaped(fields[3]),
+            target=_unescaped(fields[4]),
+            kind=rest[0],
+            writable="ro" not in options,
+        )
 
 
-def require_mounts(table: str, wanted: Mapping[str, Any]) -> None:
+class HostMounts:
+    """The table of the host."""
+
+    def __init__(self, table: str) -> None:
+        self._mounts = [*parse_mounts(table)]
+
+    @classmethod
+    def now(cls) -> HostMounts:
+        with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
+            return cls(file.read())
+
+    def shown_at(self, path: str) -> tuple[str, str]:
+        """Device, and path in its file system, of a file of the host."""
+        path = os.path.realpath(path)
+        # The last one at a path covers the others.
+        holder = max(
+            (each for each in reversed(self._mounts) if is_within(path, each.target)),
+            key=lambda each: len(each.target),
+        )
+        inside = os.path.relpath(path, holder.target)
+        return holder.device, os.path.normpath(f"{holder.root.rstrip('/')}/{inside}")
+
+    def has(self, mount: Mount, container: str) -> bool:
+        """Whether a file system is one of the host's, and was not made for this container: Podman
+        makes some on the host, in a folder with the container's id."""
+        places = [each.target for each in self._mounts if each.device == mount.device]
+        return any(container not in place for place in places)
+
+
+def require_mounts(
+    table: str, wanted: Mapping[str, Any], host_mounts: HostMounts, container: str
+) -> None:
     """Refuse a container that has other mounts than `wanted`, the body of its creation."""
     host = wanted["HostConfig"]
     asked = {each["Target"]: not each.get("ReadOnly", False) for each in host["Mounts"]}
+    sources = {each["Target"]: each["Source"] for each in host["Mounts"]}
     # /var/tmp is a link to /tmp in the image.
     asked |= {target: True for target in host.get("Tmpfs") or () if target != "/var/tmp"}
     covered = _covered(host)
@@ -66,7 +108,15 @@ def require_mounts(table: str, wanted: Mapping[str, Any]) -> None:
     for target in covered:
         if target not in found:
             raise _differs(target, "is not covered")
+    for target, source in sources.items():
+        shown = found[target].device, found[target].root
+        if shown != host_mounts.shown_at(source):
+            raise _differs(target, f"is not {source}")
     for target, mount in found.items():
+        if target in sources:
+            continue
+        if host_mounts.has(mount, container) and not _is_harmless(mount):
+            raise _differs(target, f"is a file system of the host ({mount.kind})")
         if target in asked or target in covered:
             continue
         usual = any(is_within(target, place) for place in _USUAL)
@@ -74,6 +124,13 @@ def require_mounts(table: str, wanted: Mapping[str, Any]) -> None:
             raise _differs(target, f"was not asked for ({mount.kind})")
         if target in _READ_ONLY and mount.writable:
             raise _differs(target, "is writable")
+
+
+def _is_harmless(mount: Mount) -> bool:
+    """Files of the host that engines show in every container."""
+    if mount.kind in ("cgroup", "cgroup2"):
+        return is_within(mount.target, "/sys/fs/cgroup")
+    return mount.kind == "devtmpfs" and mount.root == "/null"
 
 
 def _covered(host: Mapping[str, Any]) -> list[str]:

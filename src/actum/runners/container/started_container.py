@@ -327,7 +327,8 @@ def _introduced(
         table = os.pread(descriptors[0], _TABLE_BYTES, 0).decode("utf-8", "surrogateescape")
         _close(descriptors)
         container_limits.require_inside(limits, uid, version, report["texts"], report["spaces"])
-        container_mounts.require_mounts(table, wanted)
+        host_mounts = container_mounts.HostMounts.now()
+        container_mounts.require_mounts(table, wanted, host_mounts, container_id)
         group.limited_by(container_limits.kept_in(folders, version, report["texts"]))
     except BaseException:
         streams.close_the_tools()
