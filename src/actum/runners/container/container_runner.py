@@ -33,7 +33,7 @@ from actum.runners.container.engine_api import Engine, EngineError, socket_of, u
 from actum.runners.container.engine_host import EngineHost, examine
 from actum.runners.container.started_container import Removals, Started, start
 from actum.runners.egress_setup import Egress, planned
-from actum.runners.init_request import Description, with_secrets, writable_folders
+from actum.runners.init_request import Description, with_secrets
 from actum.runners.layers import copy_in
 from actum.runners.lifecycle import never_started
 from actum.runners.teardown import Teardown
@@ -215,11 +215,6 @@ class ContainerRunner:
                 "RUNNER_UNAVAILABLE",
                 "The docker runner runs this host's programs only, not those of an image.",
                 remedy="Approve the tool for the local runner, which takes any image.",
-            )
-        if plan.policy.transaction and {*plan.layers} != {*writable_folders(plan.policy)}:
-            raise SandboxUnavailable(
-                "The plan's changes are a transaction, but the plan has no layers for them.",
-                remedy="This is a fault of Actum.",
             )
         if not all(copy_in(layers) for layers in plan.layers.values()):
             raise Refused(
