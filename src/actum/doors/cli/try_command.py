@@ -16,7 +16,7 @@ _EXAMPLE = {
 }
 
 
-@click.command("try", cls=command_table.Command, short_help="Run a program from stdin, no set-up.")
+@click.command("try", cls=command_table.Command)
 @click.argument("language", type=click.Choice(["shell", "python"]), default="shell")
 @click.option("--raw", is_flag=True, help="On a terminal, keep all control sequences.")
 def command(language: str, raw: bool) -> int:
