@@ -100,6 +100,15 @@ def test_every_limit_is_documented_with_its_range() -> None:
         assert re.search(row, text), name
 
 
+@pytest.mark.parametrize(
+    "page", sorted((ROOT / "docs" / "decisions").glob("*.md")), ids=lambda page: page.stem
+)
+def test_a_decision_has_its_number_a_title_and_a_status(page: Path) -> None:
+    title, blank, status, *_ = page.read_text().splitlines()
+    assert title.startswith(f"# {page.name[:4]}: ") and not blank
+    assert re.match(r"Status: (accepted|superseded by \[\d{4}\])", status)
+
+
 @pytest.mark.parametrize("side", ["input", "output"])
 def test_every_type_of_transform_is_documented(side: str) -> None:
     transform = schema_of("adapter")["properties"]["transforms"]["properties"][side]["items"]
