@@ -37,7 +37,7 @@ EITHER_WAY := $(addprefix --ignore tests/security/,filesystem/test_later_mounts.
 
 # More workers than processors: many tests wait for a deadline or for another process.
 # Long files begin first (tests/conftest.py); xdist would begin those with the most tests.
-PYTEST := scripts/pytest -n 4 --dist loadfile --no-loadscope-reorder
+PYTEST := scripts/pytest -n 4 --dist loadfile --no-loadscope-reorder --durations=30 --durations-min=10
 
 test: check
 	scripts/reach.py $(PYTEST)
@@ -45,7 +45,7 @@ test: check
 	test "$$(id -u)" != 0 || scripts/as-user $(PYTEST) -p no:cacheprovider $(ONLY_ROOT) $(SANDBOXED)
 
 test-fast: setup
-	$(BIN)/pytest tests/unit -q
+	$(PYTEST) -q tests/unit
 
 check: setup
 	$(BIN)/ruff check

@@ -41,6 +41,8 @@ def table(results: Mapping[str, Any]) -> str:
         lines += ["", *_containers(results["containers"])]
     if "ratio" in results.get("images", {}):
         lines += ["", *_images(results["images"])]
+    if "library" in results.get("calls", {}):
+        lines += ["", *_calls(results["calls"])]
     lines += ["", *_caches(results), "", *_peers(results["execution"]), ""]
     lines += ["| per second, open loop | p50 ms | p95 ms | done per second |", "|---|---|---|---|"]
     for name, rates in results["execution"]["load"].items():
@@ -90,6 +92,16 @@ def _requests(found: Mapping[str, Any]) -> Iterator[str]:
         if against is not None:
             cells += [_BARS.get(kind, _OTHER_BARS), differ["against"], repeated["against"]]
         yield f"| {' | '.join(str(cell) for cell in cells)} |"
+
+
+def _calls(found: Mapping[str, Any]) -> Iterator[str]:
+    yield "| Python calls of one execution | all | of Actum's functions | between rooms | modules |"
+    yield "|---|---|---|---|---|"
+    ways = {"library": "`rt.exec`, a new argument", "command": "`actum exec`, with its imports"}
+    for way, label in ways.items():
+        for version, row in found[way].items():
+            name = label if version == "actum" else f"{label}, at {found['against']}"
+            yield f"| {name} | {' | '.join(str(count) for count in row.values())} |"
 
 
 def _caches(results: Mapping[str, Any]) -> Iterator[str]:

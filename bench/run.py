@@ -18,6 +18,7 @@ PARTS = (
     "requests_that_differ",
     "caches",
     "execution",
+    "calls",
     "executors",
     "egress",
     "disclosure",

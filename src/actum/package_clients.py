@@ -18,19 +18,9 @@ from glob import glob
 from urllib.parse import urlsplit, urlunsplit
 
 from actum.contract.levels import host_covers
+from actum.contract.package_registries import Registries
 from actum.secrets.host_program import UnsafeCommand, trusted_text
 from actum.secrets.sources import Unavailable
-from actum.value import field, value
-
-
-@value
-class Registries:
-    """The hosts, and the variables by which a client inside finds them."""
-
-    hosts: tuple[str, ...] = ()
-    environment: Mapping[str, str] = field(default_factory=dict)
-    ignored: tuple[str, ...] = ()  #: files that are not obeyed, each with the reason
-
 
 #: The order in which the clients look; the first program found is the one that tools run.
 _PROGRAM_FOLDERS = ("usr/local/bin", "usr/bin", "bin")

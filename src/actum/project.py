@@ -7,7 +7,7 @@ from pathlib import Path
 from actum.contract.model import RunnerKind
 from actum.contract.os_user import os_user
 from actum.errors import Refused
-from actum.registry.approval_workflow import approve
+from actum.registry.approval_workflow import approve_together
 from actum.registry.lock import lock_bytes, parse_lock, read_lock
 from actum.registry.pinned_settings import approve_settings
 from actum.registry.registry import Registry
@@ -75,17 +75,16 @@ def create(root: Path, runner: RunnerKind | None, *, by: str, date: str) -> Crea
     pinned: list[str] = []
     if not (root / "tools").exists() and not has_lock:
         shipped, registry = ship(root / "tools", runner), Registry(root, keyring.approving)
-        for folder in shipped:
-            approve(
-                root,
-                keyring,
-                folder.name,
-                by=by,
-                evidence="shipped with actum",
-                date=date,
-                registry=registry,
-            )
-            pinned.append(folder.name)
+        pins = approve_together(
+            root,
+            keyring,
+            [folder.name for folder in shipped],
+            by=by,
+            evidence="shipped with actum",
+            date=date,
+            registry=registry,
+        )
+        pinned += [pin.name for pin in pins]
         made += ["tools/", "tools.lock"]
     settings: tuple[str, ...] = ()
     # Only with a new home or our own file: running `init` again approves no edit.

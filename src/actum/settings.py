@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from actum.contract.model import RunnerKind
+from actum.contract.package_registries import Registries
 from actum.errors import Refused
-from actum.package_clients import Registries, limited, registries_of_host
 from actum.secrets.sources import Source, source_of
 from actum.settings_file import FILE_NAME, SettingsFile, no_project, read_settings
 from actum.value import field, value
@@ -65,6 +65,8 @@ class Settings:
     def registries(self, writable: Iterable[str]) -> Registries:
         """What network level `registry` means here. `writable` are the paths that tools may write;
         a file in one of them, or in the project, sets nothing up."""
+        from actum.package_clients import limited, registries_of_host  # for that level alone
+
         found = registries_of_host(self.clients, (str(self.root), *writable))
         if self.listed_registries is None:
             return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -160,6 +161,20 @@ def test_try_needs_no_project_and_leaves_none(
     assert (done.returncode, done.stdout) == (0, output)
     assert b"receipt verified" in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.sandbox
+@pytest.mark.parametrize(("words", "output"), [((), "hello\n"), (("python",), "42\n")])
+def test_try_without_a_program_names_a_command_that_runs(
+    tmp_path: Path, words: tuple[str, ...], output: str
+):
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    how = {"capture_output": True, "text": True, "env": environment, "cwd": tmp_path, "timeout": 60}
+    refused = subprocess.run([*COMMAND, "try", *words], stdin=subprocess.DEVNULL, **how)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    _, command, _ = refused.stderr.split("`")
+    ran = subprocess.run(["sh", "-c", command.replace("actum", shlex.join(COMMAND))], **how)
+    assert (ran.returncode, ran.stdout) == (0, output)
 
 
 @pytest.mark.sandbox

@@ -14,11 +14,13 @@ import pytest
 from click.testing import CliRunner
 
 import actum
+from actum.contract.limits import RANGES
 from actum.contract.model import RunnerKind
 from actum.contract.outcome import PROJECTIONS, Outcome
 from actum.doors.cli.group import cli
 from actum.executors.reasons import Reason
 from actum.project import create
+from actum.registry.load import schema_of
 from actum.runners.supervise import _REFUSALS
 from actum.settings_file import KEYS
 
@@ -88,6 +90,32 @@ def test_every_setting_is_documented() -> None:
     text = (ROOT / "docs" / "configuration.md").read_text()
     names = [f"{section}.{name}" for section, entries in KEYS.items() for name in entries]
     assert [name for name in names if f"`{name}`" not in text] == []
+
+
+def test_every_limit_is_documented_with_its_range() -> None:
+    text = (ROOT / "docs" / "configuration.md").read_text()
+    for name, limit in RANGES.items():
+        figures = rf"{limit.default} \| {limit.least} to {limit.most}\b"
+        row = rf"\| `sandbox\.(processes\.)?{name}` \| {figures}"
+        assert re.search(row, text), name
+
+
+@pytest.mark.parametrize(
+    "page", sorted((ROOT / "docs" / "decisions").glob("*.md")), ids=lambda page: page.stem
+)
+def test_a_decision_has_its_number_a_title_and_a_status(page: Path) -> None:
+    title, blank, status, *_ = page.read_text().splitlines()
+    assert title.startswith(f"# {page.name[:4]}: ") and not blank
+    assert re.match(r"Status: (accepted|superseded by \[\d{4}\])", status)
+
+
+@pytest.mark.parametrize("side", ["input", "output"])
+def test_every_type_of_transform_is_documented(side: str) -> None:
+    transform = schema_of("adapter")["properties"]["transforms"]["properties"][side]["items"]
+    types = transform["properties"]["type"]["enum"]
+    text = (ROOT / "docs" / "adapters.md").read_text().partition("\n## Transforms\n")[2]
+    table = text.partition(f"\n| {side} | spec | does |\n")[2].partition("\n\n")[0]
+    assert [kind for kind in types if f"\n| `{kind}` |" not in table] == []
 
 
 def test_every_setting_is_shown(tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ import pytest
 
 from actum import settings
 from actum.contract.model import RunnerKind
-from actum.package_clients import Registries, registries_of_host
+from actum.contract.package_registries import Registries
+from actum.package_clients import registries_of_host
 from actum.project import create
 
 PIP = 'PyPI = PackageIndex("https://index.test/", file_storage_domain="files.test")\n'

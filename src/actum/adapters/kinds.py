@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from actum.adapters import cli, mcp, sdk
+from actum.adapters import cli
 from actum.adapters.attempt_report import AttemptReport
 from actum.adapters.input_transforms import transformed
 from actum.adapters.output_transforms import ToolAnswer
@@ -63,7 +63,7 @@ def _exit_code(capture: Capture) -> AttemptReport:
     return AttemptReport(code=capture.ending.code if isinstance(capture.ending, Exited) else None)
 
 
-# Each loads its kind when the first adapter of that kind is used.
+# Each loads its kind when the first adapter of that kind is used; `cli` is used by nearly all.
 
 
 def _api_call(contract: Contract, entry: Entry) -> Call:
@@ -90,19 +90,49 @@ def _api_repeatable(adapter: Adapter, operation: str) -> bool:
     return api.repeatable(adapter, operation)
 
 
+def _sdk_call(contract: Contract, entry: Entry) -> Call:
+    from actum.adapters import sdk
+
+    return sdk.build_call(contract, entry)
+
+
+def _sdk_answer(_: Adapter, capture: Capture) -> ToolAnswer:
+    from actum.adapters import sdk
+
+    return sdk.answer_of(capture)
+
+
+def _mcp_call(contract: Contract, entry: Entry) -> Call:
+    from actum.adapters import mcp
+
+    return mcp.build_call(contract, entry)
+
+
+def _mcp_answer(_: Adapter, capture: Capture) -> ToolAnswer:
+    from actum.adapters import mcp
+
+    return mcp.answer_of(capture)
+
+
+def _mcp_report(capture: Capture) -> AttemptReport:
+    from actum.adapters import mcp
+
+    return mcp.report_of(capture)
+
+
 _BUILDERS: Mapping[AdapterKind, Callable[[Contract, Entry], Call]] = {
     AdapterKind.CLI: cli.build_call,
     AdapterKind.API: _api_call,
-    AdapterKind.SDK: sdk.build_call,
-    AdapterKind.MCP: mcp.build_call,
+    AdapterKind.SDK: _sdk_call,
+    AdapterKind.MCP: _mcp_call,
 }
 _ANSWERS: Mapping[AdapterKind, Callable[[Adapter, Capture], ToolAnswer]] = {
     AdapterKind.API: _api_answer,
-    AdapterKind.SDK: lambda _, capture: sdk.answer_of(capture),
-    AdapterKind.MCP: lambda _, capture: mcp.answer_of(capture),
+    AdapterKind.SDK: _sdk_answer,
+    AdapterKind.MCP: _mcp_answer,
 }
 _REPORTS: Mapping[AdapterKind, Callable[[Capture], AttemptReport]] = {
     AdapterKind.API: _api_status,
     # An error answer is an answer: it has no code to retry for.
-    AdapterKind.MCP: mcp.report_of,
+    AdapterKind.MCP: _mcp_report,
 }

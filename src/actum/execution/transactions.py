@@ -115,15 +115,15 @@ class Begun:
         """
         diff = None
         try:
-            told, changes = self._settled(stopped=stopped, wanted=wanted, ask=ask)
-            diff = summary_of(changes.paths(), told.state, told.diff_sha256)
+            workspace, changes = self._settled(stopped=stopped, wanted=wanted, ask=ask)
+            diff = summary_of(changes.paths(), workspace.state, workspace.diff_sha256)
         except Refused as refusal:
             if self._transaction.is_decided:
                 raise
             self._transaction.discard()
-            told = Workspace(state="discarded", why=(refusal.message,))
-        told = replace(told, engine=self._transaction.engine)
-        return replace(capture, workspace=told, diff=diff)
+            workspace = Workspace(state="discarded", why=(refusal.message,))
+        workspace = replace(workspace, engine=self._transaction.engine)
+        return replace(capture, workspace=workspace, diff=diff)
 
     def _settled(
         self, *, stopped: bool, wanted: str, ask: Callable[[str, str], str]
@@ -131,7 +131,7 @@ class Begun:
         if wanted == "discard" or (stopped and not self._settlement.commit_when_stopped):
             changes = self._transaction.look()
             self._transaction.discard()
-            return _told(changes, "discarded" if changes else "unchanged", ()), changes
+            return _workspace(changes, "discarded" if changes else "unchanged", ()), changes
         governs: list[str] = []
 
         def judge(changes: Changes) -> tuple[str, ...]:
@@ -144,11 +144,13 @@ class Begun:
             return conflicting(changes, self._settlement)
 
         changes, state = self._transaction.commit(judge, conflicts=conflicts)
-        told = _told(changes, state, conflicts(changes) if state == "conflict" else tuple(governs))
-        told = replace(told, records=_records(self._transaction))
+        workspace = _workspace(
+            changes, state, conflicts(changes) if state == "conflict" else tuple(governs)
+        )
+        workspace = replace(workspace, records=_records(self._transaction))
         if state == "held" and governs:
-            told = replace(told, request_id=ask(self._name, told.diff_sha256))
-        return told, changes
+            workspace = replace(workspace, request_id=ask(self._name, workspace.diff_sha256))
+        return workspace, changes
 
 
 def run(
@@ -233,7 +235,7 @@ def _holds(folder: bytes, name: str) -> bool:
     return os.path.lexists(folder + b"/" + name.encode())
 
 
-def _told(changes: Changes, state: str, why: tuple[str, ...]) -> Workspace:
+def _workspace(changes: Changes, state: str, why: tuple[str, ...]) -> Workspace:
     return Workspace(
         state=state,
         created=changes.count(Action.CREATED),

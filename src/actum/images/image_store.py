@@ -14,25 +14,24 @@ import fcntl
 import json
 import os
 import re
-import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from actum import kernel, removal
 from actum.contract.image_reference import ImageReference, RootImage
 from actum.errors import Fault, Refused
-from actum.images.bounded_stream import BoundedStream, Budget
-from actum.images.image_archive import Files, FolderFiles, TarFiles, seekable
-from actum.images.image_bounds import Bounds, invalid, shown
-from actum.images.manifests import Description, plain_image, read_image, require_layer
+from actum.images.image_bounds import Bounds, shown
 from actum.images.model import Image
-from actum.images.unpacking import Unpacking
 from actum.store.whole_file import write_whole
 from actum.value import replace, value
 
-_RECORD, _ROOT, _CONTENTS, _LOCK = "image.json", "root", "contents", ".lock"
+if TYPE_CHECKING:
+    from actum.images.image_intake import Intake
+    from actum.images.manifests import Description
+
+_RECORD, _ROOT, _LOCK = "image.json", "root", ".lock"
 _NAME = re.compile(r"[0-9a-f]{64}")
 _LEAST_PREFIX = 6
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -154,13 +153,17 @@ class ImageStore:
 
         `source` is a folder, a file, or an open stream. `image` chooses one of several in it.
         """
-        budget = Budget(bounds or Bounds())
+        from actum.images.image_intake import opened  # reads archives; no execution does
+
         try:
-            with self._changing(), self._opened(source, budget) as files:
-                described = read_image(files, budget.bounds, image)
+            with (
+                self._changing(),
+                opened(source, self.folder, image, bounds or Bounds()) as intake,
+            ):
+                described = intake.described
                 if described is not None and (known := self._read(_folder_of(described.id))):
                     return Added(image=self._renamed(known, described), is_new=False)
-                return self._build(files, described, budget, at)
+                return self._build(intake, at)
         except OSError as error:
             if error.errno in _OF_ARCHIVE:
                 raise Refused(
@@ -173,104 +176,25 @@ class ImageStore:
                 remedy="Make room in the file system of the project.",
             ) from error
 
-    @contextlib.contextmanager
-    def _opened(self, source: Path | IO[bytes], budget: Budget) -> Iterator[Any]:
-        with contextlib.ExitStack() as opened:
-            if isinstance(source, Path):
-                try:
-                    found = os.open(source, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-                except OSError as error:
-                    raise Refused(
-                        "IMAGE_UNREADABLE",
-                        f"{shown(os.fsencode(source))} cannot be read: {error.strerror}.",
-                        remedy="Give an OCI layout, an archive, or - for stdin.",
-                    ) from error
-                kind = os.fstat(found).st_mode
-                if stat.S_ISDIR(kind):
-                    opened.callback(os.close, found)
-                    yield FolderFiles(found)
-                    return
-                os.set_blocking(found, True)
-                source = opened.enter_context(os.fdopen(found, "rb"))
-                if not (stat.S_ISREG(kind) or stat.S_ISFIFO(kind)):
-                    raise invalid("it is no file, folder or pipe")
-            archive = opened.enter_context(seekable(source, str(self.folder), budget.bounds))
-            yield TarFiles(archive, budget)
-
-    def _build(
-        self, files: Files, described: Description | None, budget: Budget, at: datetime
-    ) -> Added:
+    def _build(self, intake: Intake, at: datetime) -> Added:
         passing = self.folder / f".new-{os.urandom(8).hex()}"
         removal.make(passing)
         try:
-            image = self._unpacked(passing, files, described, budget, at)
+            image = intake.unpack(passing, at)
+            write_whole(passing / _RECORD, _record(image), synced=False)
+            # The whole file system in one call, in place of a sync for each of its files.
+            _at(passing, kernel.syncfs)
             name = _folder_of(image.id)
             known = self._read(name)
             if known is not None:  # a plain archive, whose id was not known before
                 removal.remove(passing)
                 return Added(image=known, is_new=False)
             os.rename(passing, self.folder / name)
-            _sync(self.folder)
+            _at(self.folder, os.fsync)
         except BaseException:
             removal.remove(passing)
             raise
         return Added(image=replace(image, folder=f"{self.folder}/{name}/{_ROOT}"), is_new=True)
-
-    def _unpacked(
-        self,
-        folder: Path,
-        files: Files,
-        described: Description | None,
-        budget: Budget,
-        at: datetime,
-    ) -> Image:
-        with contextlib.ExitStack() as opened:
-            inside = []
-            for name in (_CONTENTS, _ROOT):
-                os.mkdir(folder / name, 0o700)
-                inside.append(os.open(folder / name, _FOLDER))
-                opened.callback(os.close, inside[-1])
-            unpacking = Unpacking(inside[0], inside[1], budget.bounds)
-            if described is None:
-                described = self._plain(files, unpacking, budget)
-            else:
-                for layer in described.layers:
-                    with files.open(layer.name) as (file, size):
-                        digests = unpacking.add_layer(BoundedStream(file, size, budget))
-                    require_layer(layer, size, *digests)
-            names, size_bytes = unpacking.place()
-            if not names:
-                raise invalid("it has no files")
-            removal.remove_part(folder, _CONTENTS)
-            image = Image(
-                id=described.id,
-                digests=described.digests,
-                names=described.names,
-                platform=described.platform,
-                layers=tuple(layer.content_digest for layer in described.layers),
-                files=names,
-                size_bytes=size_bytes,
-                masked=unpacking.tree.masked,
-                left_out=unpacking.tree.left_out,
-                added_at=at.isoformat(timespec="seconds").replace("+00:00", "Z"),
-                folder="",
-            )
-            write_whole(folder / _RECORD, _record(image), synced=False)
-            # The whole file system in one call, in place of a sync for each of its files.
-            kernel.syncfs(inside[1])
-        return image
-
-    def _plain(self, files: Files, unpacking: Unpacking, budget: Budget) -> Description:
-        if isinstance(files, FolderFiles):
-            raise Refused(
-                "IMAGE_INVALID",
-                "The image was not added: the folder is no OCI layout (it has no index.json).",
-                remedy="Pack a root file system first: `tar -C FOLDER -c . | actum images add -`.",
-            )
-        assert isinstance(files, TarFiles)  # noqa: S101 -- the other form
-        with files.whole() as (file, size):
-            _, content = unpacking.add_layer(BoundedStream(file, size, budget))
-        return plain_image(content)
 
     def _renamed(self, known: Image, described: Description) -> Image:
         """The image that is here already, with what this archive calls it."""
@@ -360,10 +284,10 @@ def _folder_of(id_: str) -> str:
     return id_.removeprefix("sha256:")
 
 
-def _sync(folder: Path) -> None:
+def _at(folder: Path, call: Callable[[int], None]) -> None:
     opened = os.open(folder, _FOLDER)
     try:
-        os.fsync(opened)
+        call(opened)
     finally:
         os.close(opened)
 

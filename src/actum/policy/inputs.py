@@ -17,7 +17,6 @@ from actum.contract.limits import INPUT_FILES_BYTES, STDIN_BYTES
 from actum.contract.model import SCRATCH, SCRATCH_INSIDE, Contract, FilesystemLevel
 from actum.errors import Violation
 from actum.policy.allowlist import permitting_entry, permitting_operation
-from actum.policy.environment import approved_names
 from actum.policy.gates import ELEVATED
 from actum.policy.paths import (
     PathRefused,
@@ -61,7 +60,7 @@ def check_inputs(
     command = tuple(_command(contract, call, entry))
     checked_arguments = [_argument(argument) for argument in call.arguments if not argument.fixed]
     paths = _Paths.of(contract, call, policy, snapshot or PathSnapshot(), root)
-    kept, stripped, unfit = _environment(call, entry)
+    kept, stripped, unfit = _environment(call, policy.environment)
     sizes = tuple(_sizes(call, paths.input_sizes))
     arguments = tuple(found for found, _ in checked_arguments if found)
     escaped = tuple(dict.fromkeys(field for _, field in checked_arguments if field))
@@ -312,10 +311,9 @@ def _program_argument(argument: Argument, base: str, path: str) -> Argument:
 
 
 def _environment(
-    call: Call, entry: Entry
+    call: Call, approved: tuple[str, ...]
 ) -> tuple[dict[str, str], tuple[str, ...], tuple[Violation, ...]]:
     """IV-04: the environment, the stripped names, and the violations."""
-    approved = approved_names(entry)
     kept = {name: value for name, value in call.environment.items() if name in approved}
     stripped = tuple(sorted(name for name in call.environment if name not in approved))
     unfit = tuple(

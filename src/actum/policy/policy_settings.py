@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from actum.package_clients import Registries
+from actum.contract.package_registries import Registries
 from actum.value import field, value
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import date as calendar_date
 from pathlib import Path
@@ -97,13 +97,58 @@ def approve(
     registry: Registry | None = None,
 ) -> Pin:
     """Pin the folder of this tool with its current contents. A blocked tool stays blocked."""
+    (pin,) = approve_together(
+        root,
+        keyring,
+        (tool_id,),
+        by=by,
+        evidence=evidence,
+        date=date,
+        status=status,
+        registry=registry,
+    )
+    return pin
+
+
+def approve_together(
+    root: Path,
+    keyring: Keyring,
+    tool_ids: Iterable[str],
+    *,
+    by: str,
+    evidence: str,
+    date: str,
+    status: ToolStatus = ToolStatus.ACTIVE,
+    registry: Registry | None = None,
+) -> tuple[Pin, ...]:
+    """`approve` for several tools in one decision: the lock has all of them, or none."""
     registry = registry or Registry(root, keyring.approving)
-    folder = Path(registry.find_tool(tool_id).folder)
-    proposal = propose(root, folder, registry)
-    if proposal.problems or proposal.tool is None:
-        raise ContractInvalid(proposal.problems)
+    proposals = []
+    for tool_id in tool_ids:
+        proposal = propose(root, Path(registry.find_tool(tool_id).folder), registry)
+        if proposal.problems:
+            raise ContractInvalid(proposal.problems)
+        proposals.append(proposal)
+    pins = tuple(_pin(each, status, by, date, evidence) for each in proposals)
+
+    def pinned(lock: Lock, role: str) -> Lock:
+        for pin in pins:
+            lock = _with_pin(lock, replace(pin, role=role))
+        return lock
+
+    # Before the lock: a pin whose content is missing can only be compared by digests.
+    content = ApprovedContent(keyring.directory.parent)
+    for proposal in proposals:
+        content.keep(proposal.folder, proposal.files)
+    lock = _decide(root, keyring, by, evidence, date, pinned)
+    made = {pin.tool_id: pin for pin in lock.pins}
+    return tuple(made[pin.tool_id] for pin in pins)
+
+
+def _pin(proposal: Proposal, status: ToolStatus, by: str, date: str, evidence: str) -> Pin:
     tool = proposal.tool
-    pin = Pin(
+    assert tool is not None  # noqa: S101 -- a proposal without problems has one
+    return Pin(
         tool_id=tool.tool_id,
         name=tool.name,
         version=tool.version,
@@ -117,42 +162,38 @@ def approve(
         grants=grants(tool),
     )
 
-    def pinned(lock: Lock, role: str) -> Lock:
-        former = next((p for p in lock.pins if p.tool_id == tool.tool_id), None)
-        holder = next((p for p in lock.pins if p.name == tool.name), None)
-        _require_no_blocked_name(tool, former, holder)
-        if holder is not None and holder.tool_id != tool.tool_id:
-            if holder.status is not ToolStatus.DEPRECATED:
-                raise Refused(
-                    "TOOL_NAME_TAKEN",
-                    f"The name {tool.name} is pinned for {holder.tool_id}.",
-                    remedy=f"Rename the tool, or first: `actum tools deprecate {holder.tool_id}`.",
-                )
-            lock = lock.without(holder.tool_id)
-        change = scope_change(former.grants if former else {}, pin.grants)
-        is_blocked = former is not None and former.status is ToolStatus.BLOCKED
-        kept = replace(pin, status=ToolStatus.BLOCKED if is_blocked else pin.status, role=role)
-        return lock.record(kept, _change("approve", kept, change))
 
-    # Before the lock: a pin whose content is missing can only be compared by digests.
-    ApprovedContent(keyring.directory.parent).keep(folder, proposal.files)
-    lock = _decide(root, keyring, by, evidence, date, pinned)
-    return next(pin for pin in lock.pins if pin.tool_id == tool.tool_id)
+def _with_pin(lock: Lock, pin: Pin) -> Lock:
+    former = next((each for each in lock.pins if each.tool_id == pin.tool_id), None)
+    holder = next((each for each in lock.pins if each.name == pin.name), None)
+    _require_no_blocked_name(pin, former, holder)
+    if holder is not None and holder.tool_id != pin.tool_id:
+        if holder.status is not ToolStatus.DEPRECATED:
+            raise Refused(
+                "TOOL_NAME_TAKEN",
+                f"The name {pin.name} is pinned for {holder.tool_id}.",
+                remedy=f"Rename the tool, or first: `actum tools deprecate {holder.tool_id}`.",
+            )
+        lock = lock.without(holder.tool_id)
+    change = scope_change(former.grants if former else {}, pin.grants)
+    if former is not None and former.status is ToolStatus.BLOCKED:
+        pin = replace(pin, status=ToolStatus.BLOCKED)
+    return lock.record(pin, _change("approve", pin, change))
 
 
-def _require_no_blocked_name(tool: Tool, former: Pin | None, holder: Pin | None) -> None:
+def _require_no_blocked_name(new: Pin, former: Pin | None, holder: Pin | None) -> None:
     """Refuse another id for a blocked name and another name for a blocked id: either would let a
     tool run again that a person has blocked."""
     for pin in (former, holder):
         if (
             pin is not None
             and pin.status is ToolStatus.BLOCKED
-            and (pin.tool_id, pin.name) != (tool.tool_id, tool.name)
+            and (pin.tool_id, pin.name) != (new.tool_id, new.name)
         ):
             raise Refused(
                 "TOOL_BLOCKED",
-                f"{pin.tool_id} is blocked under the name {pin.name}, so {tool.tool_id} cannot be"
-                f" approved as {tool.name}.",
+                f"{pin.tool_id} is blocked under the name {pin.name}, so {new.tool_id} cannot be"
+                f" approved as {new.name}.",
                 remedy="Use another id and name, or first:"
                 f" `actum tools unblock {pin.name} --why TEXT`.",
             )

@@ -17,12 +17,6 @@ from actum.contract.image_reference import HOST
 from actum.contract.model import NetworkLevel, RunnerKind
 from actum.documents.document import Document, check, load_document
 from actum.errors import ContractInvalid, Problem
-from actum.registry.coherence import (
-    adapter_problems,
-    folder_problems,
-    operation_problems,
-    tool_problems,
-)
 from actum.registry.digest import Snapshot, read_folder
 from actum.registry.model import (
     Adapter,
@@ -62,6 +56,8 @@ def load_adapters(folder: Path) -> tuple[Adapter, ...]:
 
 def load_snapshot(snapshot: Snapshot) -> Loaded:
     """Raises `ContractInvalid` with the problems of all files in the folder."""
+    from actum.registry import coherence  # most folders were checked before (`disk_cache`)
+
     problems: list[Problem] = []
     documents: dict[str, Document] = {}
     for path, content in snapshot.documents.items():
@@ -76,12 +72,12 @@ def load_snapshot(snapshot: Snapshot) -> Loaded:
         if not wrong:
             documents[path] = document
     tool_document = documents.pop("tool.yaml", None)
-    problems.extend(folder_problems(snapshot))
+    problems.extend(coherence.folder_problems(snapshot))
     if tool_document is not None:
-        problems.extend(tool_problems(tool_document, snapshot.folder.name))
-    problems.extend(adapter_problems(tool_document, documents))
+        problems.extend(coherence.tool_problems(tool_document, snapshot.folder.name))
+    problems.extend(coherence.adapter_problems(tool_document, documents))
     if tool_document is not None and not problems:  # an invalid adapter may declare the operation
-        problems.extend(operation_problems(tool_document, documents.values()))
+        problems.extend(coherence.operation_problems(tool_document, documents.values()))
     if problems or tool_document is None:
         raise ContractInvalid(tuple(problems))
     adapters = [
@@ -100,13 +96,15 @@ def well_formed(snapshot: Snapshot, path: str, known: Collection[str]) -> dict[s
 
     Raises `ContractInvalid` with all its problems: another version of Actum may have approved it.
     """
+    from actum.registry import coherence
+
     file = str(snapshot.folder / path)
     document = load_document(snapshot.documents[path], file=file)
     problems = list(check(document, schema_of("tool" if path == "tool.yaml" else "adapter")))
     if not problems and path == "tool.yaml":
-        problems.extend(tool_problems(document, snapshot.folder.name))
+        problems.extend(coherence.tool_problems(document, snapshot.folder.name))
     elif not problems:
-        problems.extend(adapter_problems(None, {path: document}, known))
+        problems.extend(coherence.adapter_problems(None, {path: document}, known))
     if problems:
         raise ContractInvalid(tuple(problems))
     value: dict[str, Any] = document.value

@@ -167,12 +167,12 @@ def differences(before: Snapshot, after: Snapshot) -> Differences:
     for path in sorted(changed):
         if not (outermost and is_within(path, outermost[-1])):
             outermost.append(path)
-    told = [path for path in outermost if path in new or _left_open(path, old[path])]
+    named = [path for path in outermost if path in new or _left_open(path, old[path])]
     return Differences(
-        changed=tuple(told),
+        changed=tuple(named),
         linked=frozenset(
             top
-            for top in told
+            for top in named
             for path in changed
             if is_within(path, top) and any(s.linked for s in _both(path, old, new))
         ),

@@ -13,7 +13,7 @@ from actum.contract.call import PROVIDED, EffectivePolicy, Plan
 from actum.contract.governing_names import ALWAYS_THERE
 from actum.contract.levels import is_within
 from actum.contract.limits import ARTIFACTS_BYTES
-from actum.errors import Refused
+from actum.errors import Refused, SandboxUnavailable
 from actum.runners import manifest, path_modes
 from actum.runners.layers import copy_in
 from actum.value import value
@@ -50,6 +50,11 @@ class Description:
         policy = plan.policy
         self._plan = plan
         anchors = _anchors(policy)
+        if policy.transaction and {*plan.layers} != {path for path, write in anchors if write}:
+            raise SandboxUnavailable(
+                "The plan's changes are a transaction, but the plan has no layers for them.",
+                remedy='This is a fault of Actum; `[workspace] changes = "direct"` avoids it.',
+            )
         prefixes = {each.prefix for each in policy.interpreters}
         self._anchor = next((path for path, _write in anchors if path not in prefixes), None)
         #: Parents before children: the order of the mounts.

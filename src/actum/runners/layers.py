@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import secrets
 import stat
 from collections.abc import Mapping
 from pathlib import Path
@@ -179,7 +178,7 @@ class LayersAhead:
     def beside(cls, layers: Mapping[str, str]) -> LayersAhead:
         """New layers for the same writable folders, in the same home."""
         transactions = Path(next(iter(layers.values()))).parent.parent
-        folder = transactions / f"waiting-{secrets.token_hex(8)}"
+        folder = transactions / f"waiting-{os.urandom(8).hex()}"
         folders = {grant: str(folder / str(number)) for number, grant in enumerate(layers)}
         claim(folder)
         try:

@@ -19,7 +19,7 @@ from actum.capture.model import Capture, Enforced
 from actum.contract.call import EffectivePolicy, Plan
 from actum.contract.limits import IDLE_S, MESSAGE_BYTES, STDIN_BYTES
 from actum.contract.model import RunnerKind
-from actum.errors import Refused, SandboxUnavailable
+from actum.errors import Refused
 from actum.evidence.records.trace import Emit
 from actum.images.image_store import in_use
 from actum.runners import manifest
@@ -28,7 +28,7 @@ from actum.runners.base import Cancel, Capability, Channel, OnOutput, Permit, re
 from actum.runners.cleanup import Cleanup
 from actum.runners.concurrency import ConcurrencyLimit
 from actum.runners.egress_setup import Egress, planned
-from actum.runners.init_request import Description, in_layers, with_secrets, writable_folders
+from actum.runners.init_request import Description, in_layers, with_secrets
 from actum.runners.layers import LayersAhead, copy_in, takes_marks
 from actum.runners.lifecycle import never_started
 from actum.runners.teardown import Teardown
@@ -182,11 +182,6 @@ class LocalRunner:
     def _order(self, plan: Plan) -> _Order:
         """Refusals come before the first event."""
         require_proof(plan)
-        if plan.policy.transaction and {*plan.layers} != {*writable_folders(plan.policy)}:
-            raise SandboxUnavailable(
-                "The plan's changes are a transaction, but the plan has no layers for them.",
-                remedy='This is a fault of Actum; `[workspace] changes = "direct"` avoids it.',
-            )
         foreseen = self.foresee(plan.policy)
         found = Description(plan).as_found()
         reach = planned(plan.policy)

@@ -302,11 +302,11 @@ class WarmInterpreters:
         return False
 
     def _work(self) -> None:
-        looked = time.monotonic()
+        checked_at = time.monotonic()
         while True:
-            if time.monotonic() - looked >= _LOOK_S:
+            if time.monotonic() - checked_at >= _LOOK_S:
                 self._end_unfit()
-                looked = time.monotonic()
+                checked_at = time.monotonic()
             try:
                 shape = self._orders.get(timeout=_LOOK_S if self._any() else None)
             except queue.Empty:

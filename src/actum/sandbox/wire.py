@@ -187,7 +187,7 @@ def pack(request: Request, limits: list[str]) -> bytes:
             _text(request["executable"]),
             _FILE.pack(request["executable_device"], request["executable_inode"]),
             _text(request["working_directory"]),
-            _list([_bytes(_encoded(secret)) for secret in request["secrets"]]),
+            _texts(request["secrets"]),
             _grants(request["grants"]),
             _texts(request["protect"]),
             _texts(request["deny"]),
@@ -219,16 +219,13 @@ def listen_order(address: str, ports: Sequence[int]) -> bytes:
     return LISTEN + _text(address) + _list([_NUMBER.pack(port) for port in ports])
 
 
-def _encoded(text: str) -> bytes:
-    return text.encode("utf-8", "surrogateescape")  # independent of the locale: names are bytes
-
-
 def _bytes(content: bytes) -> bytes:
     return b"%b%b\0" % (_LENGTH.pack(len(content)), content)
 
 
 def _text(text: str) -> bytes:
-    return _bytes(_encoded(text))
+    # Independent of the locale: names are bytes.
+    return _bytes(text.encode("utf-8", "surrogateescape"))
 
 
 def _list(items: list[bytes]) -> bytes:

@@ -335,13 +335,14 @@ class Database:
         return int(self._connection.execute("PRAGMA user_version").fetchone()[0])
 
     def _migrate(self) -> None:
-        for number, step in enumerate(MIGRATIONS, start=1):
-            with self.transaction() as cursor:
-                # Checked again under the write lock: another process may have migrated it.
-                if self._version() >= number:
-                    continue
+        """All missing steps in one transaction: a killed process leaves the schema of before."""
+        with self.transaction() as cursor:
+            # Read under the write lock: another process, perhaps newer, may have been here.
+            missing = MIGRATIONS[self._version() :]
+            for step in missing:
                 _apply(cursor, step)
-                cursor.execute(f"PRAGMA user_version = {number}")
+            if missing:
+                cursor.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
 
     @contextmanager
     def _mapped(self) -> Iterator[None]:

@@ -17,7 +17,6 @@ from actum.contract.governing_names import GOVERNING
 from actum.own_code import own_code
 from actum.policy.governing import Exists, Touched, held_back
 from actum.registry.path_snapshot import PathSnapshot
-from actum.workspace.git_names import NamedByGit
 from actum.workspace.tree import Delta, Kind
 
 
@@ -40,6 +39,8 @@ def governed(
                 link=after is not None and after.kind is Kind.LINK,
             )
             touched[path] = (folder, change.path)
+    from actum.workspace.git_names import NamedByGit  # most executions change nothing
+
     named = NamedByGit(touched, os.path.expanduser("~"))
     held = set(held_back(touched, root, names, exists, named))
     led_to = tuple(os.fsencode(path) + b"/" for path in (*_led_to(root), *_own_code()))

@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
-import secrets
 import threading
 import time
 from collections import defaultdict
@@ -90,7 +89,7 @@ class LayerFolders:
                 self._make(work)
 
     def _make(self, count: int) -> None:
-        folder = self._transactions / f"ready-{secrets.token_hex(8)}"
+        folder = self._transactions / f"ready-{os.urandom(8).hex()}"
         claim(folder)
         try:
             for number in range(count):

@@ -132,7 +132,9 @@ def test_a_plain_execution_loads_neither_the_library_nor_what_it_does_not_need(t
         "import sys; from actum.doors.cli.main import _run\n"
         "code = _run(['exec', 'shell', '--stdin', 'script'])\n"
         "heavy = {'click', 'yaml', 'inspect', 'dataclasses', 'uuid', 'tempfile', 'shutil',\n"
-        "         'importlib.resources', 'asyncio', 'mcp', 'difflib',\n"
+        "         'importlib.resources', 'asyncio', 'mcp', 'difflib', 'glob',\n"
+        "         'actum.registry.coherence', 'actum.package_clients', 'actum.policy.git_config',\n"
+        "         'actum.images.image_intake', 'actum.adapters.sdk', 'actum.adapters.mcp',\n"
         "         'cryptography.hazmat.primitives.serialization'} & set(sys.modules)\n"
         "print('code', code, 'heavy', heavy)\n"
     )

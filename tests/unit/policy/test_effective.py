@@ -21,8 +21,8 @@ from actum.contract.model import (
     RunnerKind,
     SandboxRequest,
 )
+from actum.contract.package_registries import Registries
 from actum.errors import Violation
-from actum.package_clients import Registries
 from actum.policy.effective import PolicySettings, effective_policy
 from actum.policy.gates import ApprovalNeeded, Granted, imagined
 from actum.policy.order import wider

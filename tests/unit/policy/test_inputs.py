@@ -23,6 +23,7 @@ from actum.contract.model import (
     SandboxRequest,
 )
 from actum.errors import Violation
+from actum.policy.environment import approved_names
 from actum.policy.inputs import SHELL_CHARACTERS, Checked, check_inputs
 from actum.registry.model import Entry
 
@@ -82,7 +83,7 @@ class Project:
             contract,
             build_call(contract, entry),
             entry,
-            self.policy(**policy or {}),
+            self.policy(environment=approved_names(entry), **policy or {}),
             root=str(self.repo),
         )
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from actum.execution.forecast import Forecast
 
 
-@click.command("check", cls=command_table.Command, short_help="Check a request without running it.")
+@click.command("check", cls=command_table.Command)
 @asking_options
 def command(**given: Any) -> int:
     """Show whether an execution would run, under which policy, and what would enforce it.

@@ -9,7 +9,7 @@ import click
 from actum.doors.cli import command_table, exit_codes
 
 
-@click.command("completion", cls=command_table.Command, short_help="Completion for a shell.")
+@click.command("completion", cls=command_table.Command)
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def command(shell: str) -> int:
     """Print the completion script of a shell.

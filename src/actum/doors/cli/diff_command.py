@@ -20,7 +20,7 @@ _MOST_LINES = 2_000
 _KINDS = {"f": "file", "d": "folder", "l": "link", "o": "pipe, socket or device"}
 
 
-@click.command("diff", cls=command_table.Command, short_help="What an execution changed.")
+@click.command("diff", cls=command_table.Command)
 @click.argument("execution", metavar="[ID]", required=False)
 @click.option("--commit", "decision", flag_value="commit", help="Commit pending changes.")
 @click.option("--discard", "decision", flag_value="discard", help="Discard pending changes.")

@@ -27,12 +27,13 @@ _BARE = (
 )
 
 
-@click.command("doctor", cls=command_table.Command, short_help="What this host can enforce.")
+@click.command("doctor", cls=command_table.Command)
 def command() -> int:
-    """Show what each runner can enforce on this host, whether work items left this project damaged,
-    whether its settings are approved, whether the code that decides about durable runs is that of
-    its versions, and what to set in your own git. Exits 0 if at least one runner is usable and
-    nothing of this is amiss."""
+    """Show what each runner can enforce on this host, and the remedy for what it cannot.
+
+    Also shows whether a crash of a work item left the project damaged, whether its settings are
+    approved, whether the code that decides about durable runs matches its versions, and what to set
+    in your own git. Exits with 0 if at least one runner is usable and all of this is in order."""
     from actum.runners.local import LocalRunner
     from actum.runs.policy_surface import unrecorded
     from actum.sandbox.sweep import sweep_host

@@ -10,14 +10,15 @@ from actum.doors.cli import command_table
 from actum.doors.cli.request_options import asking_options, running_options
 
 
-@click.command("exec", cls=command_table.ToolCommand, short_help="Run one execution.")
+@click.command("exec", cls=command_table.ToolCommand)
 @asking_options
 @running_options
 def command(*, changes: str, **given: Any) -> int:
     """Run one execution: TOOL is a tool id or name.
 
-    A tool that runs a program reads it from stdin, if stdin is a pipe or a file and there are no
-    ARGS; with --stdin from that file; without either from the file that the first of ARGS names.
+    A tool that runs a program takes the program from stdin if stdin is a pipe or a file and there
+    are no ARGS, from FILE with --stdin FILE, and otherwise from the file that the first of ARGS
+    names.
 
     \b
     actum exec python report.py

@@ -19,7 +19,7 @@ _Counts = dict[str, tuple[int, int]]
 _LEAST = timedelta(hours=1)
 
 
-@click.command("gc", cls=command_table.Command, short_help="Remove unreferenced and old files.")
+@click.command("gc", cls=command_table.Command)
 @click.option(
     "--keep", type=age, metavar=AGE, help="Also remove contents that are older, such as 30d."
 )

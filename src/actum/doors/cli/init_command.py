@@ -11,7 +11,7 @@ import click
 from actum.doors.cli import command_table, exit_codes, terminal
 
 
-@click.command("init", cls=command_table.Command, short_help="Make a project.")
+@click.command("init", cls=command_table.Command)
 @click.argument(
     "directory", type=click.Path(path_type=Path, file_okay=False), default=".", metavar="[DIR]"
 )

@@ -30,7 +30,7 @@ _COLUMNS = (
 )
 
 
-@click.command("log", cls=command_table.Command, short_help="What happened lately.")
+@click.command("log", cls=command_table.Command)
 @click.option(
     "-n",
     "--lines",

@@ -11,7 +11,7 @@ from actum.doors.cli.request_from_options import asked, require_sense
 from actum.doors.cli.request_options import asking_options
 
 
-@click.command("replay", cls=command_table.Command, short_help="Run again and compare.")
+@click.command("replay", cls=command_table.Command)
 @click.argument("execution_id", metavar="ID")
 @asking_options
 def command(*, execution_id: str, **given: Any) -> int:

@@ -21,7 +21,7 @@ _SCHEMAS = {
 }
 
 
-@click.command("schema", cls=command_table.Command, short_help="The JSON Schema of a document.")
+@click.command("schema", cls=command_table.Command)
 @click.argument("name", type=click.Choice(list(_SCHEMAS)), required=False)
 def command(name: str | None) -> int:
     """Print the JSON Schema NAME; without a NAME, list the names."""

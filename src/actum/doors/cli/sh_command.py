@@ -14,7 +14,6 @@ from actum.doors.cli.request_options import running_options, script_options
 @click.command(
     "sh",
     cls=command_table.Command,
-    short_help="Run a shell script or a command.",
     # Options of Actum come before the first word: the others belong to the command.
     context_settings={"allow_interspersed_args": False},
 )

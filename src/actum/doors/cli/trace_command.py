@@ -10,7 +10,7 @@ from actum.doors.cli import command_table, exit_codes, table, terminal
 from actum.errors import Refused
 
 
-@click.command("trace", cls=command_table.Command, short_help="The events of one execution.")
+@click.command("trace", cls=command_table.Command)
 @click.argument("wanted", metavar="ID")
 def command(wanted: str) -> int:
     """Show the events of an execution, by the id of the execution, its trace or its receipt."""

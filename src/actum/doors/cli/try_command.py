@@ -10,8 +10,13 @@ from actum.doors.cli import command_table, exit_codes, reply, terminal
 from actum.doors.cli.exec_output import cancelled_by_signals
 from actum.doors.cli.live_output import passing_through
 
+_EXAMPLE = {
+    "shell": "`echo 'echo hello' | actum try`",
+    "python": "`echo 'print(6 * 7)' | actum try python`",
+}
 
-@click.command("try", cls=command_table.Command, short_help="Run a program from stdin, no set-up.")
+
+@click.command("try", cls=command_table.Command)
 @click.argument("language", type=click.Choice(["shell", "python"]), default="shell")
 @click.option("--raw", is_flag=True, help="On a terminal, keep all control sequences.")
 def command(language: str, raw: bool) -> int:
@@ -21,11 +26,14 @@ def command(language: str, raw: bool) -> int:
     echo 'echo hello' | actum try
     echo 'print(6 * 7)' | actum try python
     """
+    from actum.adapters.given_program import is_blank
     from actum.runtime import Runtime
 
     if sys.stdin.isatty():
         terminal.aside(f"Type a {language} program, then Ctrl-D.")
     program = sys.stdin.buffer.read()
+    if is_blank(program):
+        raise click.UsageError(f"The program on stdin is empty. Give one: {_EXAMPLE[language]}.")
     with Runtime.temporary() as runtime:
         with cancelled_by_signals() as cancel, passing_through(cancel, raw=raw) as live:
             on_output = None if command_table.wants_json() else live

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from actum.work.model import RunResult
 
 
-@click.command("undo", cls=command_table.Command, short_help="Undo changes.")
+@click.command("undo", cls=command_table.Command)
 @click.argument("name", metavar="ID")
 @click.option(
     "--with-dependents", is_flag=True, help="Undo the later work items that rest on it as well."

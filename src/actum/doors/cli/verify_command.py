@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from actum.store.keys import PublicKey
 
 
-@click.command("verify", cls=command_table.Command, short_help="Check receipts.")
+@click.command("verify", cls=command_table.Command)
 @click.argument("target", required=False, metavar="[ID|FILE]")
 @click.option(
     "--all",
@@ -55,8 +55,10 @@ def command(
     key: Path | None,
     checkpoint: Path | None,
 ) -> int:
-    """Check a receipt, by its id, its execution's id or its file; without one, the latest of an
-    execution. Receipts of work items and of runs too.
+    """Verify a receipt of an execution, a work item or a run.
+
+    ID is of the receipt or of what it is about, FILE is the receipt itself. Without either, the
+    latest receipt of an execution is verified.
 
     Checks the signature, the evidence and files it signs, the trace and the audit log. FILE may
     also be a proof made by `actum audit prove`, or an archive made by `actum evidence export`. Also

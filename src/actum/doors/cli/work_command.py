@@ -27,7 +27,7 @@ _BY_ITEMS = (None, "ITEMS_NOT_SUCCEEDED")
 _REFUSALS = ("CONTRACT_MISMATCH", "UNSUPPORTED_CONTRACT", "EXECUTION_CONTRACT_MISSING")
 
 
-@click.command("work", cls=command_table.Command, short_help="A graph of work items.")
+@click.command("work", cls=command_table.Command)
 @click.argument("file", metavar="WORK.yaml", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--dry-run", is_flag=True, help="Show what each item would change; commit nothing.")
 @click.option("--new", is_flag=True, help="Start over instead of continuing the last run.")

@@ -8,7 +8,7 @@ from actum.doors.cli import command_table, exit_codes, terminal
 from actum.doors.cli.runs_command import tell, until_signal
 
 
-@click.command("worker", cls=command_table.Command, short_help="Carry out durable runs.")
+@click.command("worker", cls=command_table.Command)
 @click.option(
     "--concurrency", type=click.IntRange(1, 64), default=1, metavar="N", help="Runs at a time."
 )
@@ -21,9 +21,10 @@ from actum.doors.cli.runs_command import tell, until_signal
 )
 @click.option("--once", is_flag=True, help="Carry out what is queued now, then end.")
 def command(concurrency: int, grace: float, once: bool) -> int:
-    """Carry out the queued runs of this project, and bring back those of dead workers.
+    """Carry out the queued runs of this project, and take over those of dead workers.
 
-    SIGTERM and Ctrl-C: take no new run, finish the current steps, hand the runs back, end.
+    On SIGTERM and Ctrl-C it takes no new run, finishes the current steps, hands its runs back and
+    ends.
     """
     if once and concurrency > 1:
         raise click.UsageError(

@@ -102,7 +102,7 @@ def look_at_transactions(home: Path) -> KeptTransactions:
 
 
 def transaction_findings(
-    looked: KeptTransactions,
+    transactions: KeptTransactions,
     database: Snapshot,
     signed: Mapping[str, str],
     settled: Mapping[str, SettledChanges],
@@ -110,9 +110,9 @@ def transaction_findings(
 ) -> Iterator[Finding]:
     """Every transaction. `signed` has the digests of records that receipts name, `settled` what
     the log says of those that were decided later; both by transaction."""
-    there = looked.kept
-    if looked.problem:
-        yield Finding(f"file {_FOLDER}", "content", False, looked.problem)
+    there = transactions.kept
+    if transactions.problem:
+        yield Finding(f"file {_FOLDER}", "content", False, transactions.problem)
     expected = {name: SettledChanges("", sha256) for name, sha256 in signed.items()} | dict(settled)
     for name, known in expected.items():
         path = f"{_FOLDER}/{name}"

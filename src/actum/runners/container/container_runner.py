@@ -43,7 +43,7 @@ from actum.runners.container.idle_containers import (
 )
 from actum.runners.container.started_container import Removals, Started, start
 from actum.runners.egress_setup import Egress, planned
-from actum.runners.init_request import Description, in_layers, with_secrets, writable_folders
+from actum.runners.init_request import Description, in_layers, with_secrets
 from actum.runners.layers import copy_in
 from actum.runners.lifecycle import never_started
 from actum.runners.teardown import Teardown
@@ -228,11 +228,6 @@ class ContainerRunner:
                 "RUNNER_UNAVAILABLE",
                 "The docker runner runs this host's programs only, not those of an image.",
                 remedy="Approve the tool for the local runner, which takes any image.",
-            )
-        if plan.policy.transaction and {*plan.layers} != {*writable_folders(plan.policy)}:
-            raise SandboxUnavailable(
-                "The plan's changes are a transaction, but the plan has no layers for them.",
-                remedy="This is a fault of Actum.",
             )
         if not all(copy_in(layers) for layers in plan.layers.values()):
             raise Refused(
