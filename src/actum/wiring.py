@@ -287,7 +287,8 @@ def runs(
     from actum.runs.new_run import queues_of
     from actum.runs.run_ledger import RunLedger
 
-    ledger = RunLedger(services.database, services.ledger.log, services.clock, embedded.enqueue)
+    tables = services.database.tables
+    ledger = RunLedger(tables, services.ledger.log, services.clock, embedded.enqueue)
 
     def dispatch() -> embedded.EmbeddedDispatch:
         return embedded.EmbeddedDispatch(
