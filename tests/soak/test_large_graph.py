@@ -120,14 +120,14 @@ def test_a_large_graph_is_continued_where_it_was_killed(
     assert killed.code == -signal.SIGKILL
     with Runtime.open(project, pool=False) as rt:
         (run,) = rt.runs.list()
-        committed = _committed(rt, run.run_id)
+        committed = _committed(rt)
     assert ITEMS // 2 <= len(committed) < ITEMS
     load = os.getloadavg()[0]
     continued = _until(Work(project), project, ITEMS // 2 + ITEMS // 20, kill=False)
     assert continued.code == 0
     with Runtime.open(project, pool=False) as rt:
         assert [each.run_id for each in rt.runs.list()] == [run.run_id], "it is the same run"
-        done = _committed(rt, run.run_id)
+        done = _committed(rt)
         steps = rt.runs.ledger.steps(run.run_id)
         ends = Counter(str(step.status) for step in steps)
         assert all(finding.passed for finding in rt.verifier.verify_all())
@@ -180,7 +180,7 @@ def _written(project: Path) -> int:
     return len(os.listdir(out)) if out.exists() else 0
 
 
-def _committed(rt: Runtime, run_id: str) -> dict[str, str]:
+def _committed(rt: Runtime) -> dict[str, str]:
     """Item -> its receipt; each item once."""
     rows: list[tuple[Any, ...]] = rt.database.rows(
         "SELECT item_id, receipt_id FROM work_runs WHERE status = 'success' ORDER BY item_id"

@@ -79,12 +79,12 @@ def prepare() -> None:
     from actum.runners import manifest
     from actum.store import keys
     from actum.work import model
-    from actum.work.agents import program_agent, steps
+    from actum.work.agents import agent_file, program_agent
 
     value.prepare_all()
     parse.prepare()
     for schema in (
-        *(model.SCHEMA, steps.SCHEMA, program_agent.SCHEMA, program_agent.CALL),
+        *(model.SCHEMA, agent_file.STEPS, agent_file.PROGRAM, program_agent.CALL),
         *(schema_of("tool"), schema_of("adapter")),
     ):
         json_schema.prepare(schema)
