@@ -1,7 +1,7 @@
 """A graph of many small items, killed in the middle and continued by the same command.
 
-`make test` does a tenth; `make soak` does 1,000. Each item writes its own content, so no two of them
-are the same work, and an item that was committed twice or never shows in the project itself.
+`make test` does a tenth; `make soak` does 1,000. Each item writes its own content, so no two of
+them are the same work. An item that was committed twice or never shows in the project itself.
 """
 
 from __future__ import annotations

@@ -56,9 +56,13 @@ def main() -> None:
         packet, descriptors, _flags, _address = socket.recv_fds(line, 64, _DESCRIPTORS)
         if not packet:
             return  # the caller has closed its end
-        pid = kernel.clone_sibling()
-        if pid == 0:
-            _be_an_item(caller, line, descriptors)
+        kernel.before_raw_fork()
+        try:
+            pid = kernel.clone_sibling()
+            if pid == 0:
+                _be_an_item(caller, line, descriptors)
+        finally:
+            kernel.after_raw_fork_in_parent()  # an item never gets here: it exits
         for descriptor in descriptors:
             os.close(descriptor)
         line.send(b"%d" % pid)

@@ -157,9 +157,7 @@ class Level(Generic[T]):
 
     def _is_queued(self, number: int) -> bool:
         """Whether only commits are before it."""
-        return all(
-            each in self._ready or each in self._over for each in range(self._turn, number)
-        )
+        return all(each in self._ready or each in self._over for each in range(self._turn, number))
 
     def _end(self, number: int) -> None:
         with self._changed:

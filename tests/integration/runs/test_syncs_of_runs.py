@@ -49,7 +49,9 @@ def syncs(folder: Path, how: str, count: int) -> int:
 
 def test_a_run_adds_two_syncs_to_each_item(tmp_path: Path) -> None:
     """The step before its start, and its end. Nothing that waits or polls adds one."""
-    added = {how: syncs(tmp_path, how, _MANY) - syncs(tmp_path, how, _FEW) for how in ("run", "alone")}
+    added = {
+        how: syncs(tmp_path, how, _MANY) - syncs(tmp_path, how, _FEW) for how in ("run", "alone")
+    }
     each = {how: count / (_MANY - _FEW) for how, count in added.items()}
     assert each["alone"] >= 5, "the control: a commit is synced"
     assert each["run"] - each["alone"] <= 2, each
