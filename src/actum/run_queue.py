@@ -1,8 +1,8 @@
 """The runs of a project for a command that carries none out: the ledger without the pipeline.
 
 `runs submit` writes one transaction, so it opens the home and imports nothing that executes. What
-needs more, such as the check of a validator, opens the whole project then. Dead processes are
-cleaned up after by whoever executes.
+needs more, such as the check of a validator, opens the whole project then. Commands that execute
+clean up after dead processes; these do not.
 """
 
 from __future__ import annotations

@@ -254,6 +254,21 @@ def test_a_search_that_needs_more_than_256_mb_is_killed(project: Terminal):
     assert outcomes == [("OUTPUT_INVALID", False), ("RESOURCE_KILLED", True)]
 
 
+def test_a_search_without_a_path_is_refused(project: Terminal):
+    """rg would search stdin, which is empty, and find nothing."""
+    refused = project.json("exec", "ripgrep", "-p", "pattern=rose")
+    assert (refused.code, refused.violations) == (3, [("ARGS_INVALID", "inputs.parameters")])
+    (project.folder / "rose.txt").write_text("rose\n")
+    assert project.json("exec", "ripgrep", "-p", "pattern=rose", "-p", "path=rose.txt").code == 0
+
+
+def test_the_tool_of_the_library_says_which_tool_runs_programs(project: Terminal):
+    answer = project.json("exec", "snippet", "--stdin", "-", stdin=b"print(1)\n")
+    assert (answer.code, answer.json["outcome"]) == (1, "TOOL_ERROR")
+    assert "actum exec python" in answer.json["result"]["stderr"]
+    assert "Traceback" not in answer.json["result"]["stderr"]
+
+
 @pytest.mark.req("000-135")
 def test_a_search_that_fails_is_not_tried_again(project: Terminal):
     answer = project.json("exec", "ripgrep", "-p", "pattern=(", "-p", "path=.")
