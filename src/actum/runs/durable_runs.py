@@ -29,7 +29,7 @@ from actum.runs.new_run import forked, new_run, under_contract
 from actum.runs.plan_seal import plan_of
 from actum.runs.run_ledger import RunLedger
 from actum.runs.run_plan import Plan, Validator, read_plan
-from actum.runs.run_status import ACTIVE, AT_WORK, RESUMABLE, RunStatus
+from actum.runs.run_status import ACTIVE, AT_WORK, LOST_AFTER, RESUMABLE, RunStatus
 from actum.runs.show import run_document
 from actum.runs.stored_contract import stored_flaw
 from actum.store.keys import PublicKey, Signer
@@ -199,8 +199,6 @@ class Runs:
             }
         )
         if run.status in AT_WORK:
-            from actum.runs.worker import LOST_AFTER
-
             self.ledger.bring_back(run, lost_after=LOST_AFTER)
             run = self.get(run.run_id)
         if run.status in RESUMABLE:

@@ -22,15 +22,13 @@ from actum.runs.model import Run
 from actum.runs.new_run import queues_of
 from actum.runs.perform import OnEvent, Performer
 from actum.runs.run_ledger import Fenced, RunLedger
-from actum.runs.run_status import RunStatus
+from actum.runs.run_status import LOST_AFTER, RunStatus
 from actum.runs.stored_contract import stored_flaw
 from actum.store.keys import PublicKey
 from actum.value import value
 from actum.work.item_process import Stop
 
 FAULT = "RUN_FAULT"
-#: Claims without a new step after which a run is lost.
-LOST_AFTER = 5
 _RECONCILE_EVERY_S = 1.0
 _WAIT_S = 0.25
 _LEAVE_S = 0.05
