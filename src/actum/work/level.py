@@ -2,9 +2,9 @@
 
 Processes start in the order of ids, as slots become free. All items work on the state from before
 the first of them, whatever is committed meanwhile, and commit in the order of their ids. So the
-result depends neither on their speed nor on the number of slots. An item that is ready before its
-turn gives its slot back: it is stored (*held*), its process ends, and another one commits it when
-its turn comes.
+result depends neither on their speed nor on the number of slots. An item that is ready while one
+before it still works gives its slot back: it is stored (*held*), its process ends, and another one
+commits it when its turn comes.
 """
 
 from __future__ import annotations
