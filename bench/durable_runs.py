@@ -1,10 +1,14 @@
-"""Durable runs: from submit to start, the command that submits, and from a kill to the next action.
+"""Durable runs: from submit to start, the command that submits, from a kill to the next action, and
+small items per second.
 
-A worker in a process of its own serves; each run is submitted when the one before it has ended.
+A worker in a process of its own serves; each run is submitted when the one before it has ended. The
+items of the last part write their own content each, in a project of 100 files, four at once.
 """
 
 from __future__ import annotations
 
+import json
+import resource
 import subprocess
 import sys
 import tempfile
@@ -22,6 +26,8 @@ from actum.project import create
 _COMMAND = (sys.executable, "-m", "actum.doors.cli.main")
 _WORK = "items: [{id: one, agent_id: agent-1, description: Nothing}]\n"
 ROUNDS, KILLS = 20, 5
+ITEMS, FILES, AT_ONCE = 200, 100, 4
+_SCRIPT = "mkdir -p out; id=$(date +%s%N)-$$; echo $id > out/$id"
 
 
 def measure() -> dict[str, Any]:
@@ -36,7 +42,46 @@ def measure() -> dict[str, Any]:
         with Runtime.open(project, pool=False) as rt:
             started = _from_submit_to_start(rt, project)
             killed = _from_kill_to_action(rt, project)
-        return {"submit_to_start": started, "kill_to_action": killed, "command": _command(project)}
+        return {
+            "submit_to_start": started,
+            "kill_to_action": killed,
+            "command": _command(project),
+            "items": _items(Path(folder) / "items"),
+        }
+
+
+def _items(project: Path) -> dict[str, float]:
+    create(project, RunnerKind.LOCAL, by="user:bench", date="2026-11-19")
+    (project / "agents").mkdir()
+    agent = {"agent_id": "agent-1", "steps": [{"tool": "shell", "stdin": _SCRIPT}]}
+    (project / "agents/agent-1.yaml").write_text(json.dumps(agent))
+    (project / "old").mkdir()
+    for number in range(FILES):
+        (project / f"old/{number}").write_text(f"{number}\n")
+
+    def work(name: str, count: int) -> str:
+        named = [
+            {"id": f"{name}-{number:04d}", "agent_id": "agent-1", "description": "Write one file"}
+            for number in range(count)
+        ]
+        return json.dumps({"items": named})
+
+    with Runtime.open(project, pool=False) as rt:
+        assert rt.work_file(work("first", 2 * AT_ONCE), at_once=AT_ONCE).ok  # everything is warm
+        began, used = time.perf_counter(), _processor_s()
+        assert rt.work_file(work("item", ITEMS), at_once=AT_ONCE).ok
+        took, used = time.perf_counter() - began, _processor_s() - used
+    return {
+        "items": ITEMS,
+        "per_second": round(ITEMS / took, 1),
+        "processor_ms_each": round(used / ITEMS * 1e3, 1),
+    }
+
+
+def _processor_s() -> float:
+    """Of this process and of those that it has waited for."""
+    found = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(each.ru_utime + each.ru_stime for each in found)
 
 
 def _worker(project: Path) -> subprocess.Popen[bytes]:

@@ -173,6 +173,15 @@ def _bars(results: Mapping[str, Any]) -> Iterator[Row]:
         yield "the same, from SIGKILL to the next claim", "≤ 2 s", "", f"{killed} ms", ""
         submit = runs["command"]["ratios"]["submit"]
         yield "`actum runs submit` ÷ `actum --version`", "≤ 3", "", submit, ""
+        if "items" in runs:
+            found = runs["items"]
+            yield (
+                f"small items per second, {found['items']} of one level, 4 at once",
+                "≥ 16",
+                "30",
+                f"{found['per_second']} ({found['processor_ms_each']} ms of processor time each)",
+                "",
+            )
     if "ratio" in results.get("egress", {}):
         yield "relay ÷ direct loopback, 1 GiB", "≥ 0.3", "", results["egress"]["ratio"], ""
     if "100000" in results.get("workspace", {}):

@@ -43,6 +43,8 @@ def main() -> None:
     asked = _arguments()
     if asked.against:
         os.environ["ACTUM_BENCH_AGAINST"] = asked.against
+    # An installed package has its bytecode; without it, each process compiles all that it imports.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     results: dict[str, Any] = {
         "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "kernel": platform.release(),

@@ -306,7 +306,8 @@ def close_on_exec_from(first: int) -> None:
 def clone_sibling() -> int:
     """Fork a process whose parent is our parent. Returns its pid here, 0 in the new process.
 
-    Only for a single-threaded process, as `clone_process`, and not for pid 1 of a namespace.
+    Only for a single-threaded process, as `clone_process`, and not for pid 1 of a namespace. Python
+    does not know of it: see `before_raw_fork`.
     """
     ctypes.set_errno(0)
     result = _locked.syscall(
@@ -408,6 +409,16 @@ def keep_capabilities() -> None:
 
 def write_own_memory(address: int, content: bytes) -> None:
     ctypes.memmove(address, content, len(content))
+
+
+def before_raw_fork() -> None:
+    """Run what Python runs before its own fork. Then `after_raw_fork` in the child, and
+    `after_raw_fork_in_parent`, also if the fork fails: modules take locks before it."""
+    ctypes.pythonapi.PyOS_BeforeFork()
+
+
+def after_raw_fork_in_parent() -> None:
+    ctypes.pythonapi.PyOS_AfterFork_Parent()
 
 
 def after_raw_fork() -> None:

@@ -281,27 +281,13 @@ def runs(
     execute: Callable[[ExecRequest, Cancel], Result],
 ) -> Runs:
     """Durable runs. `execute` carries out a validator and discards its changes."""
-    from actum.runs.contract.check import SUPPORTED
-    from actum.runs.dispatch import embedded
-    from actum.runs.durable_runs import Runs
-    from actum.runs.new_run import queues_of
-    from actum.runs.run_ledger import RunLedger
-
-    ledger = RunLedger(services.database, services.ledger.log, services.clock, embedded.enqueue)
-
-    def dispatch() -> embedded.EmbeddedDispatch:
-        return embedded.EmbeddedDispatch(
-            settings.home,
-            queues=queues_of(SUPPORTED),
-            waiting=ledger.waiting,
-            owner_of=ledger.owner_of,
-        )
+    from actum.run_queue import runs_of
 
     def performer(on_event: OnEvent) -> Performer:
         from actum.runs.perform import Performer
 
         return Performer(
-            ledger=ledger,
+            ledger=made.ledger,
             work_items=work_items(),
             execute=execute,
             clock=services.clock,
@@ -309,18 +295,16 @@ def runs(
             on_event=on_event,
         )
 
-    return Runs(
-        root=settings.root,
-        home=settings.home,
-        ledger=ledger,
+    made = runs_of(
+        settings,
+        services.database,
+        services.ledger.log,
+        services.keyring,
+        services.clock,
         work_items=work_items,
         performer=performer,
-        dispatch=dispatch,
-        signer=services.keyring.signer,
-        trusted=services.keyring.trusted,
-        clock=services.clock,
-        login=settings.login,
     )
+    return made
 
 
 def transactions(services: Services) -> Transactions:

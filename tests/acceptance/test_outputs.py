@@ -144,7 +144,8 @@ def test_stdin_is_what_was_given_and_never_our_own(project: Terminal):
     (project.folder / "program.py").write_bytes(b"import sys; print(sys.stdin.read())")
     given = project.json("exec", "python", "--stdin", "program.py", stdin=b"not for the tool")
     assert given.json["result"]["stdout"] == "\n"
-    none = project.json("exec", "ripgrep", "-p", "pattern=not", stdin=b"not for the tool\n")
+    none = project.json("exec", "shell", "--", "-c", "cat", stdin=b"not for the tool\n")
+    assert none.json["outcome"] == "SUCCEEDED"
     assert "not for the tool" not in none.json["result"]["stdout"]
 
 
@@ -253,9 +254,24 @@ def test_a_search_that_needs_more_than_256_mb_is_killed(project: Terminal):
     assert outcomes == [("OUTPUT_INVALID", False), ("RESOURCE_KILLED", True)]
 
 
+def test_a_search_without_a_path_is_refused(project: Terminal):
+    """rg would search stdin, which is empty, and find nothing."""
+    refused = project.json("exec", "ripgrep", "-p", "pattern=rose")
+    assert (refused.code, refused.violations) == (3, [("ARGS_INVALID", "inputs.parameters")])
+    (project.folder / "rose.txt").write_text("rose\n")
+    assert project.json("exec", "ripgrep", "-p", "pattern=rose", "-p", "path=rose.txt").code == 0
+
+
+def test_the_tool_of_the_library_says_which_tool_runs_programs(project: Terminal):
+    answer = project.json("exec", "snippet", "--stdin", "-", stdin=b"print(1)\n")
+    assert (answer.code, answer.json["outcome"]) == (1, "TOOL_ERROR")
+    assert "actum exec python" in answer.json["result"]["stderr"]
+    assert "Traceback" not in answer.json["result"]["stderr"]
+
+
 @pytest.mark.req("000-135")
 def test_a_search_that_fails_is_not_tried_again(project: Terminal):
-    answer = project.json("exec", "ripgrep", "-p", "pattern=(")
+    answer = project.json("exec", "ripgrep", "-p", "pattern=(", "-p", "path=.")
     assert (answer.code, answer.json["outcome"]) == (1, "TOOL_ERROR")
     assert (answer.json["attempts"], answer.json["adapter_id"]) == (1, "ADP-001")
 

@@ -244,6 +244,10 @@ def test_the_command_line_installs_after_the_approval(world: World) -> None:
         ("pip", ("install", "-t../out", "greeting")),
         ("pip", ("install", "-t", "vendor/../../out", "greeting")),
         ("pip", ("install", "--target", "vendor", "--prefix=/tmp/out", "greeting")),
+        ("pip", ("install", "--target", "/tmp/out", "greeting")),
+        ("pip", ("install", "-t", "/tmp/out", "greeting")),
+        ("pip", ("install", "--target=/tmp/out", "greeting")),
+        ("pip", ("install", "-t/tmp/out", "greeting")),
         ("npm", ("install", "-C=/tmp/out", "greeting")),
         ("npm", ("install", "-C/tmp/out", "greeting")),
     ],
@@ -257,4 +261,6 @@ def test_an_installation_that_would_be_gone_is_refused(
 
 def test_options_that_look_alike_are_not_refused(world: World) -> None:
     words = ("install", "--target", "a..b", "--root-user-action=ignore", "--no-index", "greeting")
+    assert world.runtime.exec("pip", *words, cwd=world.root).reason_codes != ("ARGS_INVALID",)
+    words = ("install", "--target", "vendor", "--no-index", f"{world.root}/greeting.whl")
     assert world.runtime.exec("pip", *words, cwd=world.root).reason_codes != ("ARGS_INVALID",)

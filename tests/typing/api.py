@@ -43,7 +43,9 @@ def keywords() -> None:
             set={"sandbox.cpu_cores": 2},
         )
         assert_type(result, Result)
-        searched = runtime.exec("ripgrep", parameters={"pattern": "x", "ignore_case": True})
+        searched = runtime.exec(
+            "ripgrep", parameters={"pattern": "x", "path": ".", "ignore_case": True}
+        )
         print(searched.output)
         runtime.exec(
             "fetch", parameters={"url": "https://example.com"}, allow_hosts=["example.com"]

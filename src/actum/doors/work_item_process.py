@@ -56,9 +56,13 @@ def main() -> None:
         packet, descriptors, _flags, _address = socket.recv_fds(line, 64, _DESCRIPTORS)
         if not packet:
             return  # the caller has closed its end
-        pid = kernel.clone_sibling()
-        if pid == 0:
-            _be_an_item(caller, line, descriptors)
+        kernel.before_raw_fork()
+        try:
+            pid = kernel.clone_sibling()
+            if pid == 0:
+                _be_an_item(caller, line, descriptors)
+        finally:
+            kernel.after_raw_fork_in_parent()  # an item never gets here: it exits
         for descriptor in descriptors:
             os.close(descriptor)
         line.send(b"%d" % pid)
@@ -79,12 +83,12 @@ def prepare() -> None:
     from actum.runners import manifest
     from actum.store import keys
     from actum.work import model
-    from actum.work.agents import program_agent, steps
+    from actum.work.agents import agent_file, program_agent
 
     value.prepare_all()
     parse.prepare()
     for schema in (
-        *(model.SCHEMA, steps.SCHEMA, program_agent.SCHEMA, program_agent.CALL),
+        *(model.SCHEMA, agent_file.STEPS, agent_file.PROGRAM, program_agent.CALL),
         *(schema_of("tool"), schema_of("adapter")),
     ):
         json_schema.prepare(schema)

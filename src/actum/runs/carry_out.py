@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from actum.errors import ActumError, EvidenceUnavailable
-from actum.runs.contract.check import SUPPORTED, Flaw, Supported, flaw_in
+from actum.runs.contract.check import Flaw
 from actum.runs.contract.fields import Config
 from actum.runs.contract.material import EFFECTIVE
 from actum.runs.decide import Correct, Finish, MakePlan, RunLevel, Validate, decide, status_of
@@ -21,18 +21,10 @@ from actum.runs.run_ledger import Fenced, RunLedger
 from actum.runs.run_plan import Plan
 from actum.runs.run_status import RunStatus
 from actum.runs.work_done import blocked_items
-from actum.store.keys import PublicKey
 from actum.work.item_process import Stop
 
 CANCELLED = "CANCELLED"
 _LOOK_EVERY_S = 0.25
-
-
-def stored_flaw(
-    run: Run, trusted: Mapping[str, PublicKey], supported: Supported = SUPPORTED
-) -> Flaw | None:
-    """What is wrong with a run's stored contract; ``None`` if nothing is."""
-    return flaw_in(run.contract, run.revision, run.seal, run.sealed, trusted, supported)
 
 
 def refuse(run: Run, flaw: Flaw, ledger: RunLedger) -> Run | None:

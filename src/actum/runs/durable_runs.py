@@ -1,4 +1,7 @@
-"""`rt.runs`: submit, look at, continue, fork, cancel and judge durable runs."""
+"""`rt.runs`: submit, look at, continue, fork, cancel and judge durable runs.
+
+What carries a run out is imported when one is: submitting, listing and cancelling need the ledger.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +9,13 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from actum.contract.canonical import sha256_bytes
 from actum.contract.model import Json
-from actum.contract.parse import parse_contract
-from actum.contract.request import ExecRequest
 from actum.documents.document import load_document
 from actum.errors import ContractInvalid, Problem, Refused
 from actum.evidence.owner import current_owner, is_alive
-from actum.execution.request_document import request_document
-from actum.execution.services import Clock
-from actum.runs.carry_out import stored_flaw
 from actum.runs.contract.check import MISMATCH
 from actum.runs.contract.difference import Difference, differences
 from actum.runs.contract.fields import DEFAULTS, Config
@@ -28,19 +26,24 @@ from actum.runs.dispatch.port import Dispatch
 from actum.runs.governance import GateDecision, gate_decision
 from actum.runs.model import Run, StepStatus
 from actum.runs.new_run import forked, new_run, under_contract
-from actum.runs.perform import OnEvent, Performer
 from actum.runs.plan_seal import plan_of
-from actum.runs.rehearsal import Rehearsal, rehearse
 from actum.runs.run_ledger import RunLedger
 from actum.runs.run_plan import Plan, Validator, read_plan
-from actum.runs.run_status import ACTIVE, AT_WORK, RESUMABLE, RunStatus
+from actum.runs.run_status import ACTIVE, AT_WORK, LOST_AFTER, RESUMABLE, RunStatus
 from actum.runs.show import run_document
-from actum.runs.work_done import WorkDone, work_done
-from actum.runs.worker import LOST_AFTER, Worker
+from actum.runs.stored_contract import stored_flaw
 from actum.store.keys import PublicKey, Signer
 from actum.store.whole_file import write_whole
 from actum.value import replace, value
-from actum.work.work_items import WorkItems
+from actum.work.agents.agent_file import read_agent
+
+if TYPE_CHECKING:
+    from actum.execution.services import Clock
+    from actum.runs.perform import OnEvent, Performer
+    from actum.runs.rehearsal import Rehearsal
+    from actum.runs.work_done import WorkDone
+    from actum.runs.worker import Worker
+    from actum.work.work_items import WorkItems
 
 _MOST_PRIORITY = 1_000
 _WATCH_S = 1.0
@@ -209,6 +212,8 @@ class Runs:
 
     def work_done(self, run_id: str) -> WorkDone:
         """The outcome of each item of a run."""
+        from actum.runs.work_done import work_done
+
         run, steps = self.get(run_id), self.ledger.steps(run_id)
         plan = plan_of(run, steps, self.trusted)
         return work_done(run, plan, steps, self.work_items().records)
@@ -216,6 +221,8 @@ class Runs:
     def rehearse(self, source: str | bytes | Path, *, at_once: int | None = None) -> Rehearsal:
         """The outcome that each item of a work file would have, on a copy of the project. Commits
         and records nothing."""
+        from actum.runs.rehearsal import rehearse
+
         text, file = _text_of(source)
         plan = read_plan(text, file=file)
         self._require_parts(plan)
@@ -316,6 +323,7 @@ class Runs:
         on_event: OnEvent = lambda _event: None,
     ) -> Worker:
         """A worker for `concurrency` runs at a time, with `at_once` items each."""
+        from actum.runs.worker import Worker
 
         def performer(hear: OnEvent) -> Performer:
             made = self.performer(hear)
@@ -404,12 +412,11 @@ class Runs:
         """Refuse a plan with an agent that does not exist or a validator that cannot be asked: the
         work file is sealed, so `continue` could not repair it. Files of agents are governing
         names, which no item makes."""
-        items = self.work_items()
         named = {item.agent_id for item in plan.items}
         named |= set() if plan.corrector is None else {plan.corrector}
         named |= set() if plan.planner is None else {plan.planner.agent}
         for agent_id in sorted(named):
-            items.agent(agent_id)
+            read_agent(self.root, agent_id)
         for kind, validators in (("light", plan.light), ("heavy", plan.heavy)):
             for number, validator in enumerate(validators):
                 where = f"run.{kind}[{number}]"
@@ -424,6 +431,10 @@ class Runs:
                 self._require_validator(where, validator)
 
     def _require_validator(self, where: str, validator: Validator) -> None:
+        from actum.contract.parse import parse_contract
+        from actum.contract.request import ExecRequest
+        from actum.execution.request_document import request_document
+
         registry = self.work_items().services.registry
         fields: dict[str, Any] = {**validator.request, "cwd": str(self.root)}
         registry.find_tool(str(fields["tool"]).partition(":")[0])  # raises for one that is not

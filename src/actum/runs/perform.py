@@ -25,24 +25,22 @@ from actum.runners.base import Cancel
 from actum.runs.contract.fields import Config
 from actum.runs.decide import (
     CONFLICT,
-    WHOLE,
     Correct,
     PlannedItem,
     RunLevel,
     Validate,
-    correction_id,
-    root_of,
 )
 from actum.runs.model import Run, Step, StepKind, StepState, StepStatus
 from actum.runs.run_ledger import RunLedger
 from actum.runs.run_plan import Plan, Validator
+from actum.runs.step_items import caps_of, correction_caps, correction_item
 from actum.runs.validator_findings import Finding, findings_of, signature_of
 from actum.value import replace, value
 from actum.work.execute_item import is_conflict
 from actum.work.held_item import Held
 from actum.work.item_process import Stop
 from actum.work.level import LevelItem
-from actum.work.model import Constraints, RunResult, Status, WorkItem
+from actum.work.model import RunResult, Status
 from actum.work.step_caps import StepCaps
 from actum.work.work_items import WorkItems
 
@@ -52,8 +50,6 @@ OnEvent = Callable[[Mapping[str, Any]], None]
 _NAMESPACE = uuid.UUID("6f1d5c0a-9a54-5d0c-8a63-3c0f6f0a7d11")
 _INTERRUPTED = "STEP_INTERRUPTED"
 _NOT_BEGUN = "STEP_NOT_BEGUN"
-#: Characters of findings in a correction's description, which has at most 65,536.
-_MOST_DESCRIBED = 64_000
 
 
 class _Stopped(Exception):
@@ -93,7 +89,7 @@ class Performer:
         self.on_event({"at": "level", "run": run.run_id, "level": action.number, "items": names})
         steps = self.ledger.steps(run.run_id)
         held = {step.item_id: step for step in steps if step.is_open}
-        caps, index = _caps(config), len(steps)
+        caps, index = caps_of(config), len(steps)
         tasks = []
         for planned in action.items:
             adopted = held.get(planned.item.id)
@@ -104,23 +100,8 @@ class Performer:
     def correct(self, run: Run, action: Correct, plan: Plan, config: Config, stop: Stop) -> None:
         """Let the corrector work on what a validation found."""
         steps = self.ledger.steps(run.run_id)
-        found: Any = json.loads(action.failed.document or "{}")
-        item = WorkItem(
-            id=correction_id(action.of, action.kind, action.number),
-            agent_id=str(plan.corrector),
-            description=json.dumps(
-                {
-                    "correct": action.of,
-                    "number": action.number,
-                    "validation": action.failed.kind.value,
-                    "findings": _fitting(found.get("findings", [])),
-                }
-            ),
-            constraints=Constraints(max_files=int(str(config["maxFilesPerStep"]))),
-        )
-        caps = _caps(config)
-        if config["correctionPolicyMode"] == "enforce":
-            caps = replace(caps, must_change=True, paths=_paths(action.of, plan, steps))
+        item = correction_item(action, plan, config)
+        caps = correction_caps(config, action.of, plan, steps)
         planned = PlannedItem(item=item, attempt=action.attempt)
         task = self._task(run, len(steps), StepKind.CORRECTION, planned, caps)
         self.work_items.run_level([task], at_once=1, stop=stop)
@@ -331,46 +312,3 @@ class Performer:
             state=StepState.STARTED,
             started_at=rfc3339(self.clock()),
         )
-
-
-def _fitting(findings: Sequence[Json]) -> list[Json]:
-    """The first findings, as many as the description of a work item has room for."""
-    fitting: list[Json] = []
-    left = _MOST_DESCRIBED
-    for each in findings:
-        left -= len(json.dumps(each)) + 2
-        if left < 0:
-            break
-        fitting.append(each)
-    return fitting
-
-
-def _caps(config: Config) -> StepCaps:
-    return StepCaps(
-        max_files=int(str(config["maxFilesPerStep"])),
-        max_total_diff_bytes=int(str(config["maxTotalDiffBytes"])),
-        max_file_bytes=int(str(config["maxFileBytes"])),
-        allow_env_mutation=bool(config["allowEnvMutation"]),
-    )
-
-
-def _paths(of: str, plan: Plan, steps: Sequence[Step]) -> tuple[str, ...]:
-    """The files that a correction may change: those of the steps it corrects, and the declared
-    outputs of their items."""
-    corrected = [
-        step
-        for step in steps
-        if step.kind in (StepKind.ITEM, StepKind.CORRECTION)
-        and (of == WHOLE or root_of(step.item_id) == of)
-    ]
-    # A step whose process died before it began has no document.
-    found = {
-        path for step in corrected for path in json.loads(step.document or '{"files": []}')["files"]
-    }
-    declared = {
-        path.lstrip("/")
-        for item in plan.items
-        if of in (WHOLE, item.id)
-        for path in item.output_files
-    }
-    return tuple(sorted(found | declared))

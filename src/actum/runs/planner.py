@@ -13,15 +13,12 @@ from actum.runs.decide import MakePlan
 from actum.runs.model import Run, Step, StepKind, StepState, StepStatus
 from actum.runs.perform import Performer
 from actum.runs.plan_seal import seal_plan
-from actum.runs.run_plan import Plan, Planner, read_planned
+from actum.runs.run_plan import Plan, read_planned
+from actum.runs.step_items import planner_item
 from actum.work.item_process import Stop
-from actum.work.model import Constraints, Status, WorkItem
+from actum.work.model import Status
 from actum.work.plan_item import Planned
 from actum.work.work_items import WorkLost
-
-#: The id of the planner's item; its changes are dropped, so its caps only bound the effort.
-_ITEM = "plan"
-_MOST = 1_000
 
 
 def make_plan(
@@ -45,7 +42,7 @@ def make_plan(
     performer.ledger.start_step(run, step)
     performer.on_event({"at": "planning", "run": run.run_id, "agent": plan.planner.agent})
     try:
-        planned = performer.work_items.plan(_item(plan.planner, config), stop=stop)
+        planned = performer.work_items.plan(planner_item(plan.planner, config), stop=stop)
     except WorkLost as lost:
         return _ended(performer, run, step, StepStatus.INTERRUPTED, str(lost), lost.code)
     except Refused as refusal:
@@ -62,20 +59,6 @@ def make_plan(
             performer, run, step, StepStatus.FAILURE, str(error), error.code, planned=planned
         )
     return _frozen(performer, run, step, whole.text(), planned)
-
-
-def _item(planner: Planner, config: Config) -> WorkItem:
-    return WorkItem(
-        id=_ITEM,
-        agent_id=planner.agent,
-        description=planner.goal,
-        constraints=Constraints(
-            max_files=_MOST,
-            max_tool_ops=_MOST,
-            max_delta_size=_MOST,
-            timeout_ms=int(str(config["plannerTimeoutMs"])),
-        ),
-    )
 
 
 def _frozen(performer: Performer, run: Run, step: Step, text: str, planned: Planned) -> Run:

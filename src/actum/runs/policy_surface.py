@@ -31,6 +31,7 @@ DECIDES: Mapping[str, str] = {
     "runs/contract/check.py": "determinismPolicyVersion",
     "runs/run_status.py": "determinismPolicyVersion",
     "runs/decide.py": "correctionRecipeVersion",
+    "runs/step_items.py": "correctionRecipeVersion",
     "runs/run_plan.py": "plannerPolicyVersion",
     "work/dag.py": "plannerPolicyVersion",
     "work/trials.py": "plannerPolicyVersion",

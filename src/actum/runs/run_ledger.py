@@ -33,7 +33,7 @@ from actum.runs.model import (
 )
 from actum.runs.run_receipt import Revision, run_receipt
 from actum.runs.run_status import ACTIVE, AT_WORK, ENDED, RunStatus, may_move
-from actum.store.database import Database
+from actum.store.snapshot import Reader
 from actum.value import plain, replace
 
 _RUN = f"SELECT {', '.join(RUN_COLUMNS)} FROM agent_runs"  # noqa: S608 -- constants
@@ -101,7 +101,7 @@ class _Unmoved(Exception):
 
 class RunLedger:
     def __init__(
-        self, database: Database, log: Log, clock: Callable[[], datetime], enqueue: Enqueue
+        self, database: Reader, log: Log, clock: Callable[[], datetime], enqueue: Enqueue
     ) -> None:
         self._database = database
         self._log = log

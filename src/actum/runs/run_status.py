@@ -17,6 +17,9 @@ class RunStatus(StrEnum):
     CANCELLED = "cancelled"
 
 
+#: Claims without a new step after which a run is lost.
+LOST_AFTER = 5
+
 _ENDS = (RunStatus.FAILED, RunStatus.CANCELLED)
 
 MOVES: Mapping[RunStatus, frozenset[RunStatus]] = {

@@ -19,7 +19,6 @@ from actum.errors import EvidenceUnavailable, VerificationFailed
 from actum.evidence.verify.findings import DATA_ERRORS, Finding, guarded, judged, said
 from actum.evidence.verify.unwritten import reading
 from actum.evidence.verify.work_findings import read_work_receipt
-from actum.runs.carry_out import stored_flaw
 from actum.runs.contract.check import MISSING, UNSUPPORTED
 from actum.runs.contract.seal import require_seal
 from actum.runs.model import (
@@ -39,6 +38,7 @@ from actum.runs.run_receipt import (
     step_statement,
 )
 from actum.runs.run_status import ENDED
+from actum.runs.stored_contract import stored_flaw
 from actum.store.keys import PublicKey, Signer
 from actum.store.snapshot import Reader
 from actum.value import replace

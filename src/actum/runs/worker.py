@@ -15,21 +15,20 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from actum.evidence.owner import current_owner
-from actum.runs.carry_out import carry_out, refuse, stored_flaw
+from actum.runs.carry_out import carry_out, refuse
 from actum.runs.contract.check import SUPPORTED, UNSUPPORTED, Flaw, Supported
 from actum.runs.dispatch.port import Dispatch, Ticket
 from actum.runs.model import Run
 from actum.runs.new_run import queues_of
 from actum.runs.perform import OnEvent, Performer
 from actum.runs.run_ledger import Fenced, RunLedger
-from actum.runs.run_status import RunStatus
+from actum.runs.run_status import LOST_AFTER, RunStatus
+from actum.runs.stored_contract import stored_flaw
 from actum.store.keys import PublicKey
 from actum.value import value
 from actum.work.item_process import Stop
 
 FAULT = "RUN_FAULT"
-#: Claims without a new step after which a run is lost.
-LOST_AFTER = 5
 _RECONCILE_EVERY_S = 1.0
 _WAIT_S = 0.25
 _LEAVE_S = 0.05

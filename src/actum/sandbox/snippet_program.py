@@ -66,9 +66,20 @@ def main() -> None:
     text = _read_all()
     if waits and _is_stale(sys.modules.keys() - known, began):
         _start_again(text)
-    order = read_order(text)
+    try:
+        order = read_order(text)
+    except (ValueError, IndexError, KeyError, AttributeError):
+        # Only the library writes such a request: this was called as a tool for programs.
+        sys.stderr.write(_NOT_AN_ORDER)
+        sys.exit(2)
     del text
     _leave(*_carry_out(order, space))
+
+
+_NOT_AN_ORDER = (
+    "The tool snippet is for the library (Runtime.python), which writes its stdin."
+    " Run a program with the tool python: echo 'print(1)' | actum exec python\n"
+)
 
 
 def read_order(text: bytes) -> dict[str, Any]:

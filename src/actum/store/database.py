@@ -56,6 +56,22 @@ class JournalReader(Protocol):
         """The transaction was rolled back."""
 
 
+class Tables:
+    """Reads tables that no journal entry adds to, so without a write-out: a process that polls them
+    costs no sync while another one executes. Implements `snapshot.Reader`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        with self._database.tables_only():
+            return self._database.rows(sql, parameters)
+
+    def row(self, sql: str, parameters: Sequence[Any] = ()) -> tuple[Any, ...] | None:
+        with self._database.tables_only():
+            return self._database.row(sql, parameters)
+
+
 class Database:
     """An open store; `Database.open` makes or migrates the file first."""
 
@@ -225,6 +241,10 @@ class Database:
                 _set_up(connection)
                 self._background = connection
         return self._background
+
+    @property
+    def tables(self) -> Tables:
+        return Tables(self)
 
     @contextmanager
     def tables_only(self) -> Iterator[None]:

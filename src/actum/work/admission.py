@@ -98,10 +98,19 @@ def check_admission(
     if size > constraints.max_delta_size:
         return Admission(False, f"Exceeded max delta size: {size} > {constraints.max_delta_size}")
     if run_hash and run_hash in history:
-        return Admission(False, f"Duplicate run (already in history): {run_hash}")
+        return Admission(False, duplicate(run_hash))
     if capsule.odd:
         return Admission(False, f"Neither file, folder nor link: {', '.join(capsule.odd)}")
     return Admission(True)
+
+
+def duplicate(run_hash: str) -> str:
+    """Why rule 4 denies a run."""
+    return (
+        f"Duplicate run (already in history): {run_hash}. The same work was committed from the same"
+        " state before, and nothing has changed since. To repeat it on purpose, give the item"
+        " `trials: N` in a work file, or another description."
+    )
 
 
 def run_hash(item: WorkItem, agent_sha256: str, before_hash: str, capsule: RunCapsule) -> str:

@@ -27,7 +27,7 @@ from actum.work.admission import check_admission, entry_text, make_capsule, run_
 from actum.work.counting import count_tests
 from actum.work.item_state import ItemContext, Run, at_work, declared_outputs, seen, tell
 from actum.work.model import Status, path_of
-from actum.work.step_caps import broken_cap
+from actum.work.step_caps import broken_cap, is_env_file
 from actum.work.tool_access import Agent, Ended, ToolAccess
 from actum.workspace import commit, files
 from actum.workspace.copying import CopyEngine
@@ -41,6 +41,7 @@ from actum.workspace.tree import Delta, shown
 _TEST_OUTPUT_BYTES = 65_536
 _ROOM_FOR_TESTS = {"processes": {"max_children": 64}}
 _MOST_NAMED = 5
+_MOST_LINKS = 40  #: of one chain, as for the kernel
 _BESIDE = "another work item that ran at the same time"
 MOVED = "The workspace was changed by someone else while the work item ran."
 
@@ -291,9 +292,28 @@ def _require_caps(run: Run, context: ItemContext) -> None:
     """Part of step 3, for an item that is a step of a run; the changes are staged."""
     if context.caps is None:
         return
-    broken = broken_cap(context.caps, run.delta, context.frozen, run.room / "new")
+    targets = _env_targets(context)
+    broken = broken_cap(context.caps, run.delta, context.frozen, run.room / "new", targets)
     if broken is not None:
         raise Ended(Status.DENIED, broken)
+
+
+def _env_targets(context: ItemContext) -> set[str]:
+    """What links named `.env` lead to, in the state that the item began with: a tool that writes to
+    such a link changes that file."""
+    with context.index() as index:
+        links = [shown(path) for path in index.links(b".env") if is_env_file(shown(path))]
+    found = set()
+    for link in links:
+        path = link
+        for _step in range(_MOST_LINKS):
+            if not os.path.islink(context.frozen / path):
+                break
+            target = os.path.join(os.path.dirname(path), os.readlink(context.frozen / path))
+            # An absolute one names the project by its own path.
+            path = os.path.relpath(os.path.join(context.place, target), context.place)
+            found.add(path)
+    return found
 
 
 def require_nothing_governs(run: Run, context: ItemContext, project: Path) -> None:

@@ -15,7 +15,7 @@ from actum.contract.ids import new_id
 from actum.contract.model import Json
 from actum.errors import Refused
 from actum.work import diff, level, replay_script
-from actum.work.admission import changed_files, exact_path
+from actum.work.admission import changed_files, duplicate, exact_path
 from actum.work.execute_item import (
     MOVED,
     require_mergeable,
@@ -164,7 +164,7 @@ def _committed(run: Run, context: ItemContext) -> RunResult | None:
         if not _fits(run, context, index, now):
             return None
         if records.in_history(run.run_hash):
-            raise Ended(Status.DENIED, f"Duplicate run (already in history): {run.run_hash}")
+            raise Ended(Status.DENIED, duplicate(run.run_hash))
         after = index.preview(run.delta)
         staged = commit.keep(run.delta, space.base, run.room)
         result = _success(run, context, after.state.hash)

@@ -19,7 +19,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import IO, Any
 
 from actum.contract.model import Json
 from actum.errors import SandboxUnavailable
@@ -139,6 +139,7 @@ class ItemParent:
         self._wanted = self._closed = False
         self._starter: threading.Thread | None = None
         self._process: subprocess.Popen[bytes] | None = None
+        self._errors: IO[bytes] | None = None
         self._line: socket.socket | None = None
         self._started_as: tuple[str, dict[bytes, bytes]] | None = None
 
@@ -220,10 +221,20 @@ class ItemParent:
                     return
                 try:
                     with contextlib.suppress(OSError):
-                        self._process, self._line = _started()
+                        self._start()
                 finally:
                     self._wanted = False
                     self._starts.notify_all()
+
+    def _start(self) -> None:
+        # A file: it is read when the process has ended, and a full pipe would stop all clones.
+        errors = tempfile.TemporaryFile()  # noqa: SIM115 -- `_discard` closes it
+        try:
+            self._process, self._line = _started(errors)
+        except BaseException:
+            errors.close()
+            raise
+        self._errors = errors
 
     def _discard(self) -> str:
         """End it; returns how it ended. Items that run go on."""
@@ -231,14 +242,16 @@ class ItemParent:
         self._line = self._process = None
         if line is not None:
             line.close()  # it reads end-of-file
-        if process is None or process.stderr is None:
+        if process is None or self._errors is None:
             return "it did not start"
-        with process:
-            said = process.stderr.read().decode(errors="replace").strip()[-2000:]
+        process.wait()
+        with self._errors as errors:
+            errors.seek(0)
+            said = errors.read().decode(errors="replace").strip()[-2000:]
         return f"exit {process.returncode}: {said}"
 
 
-def _started() -> tuple[subprocess.Popen[bytes], socket.socket]:
+def _started(errors: IO[bytes]) -> tuple[subprocess.Popen[bytes], socket.socket]:
     source = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(__file__))))
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
@@ -252,7 +265,7 @@ def _started() -> tuple[subprocess.Popen[bytes], socket.socket]:
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
+                stderr=errors,
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,  # the caller handles Ctrl-C
             )

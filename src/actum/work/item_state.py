@@ -154,6 +154,9 @@ def seen(run: Run, context: ItemContext) -> Scanned:
 def at_work(context: ItemContext) -> Iterator[Services]:
     """Services with newly started runners, which see the current mounts."""
     runners = context.runners()
+    local = runners.get(RunnerKind.LOCAL)
+    if local is not None and hasattr(local, "warm_up"):  # a runner of a test has none
+        local.warm_up()  # it starts while the first call is prepared
     try:
         # The work item is the transaction: its tools write directly to the item's own view.
         policy = replace(context.services.policy, always_direct=True)

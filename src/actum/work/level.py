@@ -2,9 +2,9 @@
 
 Processes start in the order of ids, as slots become free. All items work on the state from before
 the first of them, whatever is committed meanwhile, and commit in the order of their ids. So the
-result depends neither on their speed nor on the number of slots. An item that is ready before its
-turn gives its slot back: it is stored (*held*), its process ends, and another one commits it when
-its turn comes.
+result depends neither on their speed nor on the number of slots. An item that is ready while one
+before it still works gives its slot back: it is stored (*held*), its process ends, and another one
+commits it when its turn comes.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ from actum.work.step_caps import StepCaps
 
 T = TypeVar("T", bound=RunResult | Rehearsed)
 
-#: A ready item waits so long for its turn before it is stored.
+#: A ready item waits so long for an item before it that still works; then it is stored.
 _SOON_S = 0.1
+#: And so long for its turn if all before it are ready: their commits take less than storing it.
+_QUEUED_S = 2.0
 #: The answer to an item that is ready: store everything, and end.
 HOLD: Mapping[str, Any] = {"hold": True}
 
@@ -68,6 +70,7 @@ class Level(Generic[T]):
         self._started = 0  #: items that were begun
         self._turn = 0  #: the first item that has not ended
         self._over: set[int] = set()
+        self._ready: set[int] = set()
         self._held: set[int] = set()
         self._error: BaseException | None = None
 
@@ -132,17 +135,29 @@ class Level(Generic[T]):
 
     def _hold(self, number: int) -> None:
         with self._changed:
+            self._ready.add(number)
             self._held.add(number)
+            self._changed.notify_all()
         self._bring_held()
 
     def _is_its_turn(self, number: int) -> bool:
         """Wait a moment for its turn. A stop ends its process meanwhile."""
         with self._changed:
-            soon_s = None if self._bring is None else _SOON_S
-            return self._changed.wait_for(lambda: self._comes_now(number), soon_s)
+            self._ready.add(number)
+            self._changed.notify_all()
 
-    def _comes_now(self, number: int) -> bool:
-        return self._turn == number or self._error is not None
+            def comes_now() -> bool:
+                return self._turn == number or self._error is not None
+
+            if self._bring is None:
+                return self._changed.wait_for(comes_now)
+            if self._changed.wait_for(lambda: comes_now() or self._is_queued(number), _SOON_S):
+                self._changed.wait_for(comes_now, _QUEUED_S)
+            return comes_now()
+
+    def _is_queued(self, number: int) -> bool:
+        """Whether only commits are before it."""
+        return all(each in self._ready or each in self._over for each in range(self._turn, number))
 
     def _end(self, number: int) -> None:
         with self._changed:

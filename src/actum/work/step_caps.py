@@ -9,7 +9,7 @@ Anything that is not text counts with its new size.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +44,11 @@ class StepCaps:
         return cls(**{**document, "paths": None if paths is None else tuple(paths)})
 
 
-def broken_cap(caps: StepCaps, delta: Delta, base: Path, staged: Path) -> str | None:
-    """The first cap that staged changes break, as ``code: what was found``."""
+def broken_cap(
+    caps: StepCaps, delta: Delta, base: Path, staged: Path, env_targets: Container[str] = ()
+) -> str | None:
+    """The first cap that staged changes break, as ``code: what was found``. `env_targets` are the
+    files that links named `.env` lead to."""
     changed = [
         (number, change)
         for number, change in enumerate(delta)
@@ -58,7 +61,7 @@ def broken_cap(caps: StepCaps, delta: Delta, base: Path, staged: Path) -> str | 
         return f"{NO_CHANGE}: the correction changed nothing"
     if len(changed) > caps.max_files:
         return f"{MAX_FILES}: {len(changed)} > {caps.max_files}"
-    env = [name for name in names if _is_env_file(name)]
+    env = [name for name in names if is_env_file(name) or name in env_targets]
     if env and not caps.allow_env_mutation:
         return f"{ENV_FILE}: {env[0]}"
     outside = [name for name in names if not _is_within(name, caps.paths)]
@@ -77,7 +80,7 @@ def broken_cap(caps: StepCaps, delta: Delta, base: Path, staged: Path) -> str | 
     return None
 
 
-def _is_env_file(name: str) -> bool:
+def is_env_file(name: str) -> bool:
     last = name.rpartition("/")[2]
     return last == ".env" or last.startswith(".env.")
 

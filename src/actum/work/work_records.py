@@ -39,7 +39,7 @@ class WorkRecords(WorkHistory):
     """The records of work items, and the only writer of them."""
 
     def __init__(self, database: Database, log: Log, home: Path) -> None:
-        super().__init__(database)
+        super().__init__(database.tables)
         self._log = log
         self.home = home
 

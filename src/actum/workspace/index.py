@@ -211,6 +211,14 @@ class Index:
                 if entry.kind is Kind.FOLDER:
                     waiting.append(path)
 
+    def links(self, text: bytes) -> Iterator[bytes]:
+        """Links whose names hold a text."""
+        holding = "SELECT path FROM folders WHERE instr(names, ?) > 0"
+        for (folder,) in self._database.execute(holding, (text,)).fetchall():
+            for name, entry in self.entries(folder).items():
+                if entry.kind is Kind.LINK and text in name:
+                    yield joined(folder, name)
+
     def scan(self, top: Path, skip: frozenset[bytes] = frozenset()) -> Scanned:
         """Bring the index up to date with the folder `top`, reading only what may have changed.
 

@@ -48,8 +48,9 @@ def test_the_decisions_of_this_version_are_those_on_record(tmp_path: Path) -> No
         ("runs/decide.py", "MOST_ATTEMPTS = 5", "MOST_ATTEMPTS = 6", "correctionRecipeVersion"),
         ("runs/decide.py", "MOST_ATTEMPTS = 5", "MOST_ATTEMPTS = 5\nPATIENCE = 1", "PATIENCE"),
         ("work/step_caps.py", " > caps.", " >= caps.", "validationPolicyVersion"),
+        ("runs/step_items.py", "must_change=True", "must_change=False", "correctionRecipeVersion"),
     ],
-    ids=["another value", "an unregistered constant", "another comparison"],
+    ids=["another value", "an unregistered constant", "another comparison", "another cap"],
 )
 def test_a_changed_decision_without_a_version_is_named(
     copied: Path, module: str, old: str, new: str, named: str

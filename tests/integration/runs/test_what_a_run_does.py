@@ -99,6 +99,28 @@ def test_a_step_over_a_cap_is_refused_and_commits_nothing(
     assert (rt.settings.root / file).exists()
 
 
+@pytest.mark.req("003-23")
+@pytest.mark.parametrize("link", ["settings/production", "absolute", "chain"])
+def test_a_file_behind_a_link_named_env_is_an_environment_file(rt: Runtime, link: str) -> None:
+    root = rt.settings.root
+    (root / "settings").mkdir()
+    (root / "settings/production").write_text("A=1\n")
+    target = {"absolute": f"{root}/settings/production", "chain": "settings/now"}.get(link, link)
+    (root / "settings/now").symlink_to("production")
+    (root / ".env").symlink_to(target)
+    for script in ("echo A=2 > .env", "echo A=2 > settings/production"):
+        add_agent(root, script)
+        refused = carried_out(rt, work_file(), {"profile": "ci"})
+        assert refused["steps"][0]["codes"] == ["restricted_env_file"], script
+        assert (root / "settings/production").read_text() == "A=1\n"
+    add_agent(root, "echo A=2 > settings/staging")
+    assert carried_out(rt, work_file(), {"profile": "ci"})["status"] == "complete"
+    add_agent(root, "echo A=2 > .env")
+    taken = carried_out(rt, work_file(), {"profile": "ci", "allowEnvMutation": True})
+    assert taken["status"] == "complete"
+    assert (root / "settings/production").read_text() == "A=2\n"
+
+
 @pytest.mark.req("003-24")
 def test_light_validation_off_warn_and_enforce(rt: Runtime) -> None:
     add_agent(rt.settings.root, "echo bad > code.txt; echo $RANDOM$$ > n.txt; date +%N >> n.txt")

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from actum import Runtime
 from actum.runs.work_done import WorkDone
 from common.settings import approve
 from hostile.jail import marker, sleeps, until, wake
@@ -22,7 +21,6 @@ from hostile.jail import marker, sleeps, until, wake
 from .shop import add_agent, item, make_project, opened
 
 _OWN = (".actum", "tools", "agents", "tools.lock", "actum.toml")
-SOAK = os.environ.get("ACTUM_SOAK") == "1"
 
 
 def _agents(project: Path, scripts: Mapping[str, str]) -> str:
@@ -204,31 +202,3 @@ def test_an_undo_of_one_leaves_the_folder_that_both_have_made(tmp_path: Path) ->
         assert undone.status == "success", undone.reason
         assert undone.output_hash == rt.state_hash() == before
     assert sorted(os.listdir(project / "both")) == ["a"]
-
-
-@pytest.mark.soak
-def test_a_thousand_items_go_through_four_slots(tmp_path: Path) -> None:
-    """A tenth of them in `make test`. Each writes its own content."""
-    count = 1_000 if SOAK else 100
-    project = make_project(tmp_path / "p", {f"old/{n}": f"{n}\n" for n in range(100)})
-    add_agent(project, "mkdir -p out; id=$(date +%s%N); echo $id > out/$id-$$")
-    items = [item(id=f"i{number:04d}", description=f"item {number}") for number in range(count)]
-    with Runtime.open(project, pool=False) as rt:
-        rt.work(item(id="first"))  # everything is imported and warm
-        before = _resident_kib()
-        done = rt.work_file(json.dumps({"items": items}), at_once=4)
-        grown_mib = (_resident_kib() - before) / 1024
-        assert done.ok, [each for each in done.results.values() if each.status != "success"][:3]
-        assert len(done.results) == count
-        states = {result.output_hash for result in done.results.values()}
-        assert len(states) == count
-    assert len(os.listdir(project / "out")) == count + 1
-    assert grown_mib < 50, f"{grown_mib:.1f} MiB"
-    assert not list(project.glob(".actum/work/*/rooms/*"))
-
-
-def _resident_kib() -> int:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1])
-    raise AssertionError("no VmRSS")

@@ -84,6 +84,7 @@ def test_equal_work_without_trials_is_still_a_duplicate(tmp_path: Path) -> None:
         denied = [result.denial_reason for result in twice.results.values()]
         assert denied[0] is None
         assert "Duplicate run" in str(denied[1])
+        assert "trials: N" in str(denied[1]), "it says what to do"
         add_agent(project, "true # again")
         assert rt.work_file(_work(item(id="a", trials=2))).ok
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from .shop import add_agent, add_program, item, make_project
+from .shop import add_agent, add_program, item, make_project, opened
 
 pytestmark = pytest.mark.sandbox
 
@@ -73,3 +73,15 @@ def test_an_agent_that_is_a_program_imports_nothing_on_the_host(tmp_path: Path) 
     found = _left_to_an_item(project, "0190a8f0-0000-7000-8000-000000000002")
     assert (project / "new.txt").read_text() == "new\n"
     assert found == {"modules": [], "schemas": 0}
+
+
+def test_clones_leave_no_word_with_the_process_that_they_were_cloned_from(tmp_path: Path) -> None:
+    """Each had reported a lock there that it found unlocked, until the pipe was full and all items
+    stood still."""
+    project = make_project(tmp_path / "project")
+    add_agent(project, "date +%N > new.txt")
+    with opened(project) as rt:
+        for number in range(3):
+            assert rt.work(item(id=f"i{number}")).status == "success"
+        parent = rt.work_items.processes
+        assert parent._discard() == "exit 0: "

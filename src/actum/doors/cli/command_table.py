@@ -16,7 +16,11 @@ import click
 from actum.doors.cli.request_from_options import Usage
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from actum.run_queue import RunQueue
     from actum.runtime import Runtime
+    from actum.settings import Settings
 
 _PREFIX = "actum."
 
@@ -74,6 +78,18 @@ def open_runtime() -> Runtime:
     from actum.runtime import Runtime
 
     return Runtime.open(home=given_home(), session=given_session(), pool=False)
+
+
+def open_queue() -> AbstractContextManager[RunQueue]:
+    """The runs of that project, for a command that carries none out."""
+    from actum.run_queue import open_queue
+
+    def open_whole(settings: Settings) -> Runtime:
+        from actum.runtime import Runtime
+
+        return Runtime(settings, pool=False)
+
+    return open_queue(given_home(), open_whole)
 
 
 class Command(click.Command):

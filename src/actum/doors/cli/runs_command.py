@@ -46,17 +46,20 @@ def submit(
     """
     if not file.is_file():
         raise click.UsageError(f"There is no file {file}.")
-    with command_table.open_runtime() as runtime:
-        run = runtime.runs.submit(file, config=config_of(profile, fields), priority=priority)
-        if not wait:
-            if command_table.wants_json():
-                terminal.document(runtime.runs.status(run.run_id))
-            else:
-                terminal.line(run.run_id)
-                terminal.aside("Queued. `actum worker` carries it out.")
-            return exit_codes.SUCCESS
-        terminal.aside(f"run {run.run_id}")
-        return _carried_out(runtime, run.run_id)
+    config = config_of(profile, fields)
+    if wait:
+        with command_table.open_runtime() as runtime:
+            run = runtime.runs.submit(file, config=config, priority=priority)
+            terminal.aside(f"run {run.run_id}")
+            return _carried_out(runtime, run.run_id)
+    with command_table.open_queue() as queue:
+        run = queue.runs.submit(file, config=config, priority=priority)
+        if command_table.wants_json():
+            terminal.document(queue.runs.status(run.run_id))
+        else:
+            terminal.line(run.run_id)
+            terminal.aside("Queued. `actum worker` carries it out.")
+    return exit_codes.SUCCESS
 
 
 def _full(runtime: Any, run_id: str) -> str:
@@ -76,9 +79,9 @@ def _carried_out(runtime: Any, run_id: str) -> int:
 @click.option("--exit-status", is_flag=True, help="Exit 1 while the run has not ended.")
 def status(run_id: str, exit_status: bool) -> int:
     """Everything about a run: contract, steps, error. Checks the stored contract."""
-    with command_table.open_runtime() as runtime:
-        run_id = _full(runtime, run_id)
-        document = runtime.runs.status(run_id)
+    with command_table.open_queue() as queue:
+        run_id = _full(queue, run_id)
+        document = queue.runs.status(run_id)
     code = _show(document, full=True)
     if exit_status and document["status"] not in _CODES:
         return exit_codes.FAILED
@@ -100,8 +103,8 @@ def status(run_id: str, exit_status: bool) -> int:
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, metavar="N")
 def list_(wanted: str | None, limit: int) -> int:
     """Runs, the newest first."""
-    with command_table.open_runtime() as runtime:
-        runs = runtime.runs.list(status=wanted, limit=limit)
+    with command_table.open_queue() as queue:
+        runs = queue.runs.list(status=wanted, limit=limit)
     if command_table.wants_json():
         terminal.document({"runs": [_row(run) for run in runs]})
         return exit_codes.SUCCESS
@@ -171,11 +174,11 @@ def continue_(
 @click.argument("run_id", metavar="RUN")
 def cancel(run_id: str) -> int:
     """End a run. Steps that were committed stay committed."""
-    with command_table.open_runtime() as runtime:
-        run_id = _full(runtime, run_id)
-        run = runtime.runs.cancel(run_id)
+    with command_table.open_queue() as queue:
+        run_id = _full(queue, run_id)
+        run = queue.runs.cancel(run_id)
         if command_table.wants_json():
-            terminal.document(runtime.runs.status(run_id))
+            terminal.document(queue.runs.status(run_id))
         else:
             queued = run.status.value == "cancelled"
             terminal.line("Cancelled." if queued else "Cancelling: its worker ends it.")

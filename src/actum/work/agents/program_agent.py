@@ -33,18 +33,6 @@ from actum.work.model import Status, WorkItem
 from actum.work.tool_access import Ended, ToolAccess
 
 _TEXTS = {"type": "array", "items": {"type": "string"}}
-SCHEMA: Mapping[str, Json] = {
-    "type": "object",
-    "additionalProperties": False,
-    "required": ["agent_id", "command"],
-    "properties": {
-        "agent_id": {"type": "string", "pattern": "^agent-[0-9]$"},
-        "description": {"type": "string"},
-        "command": {**_TEXTS, "minItems": 1},
-        "tools": {**_TEXTS, "uniqueItems": True},
-        "set": {"type": "object"},
-    },
-}
 CALL: Mapping[str, Json] = {
     "type": "object",
     "additionalProperties": False,
