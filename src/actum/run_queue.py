@@ -21,6 +21,7 @@ from actum.evidence.log import Log
 from actum.runs.contract.check import SUPPORTED
 from actum.runs.dispatch import embedded
 from actum.runs.durable_runs import Runs
+from actum.runs.ledger.sqlite_store import SqliteStore
 from actum.runs.new_run import queues_of
 from actum.runs.run_ledger import RunLedger
 from actum.settings import Settings
@@ -78,7 +79,7 @@ def runs_of(
     performer: Callable[[OnEvent], Performer],
 ) -> Runs:
     """The durable runs of one machine."""
-    ledger = RunLedger(database.tables, log, clock, embedded.enqueue)
+    ledger = RunLedger(SqliteStore(database.tables, log), clock, embedded.enqueue)
 
     def dispatch() -> embedded.EmbeddedDispatch:
         return embedded.EmbeddedDispatch(

@@ -1,25 +1,24 @@
 """The ledger of runs: the only writer of its four tables, and the reader that decisions use.
 
-Every write is one transaction with an audit record that binds the rows it wrote. A write by a
-worker names the fence of its claim; if another worker has claimed the run since, nothing is written
-and `Fenced` is raised. So a worker that was stopped and comes back late can change nothing.
+The rules are here, once; a store (`actum.runs.ledger`) holds the tables. Every write is one
+transaction with an audit record that binds the rows it wrote. A write by a worker names the fence
+of its claim; if another worker has claimed the run since, nothing is written and `Fenced` is
+raised. So a worker that was stopped and comes back late can change nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from actum.contract.canonical import sha256_bytes
 from actum.contract.model import Json
-from actum.evidence.log import Log, Page
 from actum.evidence.records.audit import VERSION, Kind, closed
-from actum.evidence.records.bound_rows import ROWS, bound_now
 from actum.evidence.records.facts import ACTUM_VERSION
 from actum.evidence.records.trace import rfc3339
 from actum.runs.dispatch.port import Enqueue, Ticket
+from actum.runs.ledger.ledger_store import LedgerStore, Transaction
 from actum.runs.model import (
     RUN_COLUMNS,
     STEP_COLUMNS,
@@ -33,16 +32,16 @@ from actum.runs.model import (
 )
 from actum.runs.run_receipt import Revision, run_receipt
 from actum.runs.run_status import ACTIVE, AT_WORK, ENDED, RunStatus, may_move
-from actum.store.snapshot import Reader
 from actum.value import plain, replace
 
 _RUN = f"SELECT {', '.join(RUN_COLUMNS)} FROM agent_runs"  # noqa: S608 -- constants
 _STEPS = f"SELECT {', '.join(STEP_COLUMNS)} FROM agent_steps"  # noqa: S608 -- constants
 #: Runs that a worker may take, the next one first.
 _QUEUED = _RUN + (  # noqa: S608 -- constants
-    " WHERE status = 'queued' AND (? IS NULL OR queue = ?) AND (? IS NULL OR run_id = ?)"
+    " WHERE status = 'queued' AND (CAST(? AS TEXT) IS NULL OR queue = ?)"
+    " AND (CAST(? AS TEXT) IS NULL OR run_id = ?)"
     " AND NOT EXISTS (SELECT 1 FROM agent_runs AS other"
-    " WHERE other.workspace = agent_runs.workspace AND other.status IN"
+    " WHERE {same_folder} AND other.status IN"
     " ('running', 'correcting', 'optimizing', 'validating'))"
     " ORDER BY priority DESC, created_at, run_id"
 )
@@ -81,10 +80,16 @@ _CLAIM = (
     "UPDATE agent_runs SET fence = fence + 1, worker = ?, status = 'running',"
     " started_at = coalesce(started_at, ?), blocked_code = NULL"
     " WHERE run_id = ? AND status = 'queued' AND NOT EXISTS ("
-    " SELECT 1 FROM agent_runs AS other WHERE other.workspace = agent_runs.workspace"
+    " SELECT 1 FROM agent_runs AS other WHERE {same_folder}"
     " AND other.status IN ('running', 'correcting', 'optimizing', 'validating'))"
 )
 
+
+#: Whether a claim holds. Parameters: run, fence, epoch.
+_MINE = (
+    "SELECT 1 FROM agent_runs WHERE run_id = ? AND fence = ? AND epoch = ?"
+    " AND status IN ('running', 'correcting', 'optimizing', 'validating')"
+)
 
 #: Changes that give a run its next epoch.
 _ENQUEUES = ("continued", "handed-over", "brought-back")
@@ -100,28 +105,27 @@ class _Unmoved(Exception):
 
 
 class RunLedger:
-    def __init__(
-        self, database: Reader, log: Log, clock: Callable[[], datetime], enqueue: Enqueue
-    ) -> None:
-        self._database = database
-        self._log = log
+    def __init__(self, store: LedgerStore, clock: Callable[[], datetime], enqueue: Enqueue) -> None:
+        self._store = store
         self._clock = clock
         self._enqueue = enqueue
+        self._queued = _QUEUED.format(same_folder=store.same_folder)
+        self._claim = _CLAIM.format(same_folder=store.same_folder)
 
     # Reading
 
     def find(self, run_id: str) -> Run | None:
-        row = self._database.row(f"{_RUN} WHERE run_id = ?", (run_id,))
+        row = self._store.row(f"{_RUN} WHERE run_id = ?", (run_id,))
         return None if row is None else run_from(row)
 
     def steps(self, run_id: str) -> tuple[Step, ...]:
-        rows = self._database.rows(f"{_STEPS} WHERE run_id = ? ORDER BY step_index", (run_id,))
+        rows = self._store.rows(f"{_STEPS} WHERE run_id = ? ORDER BY step_index", (run_id,))
         return tuple(map(step_from, rows))
 
     def listed(self, status: RunStatus | None = None, limit: int = 50) -> tuple[Run, ...]:
         """The newest runs first."""
         where, parameters = ("", ()) if status is None else (" WHERE status = ?", (status.value,))
-        rows = self._database.rows(
+        rows = self._store.rows(
             f"{_RUN}{where} ORDER BY created_at DESC, run_id LIMIT ?", (*parameters, limit)
         )
         return tuple(map(run_from, rows))
@@ -133,12 +137,13 @@ class RunLedger:
 
         Only those of a queue, or one run: the limit would hide them behind others.
         """
-        rows = self._database.rows(f"{_QUEUED} LIMIT ?", (queue, queue, run_id, run_id, limit))
+        parameters = (queue, queue, run_id, run_id, limit)
+        rows = self._store.rows(f"{self._queued} LIMIT ?", parameters)
         return tuple(map(run_from, rows))
 
     def latest(self, source_sha256: str, workspace: str) -> Run | None:
         """The newest run of a work file in a folder; a legacy run is none."""
-        row = self._database.row(
+        row = self._store.row(
             f"{_RUN} WHERE source_sha256 = ? AND workspace = ? AND revision > 0"
             " ORDER BY created_at DESC, run_id LIMIT 1",
             (source_sha256, workspace),
@@ -149,8 +154,8 @@ class RunLedger:
         """The tickets of runs that may be claimed now, the next one first; of each folder one."""
         found = []
         next_of = _NEXT.format(queues=_marks(queues))
-        for (folder,) in self._database.rows(_FREE_FOLDERS):
-            row = self._database.row(next_of, (folder, *queues))
+        for (folder,) in self._store.rows(_FREE_FOLDERS):
+            row = self._store.row(next_of, (folder, *queues))
             if row is not None:
                 found.append(row)
         found.sort(key=lambda row: (-row[3], row[4], row[0]))
@@ -161,23 +166,23 @@ class RunLedger:
 
     def owner_of(self, run_id: str) -> str | None:
         """The process that has claimed a run; ``None`` if none has."""
-        row = self._database.row("SELECT worker FROM agent_runs WHERE run_id = ?", (run_id,))
+        row = self._store.row("SELECT worker FROM agent_runs WHERE run_id = ?", (run_id,))
         return None if row is None else row[0]
 
     def misplaced(self, served: Sequence[str], limit: int = 100) -> tuple[Run, ...]:
         """Queued runs that are not shown as blocked and no worker supports, and the reverse."""
         sql = _MISPLACED.format(queues=_marks(served))
-        return tuple(map(run_from, self._database.rows(sql, (*served, limit))))
+        return tuple(map(run_from, self._store.rows(sql, (*served, limit))))
 
     def at_work(self) -> tuple[Run, ...]:
-        rows = self._database.rows(
+        rows = self._store.rows(
             f"{_RUN} WHERE status IN ('running', 'correcting', 'optimizing', 'validating')"
         )
         return tuple(map(run_from, rows))
 
     def revisions(self, run_id: str) -> tuple[Mapping[str, Json], ...]:
         """Every contract that a run ever had."""
-        rows = self._database.rows(
+        rows = self._store.rows(
             "SELECT revision, metadata, cause, by_whom, at FROM run_contracts WHERE run_id = ?"
             " ORDER BY revision",
             (run_id,),
@@ -187,7 +192,7 @@ class RunLedger:
 
     def decisions(self, run_id: str) -> tuple[str, ...]:
         """Documents of the decisions about a run, the newest last."""
-        rows = self._database.rows(
+        rows = self._store.rows(
             "SELECT document FROM run_decisions WHERE run_id = ? ORDER BY at, decision_hash",
             (run_id,),
         )
@@ -203,19 +208,22 @@ class RunLedger:
         With `claim_by`, that worker claims it in the same transaction, if the folder is free: no
         other worker can be faster.
         """
-        with self._log.page() as page:
-            _insert_run(page, run)
-            self._claim_now(page, run.run_id, claim_by)
-            rows = [bound_now(page.cursor, "agent_runs", run.run_id)]
-            rows.append(self._insert_contract(page, run, cause))
+
+        def write(into: Transaction) -> Run:
+            _insert_run(into, run)
+            self._claim_now(into, run.run_id, claim_by)
+            rows = [into.bound("agent_runs", run.run_id)]
+            rows.append(self._insert_contract(into, run, cause))
             for step in adopted:
-                _insert_step(page, step)
-                rows.append(bound_now(page.cursor, "agent_steps", run.run_id, step.step_index))
-            created = self._row(page, run.run_id)
+                _insert_step(into, step)
+                rows.append(into.bound("agent_steps", run.run_id, step.step_index))
+            created = self._row(into, run.run_id)
             if created.status is RunStatus.QUEUED:
-                self._enqueue(page, created.ticket)
-            self._append(page, "submitted", run.run_id, rows, created.status)
-        return created
+                self._enqueue(into, created.ticket)
+            self._append(into, "submitted", run.run_id, rows, created.status)
+            return created
+
+        return self._store.write(write)
 
     def requeue(
         self, run: Run, cause: str | None = None, *, claim_by: str | None = None
@@ -234,7 +242,7 @@ class RunLedger:
             " WHERE agent_steps.run_id = agent_runs.run_id)"
             " WHERE run_id = ? AND epoch = ? AND status IN ('failed', 'cancelled')",
             (run.metadata, run.revision, run.seal, run.queue, run.run_id, run.epoch),
-            lambda page: [] if cause is None else [self._insert_contract(page, run, cause)],
+            lambda into: [] if cause is None else [self._insert_contract(into, run, cause)],
             claim_by=claim_by,
         )
 
@@ -254,9 +262,12 @@ class RunLedger:
 
     def record_decision(self, run_id: str, decision_hash: str, document: str) -> None:
         """Store a decision about a run; the same decision again is one row."""
-        with self._log.page() as page:
-            rows = [self._insert_decision(page, run_id, decision_hash, document)]
-            self._append(page, "decided", run_id, rows, None)
+
+        def write(into: Transaction) -> None:
+            rows = [self._insert_decision(into, run_id, decision_hash, document)]
+            self._append(into, "decided", run_id, rows, None)
+
+        self._store.write(write)
 
     # Writing, by workers
 
@@ -265,8 +276,9 @@ class RunLedger:
         return self._moved(
             "claimed",
             run.run_id,
-            f"{_CLAIM} AND epoch = ?",
+            f"{self._claim} AND epoch = ?",
             (worker, self._now(), run.run_id, run.epoch),
+            claims=True,
         )
 
     def refuse(
@@ -279,7 +291,7 @@ class RunLedger:
             "UPDATE agent_runs SET status = 'failed', error_code = ?, error_details = ?,"
             " ended_at = ? WHERE run_id = ? AND epoch = ? AND status = 'queued'",
             (code, details, self._now(), run.run_id, run.epoch),
-            lambda page: [self._insert_decision(page, run.run_id, decision_hash, document)],
+            lambda into: [self._insert_decision(into, run.run_id, decision_hash, document)],
         )
 
     def require_claim(self, run: Run) -> None:
@@ -313,7 +325,7 @@ class RunLedger:
     def bring_back(self, run: Run, *, lost_after: int) -> Run | None:
         """Queue a run again whose worker is gone. After `lost_after` claims without a new step it
         fails with RUN_LOST."""
-        newest = self._database.row(
+        newest = self._store.row(
             "SELECT max(fence) FROM agent_steps WHERE run_id = ?", (run.run_id,)
         )
         is_lost = run.fence - (newest[0] if newest and newest[0] else 0) >= lost_after
@@ -354,29 +366,37 @@ class RunLedger:
     def end_plan(self, run: Run, step_index: int, plan: str, document: str) -> Run:
         """Freeze the plan that a planner made, and record the end of its step."""
         digest = sha256_bytes(plan.encode())
-        with self._fenced(run) as page:
-            page.cursor.execute(
+
+        def write(into: Transaction) -> None:
+            self._require_fence(into, run)
+            into.execute(
                 "UPDATE agent_runs SET plan = ?, plan_sha256 = ? WHERE run_id = ?",
                 (plan, digest, run.run_id),
             )
-            page.cursor.execute(
+            into.execute(
                 "UPDATE agent_steps SET state = 'ended', status = 'success', document = ?,"
                 " ended_at = ? WHERE run_id = ? AND step_index = ?",
                 (document, self._now(), run.run_id, step_index),
             )
             rows = [
-                bound_now(page.cursor, "agent_runs", run.run_id),
-                bound_now(page.cursor, "agent_steps", run.run_id, step_index),
+                into.bound("agent_runs", run.run_id),
+                into.bound("agent_steps", run.run_id, step_index),
             ]
-            self._append(page, "planned", run.run_id, rows, run.status)
+            self._append(into, "planned", run.run_id, rows, run.status)
+
+        self._store.write(write)
         return replace(run, plan=plan, plan_sha256=digest)
 
     def start_step(self, run: Run, step: Step) -> None:
         """Record a step before it starts; durable when this returns."""
-        with self._fenced(run) as page:
-            _insert_step(page, step)
-            rows = [bound_now(page.cursor, "agent_steps", run.run_id, step.step_index)]
-            self._append(page, "step-started", run.run_id, rows, run.status)
+
+        def write(into: Transaction) -> None:
+            self._require_fence(into, run)
+            _insert_step(into, step)
+            rows = [into.bound("agent_steps", run.run_id, step.step_index)]
+            self._append(into, "step-started", run.run_id, rows, run.status)
+
+        self._store.write(write)
 
     def end_step(
         self,
@@ -396,20 +416,24 @@ class RunLedger:
             "ended_at": self._now(),
             **columns,
         }
-        with self._fenced(run) as page:
+
+        def write(into: Transaction) -> None:
+            self._require_fence(into, run)
             names = ", ".join(f"{name} = ?" for name in values)
-            page.cursor.execute(
+            into.execute(
                 f"UPDATE agent_steps SET {names} WHERE run_id = ? AND step_index = ?",  # noqa: S608
                 (*values.values(), run.run_id, step_index),
             )
-            rows = [bound_now(page.cursor, "agent_steps", run.run_id, step_index)]
+            rows = [into.bound("agent_steps", run.run_id, step_index)]
             if current_state is not None:
-                page.cursor.execute(
+                into.execute(
                     "UPDATE agent_runs SET current_state = ? WHERE run_id = ?",
                     (current_state, run.run_id),
                 )
-                rows.append(bound_now(page.cursor, "agent_runs", run.run_id))
-            self._append(page, "step-ended", run.run_id, rows, run.status)
+                rows.append(into.bound("agent_runs", run.run_id))
+            self._append(into, "step-ended", run.run_id, rows, run.status)
+
+        self._store.write(write)
 
     # Parts
 
@@ -422,86 +446,94 @@ class RunLedger:
         run_id: str,
         sql: str,
         parameters: Sequence[Any],
-        more: Callable[[Page], list[dict[str, Json]]] = lambda _page: [],
+        more: Callable[[Transaction], list[dict[str, Json]]] = lambda _into: [],
         *,
         claim_by: str | None = None,
+        claims: bool = False,
     ) -> Run | None:
         """Change one row under a condition; ``None``, and nothing is written, if it does not hold.
 
-        `more` writes further rows in the same transaction and returns them bound.
+        `more` writes further rows in the same transaction and returns them bound; `claims`: the
+        change takes the run's folder.
         """
+
+        def write(into: Transaction) -> Run:
+            if claims:
+                into.lock_folder(run_id)
+            if into.execute(sql, parameters) != 1:
+                raise _Unmoved  # rolls the transaction back
+            self._claim_now(into, run_id, claim_by)
+            rows = [*more(into), *self._sealed_end(into, run_id)]
+            rows.insert(0, into.bound("agent_runs", run_id))
+            moved = self._row(into, run_id)
+            if event in _ENQUEUES and moved.status is RunStatus.QUEUED:
+                self._enqueue(into, moved.ticket)
+            self._append(into, event, run_id, rows, moved.status)
+            return moved
+
         try:
-            with self._log.page() as page:
-                page.cursor.execute(sql, parameters)
-                if page.cursor.rowcount != 1:
-                    raise _Unmoved  # noqa: TRY301 -- rolls the transaction back
-                self._claim_now(page, run_id, claim_by)
-                rows = [*more(page), *self._sealed_end(page, run_id)]
-                rows.insert(0, bound_now(page.cursor, "agent_runs", run_id))
-                moved = self._row(page, run_id)
-                if event in _ENQUEUES and moved.status is RunStatus.QUEUED:
-                    self._enqueue(page, moved.ticket)
-                self._append(page, event, run_id, rows, moved.status)
+            return self._store.write(write)
         except _Unmoved:
             return None
-        return moved
 
     def _changed(self, run: Run, event: str, values: Mapping[str, str | int | None]) -> Run:
-        with self._fenced(run) as page:
+
+        def write(into: Transaction) -> Run:
+            self._require_fence(into, run)
             names = ", ".join(f"{name} = ?" for name in values)
-            page.cursor.execute(
+            into.execute(
                 f"UPDATE agent_runs SET {names} WHERE run_id = ?",  # noqa: S608 -- our names
                 (*values.values(), run.run_id),
             )
-            rows = self._sealed_end(page, run.run_id)
-            rows.insert(0, bound_now(page.cursor, "agent_runs", run.run_id))
-            changed = self._row(page, run.run_id)
-            self._append(page, event, run.run_id, rows, changed.status)
-        return changed
+            rows = self._sealed_end(into, run.run_id)
+            rows.insert(0, into.bound("agent_runs", run.run_id))
+            changed = self._row(into, run.run_id)
+            self._append(into, event, run.run_id, rows, changed.status)
+            return changed
 
-    @contextmanager
-    def _fenced(self, run: Run) -> Iterator[Page]:
-        with self._log.page() as page:
-            found = page.cursor.execute(
-                "SELECT 1 FROM agent_runs WHERE run_id = ? AND fence = ? AND epoch = ?"
-                " AND status IN ('running', 'correcting', 'optimizing', 'validating')",
-                (run.run_id, run.fence, run.epoch),
-            ).fetchone()
-            if found is None:
-                raise Fenced(run.run_id)  # rolls the page back
-            yield page
+        return self._store.write(write)
 
-    def _sealed_end(self, page: Page, run_id: str) -> list[dict[str, Json]]:
+    def _require_fence(self, into: Transaction, run: Run) -> None:
+        """The first statement of a worker's write: the claim holds until the write has ended."""
+        found = into.row(
+            f"{_MINE}{self._store.locking}",
+            (run.run_id, run.fence, run.epoch),
+        )
+        if found is None:
+            raise Fenced(run.run_id)  # rolls the transaction back
+
+    def _sealed_end(self, into: Transaction, run_id: str) -> list[dict[str, Json]]:
         """The signed receipt of a run that this transaction ends, or whose end it changes. Returns
         the rows that it wrote, bound."""
-        run = self._row(page, run_id)
+        run = self._row(into, run_id)
         if run.status not in ENDED:
             return []
-        steps = page.cursor.execute(f"{_STEPS} WHERE run_id = ? ORDER BY step_index", (run_id,))
-        recorded = tuple(map(step_from, steps.fetchall()))
-        contracts = page.cursor.execute(
-            f"{_REVISIONS} WHERE run_id = ? ORDER BY revision", (run_id,)
-        )
-        revisions = tuple(Revision(*row) for row in contracts.fetchall())
-        receipt = run_receipt(run, recorded, revisions, page.signer)
-        page.cursor.execute(
+        steps = into.rows(f"{_STEPS} WHERE run_id = ? ORDER BY step_index", (run_id,))
+        recorded = tuple(map(step_from, steps))
+        contracts = into.rows(f"{_REVISIONS} WHERE run_id = ? ORDER BY revision", (run_id,))
+        revisions = tuple(Revision(*row) for row in contracts)
+        receipt = run_receipt(run, recorded, revisions, into.signer)
+        into.execute(
             "INSERT INTO run_receipts (receipt_id, run_id, sha256, envelope) VALUES (?, ?, ?, ?)",
             (receipt.receipt_id, run_id, receipt.sha256, receipt.encoded.decode()),
         )
-        page.cursor.execute(
+        into.execute(
             "UPDATE agent_runs SET receipt_id = ? WHERE run_id = ?", (receipt.receipt_id, run_id)
         )
-        return [bound_now(page.cursor, "run_receipts", receipt.receipt_id)]
+        return [into.bound("run_receipts", receipt.receipt_id)]
 
-    def _claim_now(self, page: Page, run_id: str, worker: str | None) -> None:
+    def _claim_now(self, into: Transaction, run_id: str, worker: str | None) -> None:
         if worker is not None:
-            page.cursor.execute(_CLAIM, (worker, self._now(), run_id))
+            into.lock_folder(run_id)
+            into.execute(self._claim, (worker, self._now(), run_id))
 
-    def _row(self, page: Page, run_id: str) -> Run:
-        return run_from(page.cursor.execute(f"{_RUN} WHERE run_id = ?", (run_id,)).fetchone())
+    def _row(self, into: Transaction, run_id: str) -> Run:
+        row = into.row(f"{_RUN} WHERE run_id = ?", (run_id,))
+        assert row is not None  # noqa: S101 -- this transaction has written it
+        return run_from(row)
 
-    def _insert_contract(self, page: Page, run: Run, cause: str) -> dict[str, Json]:
-        page.cursor.execute(
+    def _insert_contract(self, into: Transaction, run: Run, cause: str) -> dict[str, Json]:
+        into.execute(
             "INSERT INTO run_contracts (run_id, revision, metadata, seal, cause, by_whom, at)"
             " VALUES (?, ?, ?, ?, ?, ?, ?)",
             (
@@ -509,28 +541,27 @@ class RunLedger:
                 *(cause, run.requested_by, self._now()),
             ),
         )
-        return bound_now(page.cursor, "run_contracts", run.run_id, run.revision)
+        return into.bound("run_contracts", run.run_id, run.revision)
 
     def _insert_decision(
-        self, page: Page, run_id: str, decision_hash: str, document: str
+        self, into: Transaction, run_id: str, decision_hash: str, document: str
     ) -> dict[str, Json]:
-        page.cursor.execute(
+        into.execute(
             "INSERT INTO run_decisions (run_id, decision_hash, document, at) VALUES (?, ?, ?, ?)"
             " ON CONFLICT DO NOTHING",
             (run_id, decision_hash, document, self._now()),
         )
-        return bound_now(page.cursor, "run_decisions", run_id, decision_hash)
+        return into.bound("run_decisions", run_id, decision_hash)
 
     def _append(
         self,
-        page: Page,
+        into: Transaction,
         event: str,
         run_id: str,
         rows: list[dict[str, Json]],
         status: RunStatus | None,
     ) -> None:
-        bound: list[Json] = list(rows)
-        page.append(
+        into.append(
             {
                 "v": VERSION,
                 "kind": Kind.RUN,
@@ -539,20 +570,20 @@ class RunLedger:
                 "run_id": closed(run_id),
                 "event": event,
                 "status": None if status is None else status.value,
-                ROWS: bound,
-            }
+            },
+            rows,
         )
 
 
-def _insert_run(page: Page, run: Run) -> None:
-    page.cursor.execute(
+def _insert_run(into: Transaction, run: Run) -> None:
+    into.execute(
         f"INSERT INTO agent_runs ({', '.join(RUN_COLUMNS)}) VALUES ({_marks(RUN_COLUMNS)})",  # noqa: S608
         tuple(plain(run).values()),
     )
 
 
-def _insert_step(page: Page, step: Step) -> None:
-    page.cursor.execute(
+def _insert_step(into: Transaction, step: Step) -> None:
+    into.execute(
         f"INSERT INTO agent_steps ({', '.join(STEP_COLUMNS)}) VALUES ({_marks(STEP_COLUMNS)})",  # noqa: S608
         tuple(plain(step).values()),
     )

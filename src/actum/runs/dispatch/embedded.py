@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from actum.evidence.log import Page
 from actum.evidence.owner import is_alive
 from actum.runs.dispatch.database_changes import DatabaseChanges
 from actum.runs.dispatch.local_disk import require_local_disk
 from actum.runs.dispatch.port import Carry, Ticket
 from actum.runs.dispatch.worker_file import WorkerFile, live_workers
+from actum.runs.ledger.ledger_store import Transaction
 
 #: A worker that has not beaten for so long is taken for dead: it is stopped, or hangs.
 DEAD_AFTER_S = 30.0
@@ -31,7 +31,7 @@ Waiting = Callable[[Sequence[str], int], Sequence[Ticket]]
 OwnerOf = Callable[[str], str | None]
 
 
-def enqueue(_page: Page, _ticket: Ticket) -> None:
+def enqueue(_into: Transaction, _ticket: Ticket) -> None:
     """Implements `port.Enqueue`: the row that the caller writes is the ticket."""
 
 

@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from actum.evidence.log import Page
+from actum.runs.ledger.ledger_store import Transaction
 from actum.value import value
 
 
@@ -41,7 +41,7 @@ class Ticket:
 Carry = Callable[[Ticket], None]
 #: Adds a ticket in the caller's transaction, which also writes the row of the run. Needs no worker
 #: and no connection of its own, so a client needs no right but to write that row.
-Enqueue = Callable[[Page, Ticket], None]
+Enqueue = Callable[[Transaction, Ticket], None]
 
 
 class Changes(Protocol):

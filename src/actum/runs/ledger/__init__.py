@@ -1,0 +1,1 @@
+"""The databases that can hold the ledger of runs, behind one port."""
