@@ -217,18 +217,22 @@ class ImageStore:
             except FileNotFoundError:
                 return
             try:
-                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise Refused(
-                    "IMAGE_IN_USE",
-                    f"The image {image.id} was not removed: a tool runs in it.",
-                    remedy="Try again when the tool has ended.",
-                ) from None
+                self._remove_unused(image, path, held)
             finally:
-                os.close(held)
-            passing = self.folder / f".old-{os.urandom(8).hex()}"
-            os.rename(path, passing)
-            removal.remove(passing)
+                os.close(held)  # not before: the lock keeps those out who start meanwhile
+
+    def _remove_unused(self, image: Image, path: Path, held: int) -> None:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Refused(
+                "IMAGE_IN_USE",
+                f"The image {image.id} was not removed: a tool runs in it.",
+                remedy="Try again when the tool has ended.",
+            ) from None
+        passing = self.folder / f".old-{os.urandom(8).hex()}"
+        os.rename(path, passing)
+        removal.remove(passing)
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[None]:
@@ -251,14 +255,18 @@ def in_use(image: RootImage | None) -> Iterator[None]:
     if image is None:
         yield
         return
+    folder = os.path.dirname(image.folder)
     try:
-        held = os.open(os.path.dirname(image.folder), _FOLDER)
+        held = os.open(folder, _FOLDER)
     except OSError:
         raise missing(image.reference) from None
     try:
         try:
             fcntl.flock(held, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
+            # It may have been removed between the open and the lock.
+            if not os.path.samestat(os.fstat(held), os.stat(folder, follow_symlinks=False)):
+                raise missing(image.reference)
+        except (BlockingIOError, FileNotFoundError):
             raise missing(image.reference) from None
         yield
     finally:

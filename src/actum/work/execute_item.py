@@ -17,6 +17,7 @@ from pathlib import Path
 from actum import kernel
 from actum.capture.model import DiffSummary
 from actum.contract.canonical import sha256_json
+from actum.contract.levels import is_within
 from actum.contract.outcome import Outcome
 from actum.errors import Refused
 from actum.execution.execution import WorkStep
@@ -300,20 +301,37 @@ def _require_caps(run: Run, context: ItemContext) -> None:
 
 def _env_targets(context: ItemContext) -> set[str]:
     """What links named `.env` lead to, in the state that the item began with: a tool that writes to
-    such a link changes that file."""
+    such a link changes that file. And the links on the way: another target of one of them makes
+    another file the environment file."""
     with context.index() as index:
         links = [shown(path) for path in index.links(b".env") if is_env_file(shown(path))]
-    found = set()
-    for link in links:
-        path = link
-        for _step in range(_MOST_LINKS):
-            if not os.path.islink(context.frozen / path):
-                break
-            target = os.path.join(os.path.dirname(path), os.readlink(context.frozen / path))
-            # An absolute one names the project by its own path.
-            path = os.path.relpath(os.path.join(context.place, target), context.place)
-            found.add(path)
-    return found
+    return {path for link in links for path in _followed(link, context)}
+
+
+def _followed(path: str, context: ItemContext) -> Iterator[str]:
+    """The links of the project that a path leads through, and the name in it that they lead to.
+    Step by step: a link can lead through folders that are links too."""
+    place = at = str(context.place)
+    waiting, links = path.split("/")[::-1], 0
+    while waiting:
+        step = waiting.pop()
+        at = os.path.normpath(os.path.join(at, step))
+        # The links of the project are those of the frozen state; others are the host's.
+        is_ours = is_within(at, place)
+        found = os.path.join(context.frozen, os.path.relpath(at, place)) if is_ours else at
+        if step in ("", ".", "..") or not os.path.islink(found):
+            continue
+        if is_ours:
+            yield os.path.relpath(at, place)
+        links += 1
+        if links > _MOST_LINKS:
+            return
+        # An absolute one names the project by its own path.
+        target = os.readlink(found)
+        at = "/" if target.startswith("/") else os.path.dirname(at)
+        waiting += target.split("/")[::-1]
+    if is_within(at, place):
+        yield os.path.relpath(at, place)
 
 
 def require_nothing_governs(run: Run, context: ItemContext, project: Path) -> None:

@@ -144,7 +144,7 @@ def _linked(first: bytes, top: int, name: bytes, there: int) -> bool:
     try:
         os.link(first, name, src_dir_fd=top, dst_dir_fd=there, follow_symlinks=False)
     except OSError as error:
-        if error.errno in (errno.EMLINK, errno.EPERM, errno.EOPNOTSUPP):
+        if error.errno in (errno.EMLINK, errno.EPERM, errno.EOPNOTSUPP, errno.EXDEV):
             return False
         raise
     return True

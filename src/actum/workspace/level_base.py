@@ -78,6 +78,8 @@ def _made(space: Space, folder: Path) -> LevelBase:
         try:
             # With git's own records: the items see them, and they are no part of the state.
             copy_tree(source, target, space.skip - {b".git"}, linked=_is_linked)
+        except (FileNotFoundError, NotADirectoryError):
+            continue  # a name was removed or replaced meanwhile
         finally:
             os.close(source)
             os.close(target)

@@ -100,13 +100,14 @@ def test_a_step_over_a_cap_is_refused_and_commits_nothing(
 
 
 @pytest.mark.req("003-23")
-@pytest.mark.parametrize("link", ["settings/production", "absolute", "chain"])
+@pytest.mark.parametrize("link", ["settings/production", "absolute", "chain", "now/production"])
 def test_a_file_behind_a_link_named_env_is_an_environment_file(rt: Runtime, link: str) -> None:
     root = rt.settings.root
     (root / "settings").mkdir()
     (root / "settings/production").write_text("A=1\n")
     target = {"absolute": f"{root}/settings/production", "chain": "settings/now"}.get(link, link)
     (root / "settings/now").symlink_to("production")
+    (root / "now").symlink_to("./settings")
     (root / ".env").symlink_to(target)
     for script in ("echo A=2 > .env", "echo A=2 > settings/production"):
         add_agent(root, script)
@@ -119,6 +120,23 @@ def test_a_file_behind_a_link_named_env_is_an_environment_file(rt: Runtime, link
     taken = carried_out(rt, work_file(), {"profile": "ci", "allowEnvMutation": True})
     assert taken["status"] == "complete"
     assert (root / "settings/production").read_text() == "A=2\n"
+
+
+@pytest.mark.req("003-23")
+@pytest.mark.parametrize("script", ["ln -sfn other now", "mv settings older", "rm .env"])
+def test_an_environment_file_keeps_its_place_behind_links(rt: Runtime, script: str) -> None:
+    root = rt.settings.root
+    for folder in ("settings", "other"):
+        (root / folder).mkdir()
+        (root / folder / "production").write_text(f"A={folder}\n")
+    (root / "now").symlink_to("settings")
+    (root / ".env").symlink_to("now/production")
+    add_agent(root, script)
+    refused = carried_out(rt, work_file(), {"profile": "ci"})
+    assert refused["steps"][0]["codes"] == ["restricted_env_file"]
+    assert (root / ".env").read_text() == "A=settings\n"
+    add_agent(root, "mv other older")
+    assert carried_out(rt, work_file(), {"profile": "ci"})["status"] == "complete"
 
 
 @pytest.mark.req("003-24")

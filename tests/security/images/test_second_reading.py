@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
@@ -18,9 +19,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from actum.contract.image_reference import ImageReference, RootImage
 from actum.errors import Refused
 from actum.images.image_bounds import Bounds
-from actum.images.image_store import ImageStore
+from actum.images.image_store import ImageStore, in_use
 from common.images import Layer, Layout, docker_save
 
 _SMALL = Bounds(content_bytes=64 << 20, seconds=120)
@@ -256,3 +258,51 @@ def test_control_numbers_of_base_256_are_read(store: ImageStore) -> None:
     header[148:156] = b" " * 8
     header[148:156] = b"%06o\0 " % sum(header[:512])
     assert (_add(store, bytes(header)) / "a").read_bytes() == b"12345"
+
+
+def _found(store: ImageStore, archive: bytes) -> RootImage:
+    _add(store, archive)
+    (image,) = store.all()
+    found = store.find(ImageReference(name="", digest=image.id))
+    assert found is not None
+    return found
+
+
+def test_an_image_that_is_being_removed_is_not_used(
+    store: ImageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sandbox that starts between the check of the lock and the removal would lose its files."""
+    found = _found(store, Layer().file("tool", b"tool").content())
+    said: list[str] = []
+    rename = os.rename
+
+    def use_then_rename(source: Path, target: Path) -> None:
+        try:
+            with in_use(found):
+                said.append("used")
+        except Refused as refusal:
+            said.append(refusal.code)
+        rename(source, target)
+
+    with in_use(found):  # control
+        pass
+    monkeypatch.setattr(os, "rename", use_then_rename)
+    store.remove(store.all()[0])
+    assert said == ["IMAGE_MISSING"]
+
+
+def test_an_image_that_was_removed_while_it_was_opened_is_not_used(
+    store: ImageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = _found(store, Layer().file("tool", b"tool").content())
+    flock = fcntl.flock
+
+    def remove_then_lock(descriptor: int, how: int) -> None:
+        monkeypatch.setattr(fcntl, "flock", flock)
+        store.remove(store.all()[0])
+        flock(descriptor, how)
+
+    monkeypatch.setattr(fcntl, "flock", remove_then_lock)
+    with pytest.raises(Refused) as refusal, in_use(found):
+        pass
+    assert refusal.value.code == "IMAGE_MISSING"
