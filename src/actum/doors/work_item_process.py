@@ -37,6 +37,8 @@ _MODULES = (
     *("cryptography.hazmat.primitives.asymmetric.ed25519", "cryptography.exceptions"),
     *("encodings.unicode_escape", "actum.runners.channel"),
     *("importlib.readers", "importlib.resources.readers"),
+    *("actum.workspace.git_names", "actum.registry.coherence", "actum.registry.api_coherence"),
+    *("actum.registry.sdk_names",),
 )
 
 
