@@ -48,6 +48,8 @@ from actum.workspace.layer_folders import LayerFolders
 from actum.workspace.retention import Keep
 
 if TYPE_CHECKING:
+    import socket
+
     from actum.contract.request import ExecRequest
     from actum.evidence.verify.receipt_verifier import Verifier
     from actum.execution.execution import Execution
@@ -257,11 +259,18 @@ def work_items(
     from actum.work.work_items import WorkItems
     from actum.work.work_records import WorkRecords
 
+    def runners(source: socket.socket | None) -> Mapping[RunnerKind, Runner]:
+        from actum.runners.spawner_start import Spawner
+
+        return enabled_runners(
+            settings, services.secrets, pool=False, spawner=Spawner(source=source)
+        )
+
     return WorkItems(
         root=settings.root,
         home=settings.home,
         services=services,
-        runners=lambda: enabled_runners(settings, services.secrets, pool=False),
+        runners=runners,
         contract=contract,
         records=WorkRecords(services.database, services.ledger.log, settings.home),
         signer=services.keyring.signer,

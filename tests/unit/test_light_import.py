@@ -19,6 +19,8 @@ _JAIL += " proc_files wire snippet_interpreter"
 #: Loaded when the first snippet is asked for.
 LEARNT = ("sandbox/snippet_program", "sandbox/value_program", "sandbox/working_files_program")
 SPAWNER = ("kernel", *(f"sandbox/{name}" for name in _JAIL.split()))
+#: The process that the spawners of work items are cloned from.
+SOURCE_OF_SPAWNERS = "sandbox/spawner_source"
 HEAVY = {"asyncio", "sqlite3", "yaml", "click", "jsonschema_rs", "cryptography"}
 #: Web, database toolkits, MCP: doors and runs that were not asked for.
 ELSEWHERE = {"fastapi", "starlette", "uvicorn", "httpx", "aiohttp", "flask", "sqlalchemy"}
@@ -80,7 +82,7 @@ def test_asking_for_help_loads_neither_crypto_nor_a_database(command: str) -> No
     assert tops(modules) & (HEAVY - {"click"}) == set()
 
 
-@pytest.mark.parametrize("name", SPAWNER)
+@pytest.mark.parametrize("name", [*SPAWNER, SOURCE_OF_SPAWNERS])
 def test_a_file_of_the_spawner_names_only_the_standard_library_and_the_jail(name: str) -> None:
     tree = ast.parse((SOURCE / "actum" / f"{name}.py").read_text())
     named: set[str] = set()
@@ -101,10 +103,14 @@ def test_a_file_of_the_spawner_names_only_the_standard_library_and_the_jail(name
 _KNOWN = {*sys.stdlib_module_names, "actum"}
 
 
-def test_the_spawner_starts_without_site_packages_and_loads_only_the_jail() -> None:
-    modules = imported_by("import actum.sandbox.spawner", "-I", "-S")
+@pytest.mark.parametrize("of", [(), (SOURCE_OF_SPAWNERS,)])
+def test_the_spawner_starts_without_site_packages_and_loads_only_the_jail(
+    of: tuple[str, ...],
+) -> None:
+    started = (*of, "sandbox/spawner")[0].replace("/", ".")
+    modules = imported_by(f"import actum.{started}", "-I", "-S")
     ours = {name for name in modules if name.partition(".")[0] == "actum"}
-    listed = {f"actum.{each.replace('/', '.')}" for each in SPAWNER}
+    listed = {f"actum.{each.replace('/', '.')}" for each in (*SPAWNER, *of)}
     assert ours == listed | {"actum", "actum.sandbox"}
     assert foreign(modules) == set()
     # Forked for every sandbox: nothing with threads, and nothing that talks to anybody.

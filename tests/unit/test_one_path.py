@@ -44,6 +44,9 @@ ALLOWED: dict[str, set[str]] = {
     "sandbox/seccomp.py": {"ctypes"},
     # Starts the spawner; every argument is ours.
     "sandbox/spawner_client.py": {"subprocess", "Popen"},
+    # Starts the process that spawners of work items are cloned from, and clones them.
+    "sandbox/spawner_clone.py": {"subprocess", "Popen"},
+    "sandbox/spawner_source.py": {"clone_process"},
     # Forks the opener and the zygote, and becomes the program that clones inits (jail/serve.c).
     "sandbox/spawner.py": {"fork", "execve"},
     # Clones the inits beside which an interpreter is forked; they execute the jail's program.

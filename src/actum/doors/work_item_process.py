@@ -23,7 +23,7 @@ from typing import Any, NoReturn
 from actum import kernel
 
 _TELLING = threading.Lock()
-_DESCRIPTORS = 3
+_DESCRIPTORS = 4
 _IDLE_S = 0.02
 #: Imported before the first clone, with everything that they would import for an item. Importing
 #: opens no database, key, socket or thread.
@@ -118,19 +118,21 @@ def _be_an_item(caller: int, line: socket.socket, descriptors: list[int]) -> NoR
         _die_with(caller)
         os.setsid()  # the caller handles Ctrl-C
         _set_name("actum-item")
-        for number, descriptor in enumerate(descriptors):
+        *streams, source = descriptors
+        for number, descriptor in enumerate(streams):
             os.dup2(descriptor, number)
             os.close(descriptor)
         line.close()
-        code = _exit_code()
+        os.set_inheritable(source, False)
+        code = _exit_code(socket.socket(fileno=source))
     finally:
         os._exit(code)
 
 
-def _exit_code() -> int:
+def _exit_code(source: socket.socket) -> int:
     """As the interpreter would end."""
     try:
-        _item()
+        _item(source)
         code = 0
     except SystemExit as end:
         if isinstance(end.code, str):
@@ -144,7 +146,8 @@ def _exit_code() -> int:
     return code
 
 
-def _item() -> None:
+def _item(source: socket.socket | None = None) -> None:
+    """`source`: spawners are cloned from the process at its other end."""
     order: dict[str, Any] = json.loads(sys.stdin.buffer.readline() or b"null")
     if order is None:
         os._exit(1)  # the caller is gone
@@ -168,7 +171,7 @@ def _item() -> None:
             settings.discover(Path(order["root"]), Path(order["home"])), os.environ
         )
         with Runtime(found, pool=False, upkeep=False) as runtime:
-            _answer(runtime.work_items.here(order, _tell))
+            _answer(runtime.work_items.here(order, _tell, source))
     except Exception as error:
         from actum.doors.known_failures import explained
 

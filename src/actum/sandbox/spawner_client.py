@@ -26,6 +26,7 @@ from actum.sandbox.packets import (
     receive,
 )
 from actum.sandbox.snippet_interpreter import HASH_SEED, is_snippet
+from actum.sandbox.spawner_clone import ALONE, Clone, cloned
 from actum.value import value
 
 if TYPE_CHECKING:
@@ -39,8 +40,6 @@ _BOOT = (
     "import sys; sys.path.insert(0, sys.argv[1]); from actum.sandbox.spawner import main; "
     "main(*map(int, sys.argv[2:]))"
 )
-#: As -I, which would ignore PYTHONHASHSEED as well; the environment holds nothing else.
-_ALONE = ("-P", "-s", "-S")
 #: The limits of the first member, made before the first request.
 _MIB = 1 << 20
 _GUESS: Limits = {
@@ -91,13 +90,15 @@ class Spawner:
     has ended, and made when the spawner has nothing else to do.
     """
 
-    def __init__(self, *, pool_size: int = 0) -> None:
+    def __init__(self, *, pool_size: int = 0, source: socket.socket | None = None) -> None:
+        """`source` is the socket of a process that spawners are cloned from (`spawner_clone`)."""
         self._pool_size = pool_size
+        self._source = source
         self._wanted = min(pool_size, 2)
         self._calm = 0
         self._lock = threading.Lock()  #: guards everything below
         self._receiving = threading.Lock()  #: held while waiting for the spawner's next message
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | Clone | None = None
         self._socket: socket.socket | None = None
         self._opener: socket.socket | None = None
         self._ready = False
@@ -140,16 +141,12 @@ class Spawner:
         self._interpreter = (found.st_dev, found.st_ino)
         with _in_memory(program) as init:
             numbers = [theirs.fileno(), openers.fileno(), init.fileno()]
-            self._process = subprocess.Popen(
-                [interpreter, *_ALONE, "-c", _BOOT, _SOURCE, *map(str, numbers)],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                pass_fds=numbers,
-                env={"PYTHONHASHSEED": HASH_SEED},
-                cwd="/",
-                start_new_session=True,
-            )
+            clone = None if self._source is None else cloned(self._source, numbers)
+            if clone is None:
+                self._process = started = _started(interpreter, numbers)
+                self._pidfd = os.pidfd_open(started.pid)
+            else:
+                self._process, self._pidfd = clone, clone.pidfd
         theirs.close()
         openers.close()
         self._socket, self._opener = ours, opener
@@ -157,7 +154,6 @@ class Spawner:
         for peer in (ours, opener):
             self._peers.register(peer, 0)  # no messages: only POLLHUP
         # A new member still holds the spawner's end: the socket alone would report it late.
-        self._pidfd = os.pidfd_open(self._process.pid)
         self._peers.register(self._pidfd, select.POLLIN)
         self._ready = self._equipped = self._taught = False
         self._equip(ours)
@@ -457,7 +453,7 @@ class Spawner:
         except ConnectionResetError:
             answer = b""  # it died without reading our messages
         if not answer:
-            process = cast("subprocess.Popen[bytes]", self._process)
+            process = cast("subprocess.Popen[bytes] | Clone", self._process)
             _out, text = process.communicate()
             last = text.decode(errors="replace").strip().splitlines()[-1:]
             self._discard()
@@ -523,6 +519,19 @@ class Spawner:
         """Close the socket; the spawner ends, and with it every sandbox still alive."""
         with self._lock:
             self._discard()
+
+
+def _started(interpreter: str, numbers: list[int]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [interpreter, *ALONE, "-c", _BOOT, _SOURCE, *map(str, numbers)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        pass_fds=numbers,
+        env={"PYTHONHASHSEED": HASH_SEED},
+        cwd="/",
+        start_new_session=True,
+    )
 
 
 def _in_memory(content: bytes) -> BinaryIO:

@@ -23,6 +23,7 @@ from typing import IO, Any
 
 from actum.contract.model import Json
 from actum.errors import SandboxUnavailable
+from actum.sandbox.spawner_clone import SpawnerSource
 
 _BOOT = (
     "import sys; sys.path[:0] = sys.argv[3:]; "
@@ -140,6 +141,7 @@ class ItemParent:
         self._starter: threading.Thread | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._errors: IO[bytes] | None = None
+        self._spawners: SpawnerSource | None = None
         self._line: socket.socket | None = None
         self._started_as: tuple[str, dict[bytes, bytes]] | None = None
 
@@ -175,7 +177,7 @@ class ItemParent:
         for attempt in (1, 2):
             line = self._require_started()
             try:
-                socket.send_fds(line, [b"clone"], descriptors)
+                socket.send_fds(line, [b"clone"], [*descriptors, self._source()])
                 answer = line.recv(64)
             except OSError:
                 answer = b""
@@ -188,6 +190,12 @@ class ItemParent:
                     remedy="`actum doctor` lists what this host lacks; then run it again.",
                 )
         raise AssertionError("unreachable")
+
+    def _source(self) -> int:
+        """The socket of the process that the spawners of items are cloned from."""
+        if self._spawners is None:
+            raise AssertionError("it is started before the first clone")
+        return self._spawners.line.fileno()
 
     def _require_started(self) -> socket.socket:
         wanted = (_BOOT, dict(os.environb))
@@ -230,16 +238,23 @@ class ItemParent:
         # A file: it is read when the process has ended, and a full pipe would stop all clones.
         errors = tempfile.TemporaryFile()  # noqa: SIM115 -- `_discard` closes it
         try:
-            self._process, self._line = _started(errors)
+            spawners = SpawnerSource()
+            try:
+                self._process, self._line = _started(errors)
+            except BaseException:
+                spawners.close()
+                raise
         except BaseException:
             errors.close()
             raise
-        self._errors = errors
+        self._errors, self._spawners = errors, spawners
 
     def _discard(self) -> str:
         """End it; returns how it ended. Items that run go on."""
-        line, process = self._line, self._process
-        self._line = self._process = None
+        line, process, spawners = self._line, self._process, self._spawners
+        self._line = self._process = self._spawners = None
+        if spawners is not None:
+            spawners.close()
         if line is not None:
             line.close()  # it reads end-of-file
         if process is None or self._errors is None:

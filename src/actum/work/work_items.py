@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -72,7 +73,8 @@ class WorkItems:
     root: Path  #: the project, which is also the workspace
     home: Path
     services: Services
-    runners: Callable[[], Mapping[RunnerKind, Runner]]
+    #: New ones; their spawners are cloned from the process at the other end of the socket.
+    runners: Callable[[socket.socket | None], Mapping[RunnerKind, Runner]]
     contract: Callable[[Mapping[str, Any]], Contract]
     records: WorkRecords
     signer: Signer
@@ -262,18 +264,24 @@ class WorkItems:
                 remedy="Nothing ran. Run these items first, or all of them with `actum work`.",
             )
 
-    def here(self, order: Mapping[str, Any], tell: item_process.Hear) -> dict[str, Json]:
-        """Execute one order, in the process that was started for it."""
+    def here(
+        self,
+        order: Mapping[str, Any],
+        tell: item_process.Hear,
+        source: socket.socket | None = None,
+    ) -> dict[str, Json]:
+        """Execute one order, in the process that was started for it. `source`: see `runners`."""
         item = WorkItem.parse(order["item"])
         agent = self.agent(item.agent_id)
         if order["do"] == "trial":
-            context = self._context(Path(order["base"]), order["engine"], order["level"])
+            base = Path(order["base"])
+            context = self._context(base, order["engine"], order["level"], source)
             context = replace(context, rehearsal=True, tell=tell)
             return execute_trial(item, agent, context).document()
         if order["do"] == "again":
-            base = Path(order["base"])
-            return {"state": execute_again(item, agent, self._context(base, order["engine"]))}
-        context = self._context(self.root, order["engine"], order.get("level"))
+            context = self._context(Path(order["base"]), order["engine"], None, source)
+            return {"state": execute_again(item, agent, context)}
+        context = self._context(self.root, order["engine"], order.get("level"), source)
         if order["do"] == "plan":
             return execute_plan(item, agent, replace(context, tell=tell), new_id()).document()
         if order["do"] == "bring":
@@ -514,11 +522,13 @@ class WorkItems:
     def _place(self) -> dict[str, Json]:
         return {"root": str(self.root), "home": str(self.home)}
 
-    def _context(self, base: Path, engine: str, level: str | None = None) -> ItemContext:
+    def _context(
+        self, base: Path, engine: str, level: str | None, source: socket.socket | None
+    ) -> ItemContext:
         space = Space(self.home, base, exclusive=self.exclusive and base == self.root)
         return ItemContext(
             services=self.services,
-            runners=self.runners,
+            runners=partial(self.runners, source),
             contract=self.contract,
             space=space,
             place=self.root,

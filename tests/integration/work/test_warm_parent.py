@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -85,3 +87,67 @@ def test_clones_leave_no_word_with_the_process_that_they_were_cloned_from(tmp_pa
             assert rt.work(item(id=f"i{number}")).status == "success"
         parent = rt.work_items.processes
         assert parent._discard() == "exit 0: "
+
+
+#: A process with the namespaces of an item, whose spawner is cloned. It names the parent and the
+#: program of that spawner, and what the process it was cloned from has in its environment.
+_SPAWNER = """
+import json, re
+from pathlib import Path
+from actum.runners.spawner_start import Spawner
+from actum.sandbox.spawner_clone import Clone, SpawnerSource
+from actum.workspace import namespace
+
+source = SpawnerSource()
+environ = Path(f"/proc/{source._process.pid}/environ").read_bytes()
+namespace.enter()
+spawner = Spawner(source=source.line)
+spawner.start()
+clone = spawner._process
+assert isinstance(clone, Clone)
+spawner._await_ready(spawner._socket)
+pid = re.search(r"^Pid:\\s+(\\d+)$", Path(f"/proc/self/fdinfo/{clone.pidfd}").read_text(), re.M)[1]
+status = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+found = {"parent": int(status[1]) == source._process.pid, "session": status[3] == pid}
+found["environment"] = environ.decode().split("\\0")[:-1]
+spawner.close()
+found["gone"] = not Path(f"/proc/{pid}").exists()
+source.close()
+print(json.dumps(found))
+"""
+
+
+def test_the_spawner_of_an_item_is_a_clone_of_a_process_that_knows_nothing() -> None:
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", _SPAWNER],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "SECRET": "of the caller"},
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {
+        "parent": True,
+        "session": True,
+        "environment": ["PYTHONHASHSEED=0"],
+        "gone": True,
+    }
+
+
+@pytest.mark.parametrize("by", ["its socket", "its process"])
+def test_an_item_starts_its_spawner_itself_where_none_can_be_cloned(
+    tmp_path: Path, by: str
+) -> None:
+    project = make_project(tmp_path / "project")
+    add_agent(project, "echo $ACTUM_NUMBER > one.txt")
+    with opened(project) as rt:
+        assert rt.work(item(id="first")).status.value == "success"
+        spawners = rt.work_items.processes._spawners
+        assert spawners is not None
+        if by == "its process":
+            spawners._process.kill()
+            spawners._process.wait()
+        else:
+            spawners.line.shutdown(socket.SHUT_RDWR)
+        add_agent(project, "echo two > two.txt")
+        assert rt.work(item(id="second")).status.value == "success"
+    assert (project / "two.txt").read_text() == "two\n"
