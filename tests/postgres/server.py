@@ -54,10 +54,10 @@ class Server:
     def url(self, database: str = "postgres", user: str = "admin") -> str:
         return f"postgresql://{user}@127.0.0.1:{self.port}/{database}"
 
-    def database(self) -> str:
-        """The address of a new, empty database, as its owner."""
+    def database(self, template: str = "template1") -> str:
+        """The address of a new database, as its owner: a copy of `template`."""
         name = f"fleet{next(self._numbers)}"
-        self.execute(f"CREATE DATABASE {name}")
+        self.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
         return self.url(name)
 
     def execute(self, sql: str, database: str = "postgres") -> None:

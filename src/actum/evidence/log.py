@@ -305,6 +305,14 @@ class Log:
         row = self._database.row("SELECT note FROM checkpoints ORDER BY size DESC LIMIT 1")
         return str(row[0]) if row else None
 
+    @property
+    def origin(self) -> str:
+        """The name of this log, which stays through rotations of its key."""
+        newest = self.checkpoint()
+        if newest is None:
+            return _new_origin(self.signer)
+        return note.parse(newest).checkpoint.origin
+
     # `store.database.JournalReader`
 
     def write_out(self, cursor: sqlite3.Cursor) -> bool:

@@ -174,6 +174,10 @@ class RunLedger:
         sql = _MISPLACED.format(queues=_marks(served))
         return tuple(map(run_from, self._store.rows(sql, (*served, limit))))
 
+    def is_here(self, run_id: str) -> bool:
+        """Whether the folder of a run is the one of this project."""
+        return self._store.is_here(run_id)
+
     def at_work(self) -> tuple[Run, ...]:
         rows = self._store.rows(
             f"{_RUN} WHERE status IN ('running', 'correcting', 'optimizing', 'validating')"

@@ -20,6 +20,9 @@ from actum.value import value
 
 #: Field of an audit record that holds the rows it binds.
 ROWS = "rows"
+#: Rows of the same form in the database of a fleet, whose transaction commits after the record: no
+#: table of this home holds them.
+ROWS_ELSEWHERE = "rows_elsewhere"
 #: Values that a record holds unchanged. The digest form is excluded, so that no text can pass for
 #: the digest of another.
 _PLAIN = re.compile(r"(?!.*sha256:)[A-Za-z0-9][A-Za-z0-9._:@+-]{0,127}")
