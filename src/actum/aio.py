@@ -17,8 +17,11 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
+from actum import async_runs
+from actum.async_runs import AsyncRuns, until_done
 from actum.contract.model import Contract
 from actum.errors import ContractInvalid, Problem
 from actum.execution.awaited_output import AwaitedOutput
@@ -32,12 +35,13 @@ if TYPE_CHECKING:
     from actum.execution.python_session import PythonSession
     from actum.execution.services import Services
     from actum.executors.model import ActionResult
+    from actum.runs.work_done import WorkDone
+    from actum.work.model import RunResult, WorkItem
 
-_T = TypeVar("_T")
 _APPROVAL_POLL_S = 0.2
 
 
-class Calls(Protocol):
+class Calls(async_runs.RunCalls, Protocol):
     """The blocking calls of a runtime that have an async twin."""
 
     services: Services
@@ -66,8 +70,19 @@ class AsyncRuntime:
         self._floor = ThreadPoolExecutor(concurrency.count, "actum-floor")
         self._desk = ThreadPoolExecutor(1, "actum-desk")
         self._acts = ThreadPoolExecutor(concurrency.count, "actum-act")
+        self._runs = async_runs.Calls()
+        self.runs = AsyncRuns(self._runs, calls)  #: `rt.runs`, awaitable
         self._guard = threading.Lock()
         self._live: set[_Call] = set()
+
+    async def work(self, item: WorkItem | Mapping[str, Any] | str | bytes | Path) -> RunResult:
+        """One work item. When cancelled, its process is ended, and its end is on record."""
+        return await async_runs.work(self._runs, self._calls, item)
+
+    async def work_file(self, source: str | bytes | Path, **words: Any) -> WorkDone:
+        """A work file as a durable run. When cancelled, the run is cancelled; the next call with
+        the same file continues it. `on_event` is called in other threads."""
+        return await async_runs.work_file(self._runs, self._calls, source, **words)
 
     async def exec(self, tool: str, *arguments: str, **words: Any) -> Result:
         return await self._approved(
@@ -96,7 +111,7 @@ class AsyncRuntime:
         try:
             session = await asyncio.shield(asyncio.wrap_future(opening))
         except asyncio.CancelledError:
-            await _until_done(opening)
+            await until_done(opening)
             if opening.exception() is None:
                 opening.result().close()
             raise
@@ -104,7 +119,7 @@ class AsyncRuntime:
             yield AsyncSession(self, session)
         finally:
             closing = self._floor.submit(session.close)
-            await _until_done(closing)
+            await until_done(closing)
             closing.result()
 
     async def act(self, request: Any, **words: Any) -> ActionResult:
@@ -114,7 +129,7 @@ class AsyncRuntime:
             return await asyncio.shield(asyncio.wrap_future(work))
         except asyncio.CancelledError:
             if not work.cancel():  # it runs; its time limit ends it
-                await _until_done(work)
+                await until_done(work)
             raise
 
     async def _approved(
@@ -164,6 +179,7 @@ class AsyncRuntime:
         """Cancel everything that is awaited, then stop the threads."""
         with self._guard:
             live = [*self._live]
+        self._runs.close()
         for call in live:
             call.abandon()
         for call in live:
@@ -237,7 +253,7 @@ class _Call:
         except asyncio.CancelledError:
             self.abandon()
             # The execution has ended before the caller continues, however often it is cancelled.
-            await _until_done(self.done)
+            await until_done(self.done)
             raise
         finally:
             timer.cancel()
@@ -330,12 +346,3 @@ def _require_none(words: dict[str, Any], name: str, remedy: str) -> None:
     if words.pop(name, None) is not None:
         message = f"an awaited call takes none. {remedy}"
         raise ContractInvalid((Problem(field=name, message=message),))
-
-
-async def _until_done(work: Future[_T]) -> None:
-    ended = asyncio.ensure_future(asyncio.wrap_future(work))
-    while not ended.done():
-        with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.wait([ended])
-    if not ended.cancelled():
-        ended.exception()  # retrieved, so that asyncio does not log it as lost

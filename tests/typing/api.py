@@ -114,6 +114,13 @@ async def awaited(runtime: Runtime) -> list[Result]:
     )
 
 
+async def awaited_work(runtime: Runtime) -> None:
+    done = await runtime.aio.work_file(Path("work.yaml"), config={"profile": "ci"}, at_once=2)
+    assert_type(done.cancelled, bool)
+    run = await runtime.aio.runs.submit(Path("work.yaml"))
+    assert_type((await runtime.aio.runs.work(run.run_id)).run_id, str)
+
+
 async def heard(stream: str, content: bytes) -> None:
     print(stream, len(content))
 

@@ -18,7 +18,7 @@ from actum.errors import ContractInvalid, Problem, Refused
 from actum.evidence.owner import current_owner, is_alive
 from actum.runs.contract.check import MISMATCH
 from actum.runs.contract.difference import Difference, differences
-from actum.runs.contract.fields import DEFAULTS, Config
+from actum.runs.contract.fields import Config
 from actum.runs.contract.material import EFFECTIVE
 from actum.runs.contract.resolve import Resolved, fresh, requested_over
 from actum.runs.dispatch.local_disk import require_local_disk
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from actum.runs.rehearsal import Rehearsal
     from actum.runs.work_done import WorkDone
     from actum.runs.worker import Worker
+    from actum.work.item_process import Stop
     from actum.work.work_items import WorkItems
 
 _MOST_PRIORITY = 1_000
@@ -218,16 +219,27 @@ class Runs:
         plan = plan_of(run, steps, self.trusted)
         return work_done(run, plan, steps, self.work_items().records)
 
-    def rehearse(self, source: str | bytes | Path, *, at_once: int | None = None) -> Rehearsal:
-        """The outcome that each item of a work file would have, on a copy of the project. Commits
-        and records nothing."""
+    def rehearse(
+        self,
+        source: str | bytes | Path,
+        *,
+        config: Mapping[str, Json] | None = None,
+        at_once: int | None = None,
+        environ: Mapping[str, str] | None = None,
+        stop: Stop | None = None,
+    ) -> Rehearsal:
+        """The outcome that each item of a work file would have in a new run, on a copy of the
+        project. Commits and records nothing. `config` and `environ` as for `submit`; `stop`
+        ends the items at work and begins no other."""
         from actum.runs.rehearsal import rehearse
 
         text, file = _text_of(source)
         plan = read_plan(text, file=file)
+        resolved = fresh(config or {}, os.environ if environ is None else environ)
         self._require_parts(plan)
         performer = self.performer(lambda _event: None)
-        return rehearse(plan, DEFAULTS, performer.work_items, at_once or performer.at_once)
+        at_once = at_once or performer.at_once
+        return rehearse(plan, resolved.config, performer.work_items, at_once, stop)
 
     def get(self, run_id: str) -> Run:
         """One run; raises `Refused` if there is none."""

@@ -18,12 +18,14 @@ from actum.runs.contract.fields import Config
 from actum.runs.decide import CONFLICT, PlannedItem, RunLevel, decide
 from actum.runs.model import Step, StepKind, StepState, StepStatus
 from actum.runs.run_plan import Plan
+from actum.runs.step_items import caps_of
 from actum.runs.work_done import blocked_items
 from actum.value import replace, value
 from actum.work.execute_item import is_conflict
 from actum.work.item_process import Stop
 from actum.work.level import LevelItem
 from actum.work.model import Rehearsed
+from actum.work.step_caps import StepCaps
 from actum.work.work_items import WorkItems
 
 
@@ -44,20 +46,26 @@ class Rehearsal:
         }
 
 
-def rehearse(plan: Plan, config: Config, work_items: WorkItems, at_once: int) -> Rehearsal:
-    """Rehearse every item that would run. Raises `ContractInvalid` for a file whose items a planner
-    has still to write."""
+def rehearse(
+    plan: Plan, config: Config, work_items: WorkItems, at_once: int, stop: Stop | None = None
+) -> Rehearsal:
+    """Rehearse every item that would run, under the caps of the contract `config`; until `stop`.
+
+    Raises `ContractInvalid` for a file whose items a planner has still to write.
+    """
     if plan.planner is not None:
         message = "a planner writes the items when the run starts: there is nothing to rehearse."
         raise ContractInvalid((Problem(field="run.planner", message=message),))
     without = replace(plan, light=(), heavy=())
     steps: list[Step] = []
     results: dict[str, Rehearsed] = {}
-    stop = Stop()
+    stop = stop or Stop()
     with work_items.copied() as base:
         while isinstance(action := decide(config, without, steps), RunLevel):
-            found = _side_by_side(action, base, work_items, at_once, stop)
+            found = _side_by_side(action, caps_of(config), base, work_items, at_once, stop)
             results |= found
+            if stop.stopped:
+                break
             for planned in action.items:
                 steps.append(_step(len(steps), planned, found[planned.item.id]))
     order = [item.id for level in plan.levels for item in level]
@@ -69,7 +77,12 @@ def rehearse(plan: Plan, config: Config, work_items: WorkItems, at_once: int) ->
 
 
 def _side_by_side(
-    action: RunLevel, base: Path, work_items: WorkItems, at_once: int, stop: Stop
+    action: RunLevel,
+    caps: StepCaps,
+    base: Path,
+    work_items: WorkItems,
+    at_once: int,
+    stop: Stop,
 ) -> dict[str, Rehearsed]:
     found: dict[str, Rehearsed] = {}
 
@@ -81,6 +94,7 @@ def _side_by_side(
             LevelItem(
                 item=planned.item,
                 run_id="",
+                caps=caps,
                 end=partial(found.__setitem__, planned.item.id),
                 refuse=refuse,
             )

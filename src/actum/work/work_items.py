@@ -273,10 +273,12 @@ class WorkItems:
         """Execute one order, in the process that was started for it. `source`: see `runners`."""
         item = WorkItem.parse(order["item"])
         agent = self.agent(item.agent_id)
+        given = order.get("caps")
+        caps = None if given is None else StepCaps.read(given)
         if order["do"] == "trial":
             base = Path(order["base"])
             context = self._context(base, order["engine"], order["level"], source)
-            context = replace(context, rehearsal=True, tell=tell)
+            context = replace(context, rehearsal=True, tell=tell, caps=caps)
             return execute_trial(item, agent, context).document()
         if order["do"] == "again":
             context = self._context(Path(order["base"]), order["engine"], None, source)
@@ -286,7 +288,6 @@ class WorkItems:
             return execute_plan(item, agent, replace(context, tell=tell), new_id()).document()
         if order["do"] == "bring":
             return {"result": execute_held(item, context, order["run_id"]).document()}
-        caps = None if order["caps"] is None else StepCaps.read(order["caps"])
         context = replace(context, tell=tell, caps=caps)
         result = execute_work_item(item, agent, context, order["run_id"])
         return {"result": result.document() if isinstance(result, RunResult) else None}
@@ -414,7 +415,7 @@ class WorkItems:
         stop: item_process.Stop | None = None,
     ) -> Rehearsed:
         """Run an item on `base`, a copy, without a record."""
-        return self._rehearsed(item, base, hear, stop, None)
+        return self._rehearsed(item, base, hear, stop, None, None)
 
     def rehearse_level(
         self,
@@ -428,7 +429,7 @@ class WorkItems:
         with self._frozen(base, items) as level:
 
             def work(each: LevelItem[Rehearsed], hear: item_process.Hear) -> Rehearsed:
-                return self._rehearsed(each.item, base, hear, stop, level)
+                return self._rehearsed(each.item, base, hear, stop, level, each.caps)
 
             Level(items, work).run(at_once, stop)
 
@@ -439,11 +440,13 @@ class WorkItems:
         hear: item_process.Hear | None,
         stop: item_process.Stop | None,
         level: str | None,
+        caps: StepCaps | None,
     ) -> Rehearsed:
         order: dict[str, Json] = {
             **self._place(),
             "do": "trial",
             "item": item.document(),
+            "caps": None if caps is None else caps.document(),
             "base": str(base),
             "engine": self.engine,
             "level": level,

@@ -60,14 +60,14 @@ def command(
     """
     if not file.is_file():
         raise click.UsageError(f"There is no file {file}.")
-    if dry_run and (new or profile or fields):
-        raise click.UsageError("--dry-run makes no run: leave out --new, --profile and --set.")
+    if dry_run and new:
+        raise click.UsageError("--dry-run makes no run: leave out --new.")
     from actum.runs.durable_runs import RunMismatch
 
     with command_table.open_runtime() as runtime, interrupted_by_signals():
-        if dry_run:
-            return _show_rehearsal(runtime.runs.rehearse(file, at_once=at_once))
         config = config_of(profile, fields)
+        if dry_run:
+            return _show_rehearsal(runtime.runs.rehearse(file, config=config, at_once=at_once))
         try:
             with hearing() as hear:
                 done = runtime.work_file(
