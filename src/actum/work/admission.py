@@ -144,8 +144,13 @@ def make_capsule(delta: Delta, trace: tuple[ToolOp, ...], outputs: Container[str
         if action is not None:
             after = change.after.digest.hex() if change.after and change.after.is_file else None
             artifacts.append(Artifact(type=_TYPES[action], path=target, content_hash=after))
-        elif change.path in holding and change.action is not Action.MODIFIED:
-            continue  # a folder created or deleted with its content is not a resource of its own
+        elif change.path in holding and (
+            change.action is not Action.MODIFIED
+            or _side(change, before=True) == _side(change, before=False)
+        ):
+            # A folder created or deleted with its content is not a resource of its own; neither is
+            # one that another item has made meanwhile.
+            continue
         classes[_class_of(target, outputs)].append(
             Resource(
                 action=change.action.value,

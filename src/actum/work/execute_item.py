@@ -109,6 +109,9 @@ def require_mergeable(run: Run, index: Index, context: ItemContext, now: str) ->
     if met is not None:
         raise Ended(Status.FAILURE, f"{shown(met)} was changed by {_BESIDE}.")
     run.delta = on_top(run.delta, index)
+    # The receipt names what is replaced now. The run's hash stays that of its work from its base.
+    outputs = declared_outputs(run.item, context)
+    run.capsule = make_capsule(run.delta, run.capsule.tool_trace, outputs)
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from actum.evidence.verify.work_findings import read_work_receipt
 from actum.runs.work_done import WorkDone
 from common.settings import approve
 from hostile.jail import marker, sleeps, until, wake
@@ -202,3 +203,37 @@ def test_an_undo_of_one_leaves_the_folder_that_both_have_made(tmp_path: Path) ->
         assert undone.status == "success", undone.reason
         assert undone.output_hash == rt.state_hash() == before
     assert sorted(os.listdir(project / "both")) == ["a"]
+
+
+def test_a_change_over_another_one_on_an_ignored_path_is_undone_exactly(tmp_path: Path) -> None:
+    project = make_project(tmp_path / "p", {"app.log": "0\n"})
+    with (project / "actum.toml").open("a") as file:
+        file.write('\n[work]\nignore = ["*.log", "cache/"]\n')
+    approve(project)
+    scripts = {
+        name: f"echo {name} >> app.log; mkdir -p cache; echo {name} > cache/x" for name in "ab"
+    }
+    source = _agents(project, scripts)
+    with opened(project) as rt:
+        start = rt.state_hash()
+        done = rt.work_file(source, at_once=2)
+        assert (done.ok, done.again) == (True, ())
+        # The last one's receipt says what it replaced: the work of the first.
+        first = done.results["a"].artifact_hashes
+        deltas = _deltas(rt, done.results["b"].receipt_id)
+        assert {path: before for path, (before, _after) in deltas.items()} == {
+            name: f"f644:{first[str(project / name)]}" for name in ("app.log", "cache/x")
+        }
+        undone = rt.work_items.undo_with_dependents(done.results["a"].receipt_id)
+        assert [kept.item.id for kept, _result in undone] == ["b", "a"]
+        assert rt.state_hash() == start
+        assert all(finding.passed for finding in rt.verifier.verify_all())
+    assert (project / "app.log").read_text() == "0\n"
+
+
+def _deltas(rt: Runtime, receipt_id: str) -> dict[str, tuple[str | None, str | None]]:
+    envelope = rt.work_items.records.envelope(receipt_id)
+    assert envelope is not None
+    predicate = read_work_receipt(envelope, rt.work_items.trusted)
+    deltas = predicate["capsule"]["deltas"]
+    return {path: (before, after) for part in deltas.values() for _, path, before, after in part}
