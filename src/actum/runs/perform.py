@@ -68,14 +68,16 @@ class Performer:
     on_event: OnEvent = lambda _event: None
 
     def settle(self, run: Run) -> None:
-        """End the open steps of a run whose worker died. A step whose item is held stays open."""
+        """End the open steps of a run whose worker died. A step whose item is held stays open, if
+        it was checked by the caps of the contract in force."""
         for step in self.ledger.steps(run.run_id):
             if not step.is_open:
                 continue
             if step.work_run_id is None:  # a validation
                 self._end(run, step, StepStatus.INTERRUPTED, codes=(_INTERRUPTED,))
                 continue
-            result = self.work_items.settled(step.work_run_id)
+            adopt = step.revision == run.revision
+            result = self.work_items.settled(step.work_run_id, adopt=adopt)
             if isinstance(result, Held):
                 continue  # `run_level` adopts it
             if result is None:

@@ -227,9 +227,9 @@ class WorkItems:
         kept = self.records.find(run_id)
         return None if kept is None else kept.result
 
-    def settled(self, run_id: str) -> RunResult | Held | None:
+    def settled(self, run_id: str, *, adopt: bool) -> RunResult | Held | None:
         """The outcome of a run whose caller has died; ``None`` if it never began, `HELD` if it was
-        ready and can be committed by `run_level`.
+        ready and can be committed by `run_level`. Without `adopt` such a run is closed.
 
         Waits for the run's own process: it dies with its caller, and a commit that it had decided
         is finished first.
@@ -240,9 +240,12 @@ class WorkItems:
             kept = self.records.find(run_id)
             if kept is None or kept.result is not None:
                 return None if kept is None else kept.result
-            if space.is_held(run_id):
+            if not space.is_held(run_id):
+                time.sleep(0.02)
+            elif adopt:
                 return HELD
-            time.sleep(0.02)
+            else:
+                space.let_go(run_id)
 
     def _require_readable_path(self) -> None:
         try:

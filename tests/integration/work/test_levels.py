@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from actum import Runtime
 from actum.evidence.verify.work_findings import read_work_receipt
 from actum.runs.work_done import WorkDone
 from common.settings import approve
@@ -172,6 +173,50 @@ def test_an_item_that_waits_for_its_turn_is_adopted_after_a_crash(
         assert [(step.attempt, str(step.status)) for step in steps] == [(1, "success")]
         assert (project / "when").read_text() == when, "it did not run a second time"
     assert not list(project.glob(".actum/work/*/rooms/*"))
+
+
+_WORK = (
+    "import sys; from actum import Runtime; rt = Runtime.open(sys.argv[1]);"
+    " rt.runs.worker(at_once=2).drain()"
+)
+
+
+@pytest.mark.req("003-23")
+@pytest.mark.parametrize("overridden", [False, True])
+def test_a_stored_item_is_committed_under_the_contract_that_it_ran_under_only(
+    tmp_path: Path, overridden: bool
+) -> None:
+    """A person who forbids what a waiting item has done finds it done otherwise."""
+    project, nap, other = make_project(tmp_path / "p"), marker(), marker()
+    slow = f"test -e awake || sleep {nap}; echo a > a"
+    late = f"test -e awake || sleep {other}; echo c > c"
+    source = _agents(project, {"a": slow, "b": "echo B=1 > .env", "c": late})
+    with opened(project) as rt:
+        run = rt.runs.submit(source, config={"allowEnvMutation": True}, environ={})
+    worker = subprocess.Popen([sys.executable, "-c", _WORK, project])
+    sleeps(nap)
+    sleeps(other)
+    assert [*project.glob(".actum/work/*/rooms/*/ready.json")]
+    worker.send_signal(signal.SIGKILL)
+    worker.wait()
+    (project / "awake").touch()
+    with opened(project) as rt:
+        rt.runs.cancel(run.run_id)
+        rt.runs.worker(at_once=2).drain()
+        assert rt.runs.get(run.run_id).status == "cancelled"
+        config = {"allowEnvMutation": False} if overridden else {}
+        rt.runs.resume(run.run_id, config=config, override=overridden)
+        rt.runs.worker(at_once=2).drain()
+        ended = rt.runs.get(run.run_id)
+        steps = [step for step in rt.runs.ledger.steps(run.run_id) if step.item_id == "b"]
+        assert all(finding.passed for finding in rt.verifier.verify_all())
+    assert (ended.status, (project / ".env").exists()) == (
+        ("failed", False) if overridden else ("complete", True)
+    )
+    ends = [(step.attempt, step.revision, str(step.status)) for step in steps]
+    assert ends == (
+        [(1, 1, "interrupted"), (2, 2, "denied")] if overridden else [(1, 1, "success")]
+    )
 
 
 def test_the_last_item_wins_on_a_path_that_is_ignored(tmp_path: Path) -> None:
