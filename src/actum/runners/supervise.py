@@ -39,6 +39,8 @@ _UNREAD_S = 0.002
 _FIRST_WAIT_MS = 1
 _REFUSALS = {
     "PATH_CHANGED": "Run again once nothing moves the paths of the sandbox.",
+    "DENY_NOT_COVERED": "What cannot be covered would be open. Deny the path that the link of the"
+    " image or the folder leads to, or take the path out of `deny`.",
     "IDMAP_UNSUPPORTED": "That file system has no idmapped mounts, so new files would get the"
     " wrong owner. Work on ext4, xfs or btrfs (tmpfs from Linux 6.3), run actum as the owner, or"
     " let the folder be copied: `[workspace] engine` = auto or copy in actum.toml.",

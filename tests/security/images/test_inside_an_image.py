@@ -362,3 +362,32 @@ def test_an_image_in_use_is_not_removed(tmp_path: Path) -> None:
         thread.join(60)
         made.rt.images.remove(image.id, force=True)  # control
         assert made.rt.images.list() == ()
+
+
+@pytest.mark.parametrize("way", ["link", "file", "folder"])
+def test_a_denied_path_behind_a_link_of_an_image_is_refused_by_its_reason(
+    tmp_path: Path, way: str
+) -> None:
+    """The policy resolved it on the host. With a folder in the link's place it is covered."""
+    name = min(each.name for each in Path("/usr/share").iterdir() if each.is_dir())
+    layer = Layer().folder("srv/real").file(f"srv/real/{name}/secret", b"of the image\n")
+    if way == "link":
+        layer.link("usr/share", "../srv/real")
+    elif way == "file":
+        layer.file("usr/share", b"a file\n")
+    else:
+        layer.file(f"usr/share/{name}/secret", b"of the image\n")
+    script = f"cat /srv/real/{name}/secret; ls /usr/share/{name}; true"
+    with made_tools() as made:
+        _tool(made, tmp_path, layer)
+        open_ = made.rt.exec("sh", stdin=script).check().result.stdout
+        result = made.rt.exec(
+            "sh", stdin=script, set={"sandbox.filesystem.deny": [f"/usr/share/{name}"]}
+        )
+    if way == "folder":
+        assert open_ == "of the image\nsecret\n"
+        assert result.check().result.stdout == "of the image\n"
+        return
+    assert result.reason_codes == ("DENY_NOT_COVERED",), result.violations
+    (violation,) = result.violations
+    assert f"/usr/share/{name}" in violation.message

@@ -616,6 +616,9 @@ static void hide(const char *path)
     int target = find_inside(path);
     if (target < 0 && errno == ENOENT)
         return; /* not visible inside, so there is nothing to hide */
+    /* The policy resolved the path on the host; an image has links and files of its own. */
+    if (target < 0 && (errno == ELOOP || errno == ENOTDIR))
+        fail("DENY_NOT_COVERED", "%s is denied, and inside a link or a file is on its way", path);
     if (target < 0)
         fail_judged(path);
     int tree = clone_tree(is_folder(target) ? nothing : no_file);
