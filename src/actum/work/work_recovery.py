@@ -30,7 +30,7 @@ from actum.workspace.tree import Delta
 _GONE = "Its process ended before the commit; nothing of its work was committed."
 _KILLED = "Its process was killed before it began; nothing of it ran."
 _UNKNOWN = "The state before was not recorded, so it is unknown whether the project changed."
-_ADDED = "Files were added to the project since."
+_EDITED = "Files were added to the project since, or files that govern it were edited."
 
 
 @value
@@ -141,7 +141,7 @@ class Recovering:
         )
         reason = _GONE
         if damage is not None:
-            reason = f"{_GONE} {damage if damage.counts else _ADDED}"
+            reason = f"{_GONE} {damage if damage.counts else _EDITED}"
         elif lost.before_hash is None:
             reason = f"{_GONE} {_UNKNOWN}"
         counted = damage if damage is not None and damage.counts else None
@@ -256,7 +256,7 @@ def accept(kept: KeptRun, with_: Recovering) -> RunResult:
 def _damage(found: str, wanted: str, delta: Delta | None) -> Damage | None:
     if found == wanted or delta == ():
         return None
-    return Damage(listed=False) if delta is None else Damage.of(delta)
+    return Damage(listed=False) if delta is None else Damage.without_edits(delta)
 
 
 def _state_now(space: Space) -> str:

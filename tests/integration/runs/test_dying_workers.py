@@ -15,7 +15,7 @@ import pytest
 from acceptance.terminal import COMMAND, Terminal
 from actum import Runtime
 from actum.runs.model import Run
-from hostile.jail import sleeps, wake
+from hostile.jail import marker, sleeps, wake
 
 from .runs_project import add_agent, item, make_project, work_file
 
@@ -116,7 +116,7 @@ def test_a_worker_killed_anywhere_is_continued_by_another(
 
 
 def test_a_running_run_is_cancelled_and_can_be_continued(rt: Runtime, project: Path) -> None:
-    nap = "1235.5"
+    nap = marker()
     add_agent(project, f"echo half > half.txt; sleep {nap}", number=1)
     run_id = rt.runs.submit(SOURCE, environ={}).run_id
     worker = subprocess.Popen([*COMMAND, "worker"], cwd=project, stderr=subprocess.DEVNULL)
@@ -143,7 +143,7 @@ def _ended(run: Run) -> bool:
 
 
 def test_sigterm_hands_the_run_to_the_next_worker(rt: Runtime, project: Path) -> None:
-    nap = "1236.5"
+    nap = marker()
     add_agent(project, f"sleep {nap}; echo one >> one.txt", number=1)
     run_id = rt.runs.submit(SOURCE, environ={}).run_id
     first = subprocess.Popen([*COMMAND, "worker"], cwd=project, stderr=subprocess.DEVNULL)
@@ -230,7 +230,7 @@ VALIDATED = {"lightValidationMode": "enforce", "heavyValidationMode": "enforce"}
 
 @pytest.mark.parametrize("kind", ["light", "heavy"])
 def test_a_validator_ends_when_its_run_is_cancelled(rt: Runtime, project: Path, kind: str) -> None:
-    nap = f"1238.{len(kind)}"
+    nap = marker()
     source = work_file(
         item(id="one"), **{kind: [{"id": "v", "tool": "shell", "stdin": f"sleep {nap}"}]}
     )
@@ -249,7 +249,7 @@ def test_a_validator_ends_when_its_run_is_cancelled(rt: Runtime, project: Path, 
 
 
 def test_a_validator_ends_with_the_grace_of_its_worker(rt: Runtime, project: Path) -> None:
-    nap = "1239.5"
+    nap = marker()
     heavy = {"id": "v", "tool": "shell", "stdin": f"test -e quick || sleep {nap}"}
     source = work_file(item(id="one"), heavy=[heavy])
     run_id = rt.runs.submit(source, config=VALIDATED, environ={}).run_id

@@ -17,7 +17,7 @@ import yaml
 
 from acceptance.terminal import COMMAND, Terminal
 from actum import ContractInvalid, Refused, Runtime
-from hostile.jail import sleeps
+from hostile.jail import marker, sleeps
 
 from .runs_project import add_agent, item, make_project, work_file
 from .test_dying_workers import _DYING, until
@@ -207,7 +207,7 @@ def test_an_edited_plan_of_a_planner_is_not_carried_out(
 
 
 def test_a_planner_ends_when_its_run_is_cancelled(rt: Runtime, project: Path) -> None:
-    nap = "1237.5"
+    nap = marker()
     planner(project, item(id="one"), before=f"sleep {nap}")
     run_id = rt.runs.submit(SOURCE, environ={}).run_id
     worker = subprocess.Popen([*COMMAND, "worker"], cwd=project, stderr=subprocess.DEVNULL)

@@ -331,3 +331,58 @@ def test_an_interrupted_graph_begins_and_commits_nothing_more(project: Path, num
     ]
     code, said = _actum(project, "verify", "--all")
     assert code == 0, said
+
+
+@pytest.mark.parametrize("name", ["agents/agent-1.yaml", "actum.toml"])
+def test_an_edit_of_what_governs_the_project_after_a_crash_is_no_damage(
+    project: Path, name: str
+) -> None:
+    """It is how people fix the cause. A missing file is damage."""
+    _crash(project)
+    edited = project / name
+    text = edited.read_text()
+    edited.write_text(f"{text}# edited\n")
+    code, said = _actum(project, "verify", "--all")
+    assert (code, "DAMAGED" in said) == (0, False), said
+    edited.unlink()
+    if name.startswith("agents"):
+        code, said = _actum(project, "verify", "--all")
+        assert (code, f"DAMAGED: 1 missing: {name}" in said) == (1, True), said
+    edited.write_text(f"{text}# edited\n")
+    (project / "b").write_text("other")
+    code, said = _actum(project, "verify", "--all")
+    assert (code, "DAMAGED: 1 changed: b" in said) == (1, True), said
+    (project / "b").write_text(_FILES["b"])
+    receipt = _last_receipt(project)
+    assert (receipt["status"], receipt["damage"]) == ("failure", None)
+    assert receipt["before_hash"] != receipt["after_hash"]
+    assert _actum(project, "verify", "--all")[0] == 0
+
+
+def test_an_agent_edited_after_its_run_was_killed_works_in_the_continued_run(
+    project: Path,
+) -> None:
+    nap = marker()
+    add_agent(project, f"echo half > half.txt; sleep {nap}")
+    (project / "work.yaml").write_text(yaml.safe_dump({"items": [item()]}))
+    process = subprocess.Popen(
+        [*_ACTUM, "work", "work.yaml"],
+        cwd=project,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    until(lambda: alive(nap))
+    process.kill()
+    process.wait()
+    until(lambda: not alive(nap))
+    add_agent(project, "echo whole > whole.txt")
+    code, said = _actum(project, "work", "work.yaml")
+    assert code == 0, said
+    assert (project / "whole.txt").read_text() == "whole\n"
+    assert not (project / "half.txt").exists()
+    code, said = _actum(project, "verify", "--all")
+    assert (code, "DAMAGED" in said) == (0, False), said
+    with opened(project) as rt:
+        (run,) = rt.runs.list()
+        ends = [str(step.status) for step in rt.runs.ledger.steps(run.run_id)]
+    assert (run.status.value, ends) == ("complete", ["interrupted", "success"])
