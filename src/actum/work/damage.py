@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from typing import Self
 
-from actum.contract.model import Json
 from actum.contract.governing_names import GOVERNING
+from actum.contract.model import Json
 from actum.evidence.verify.work_findings import damage_text
 from actum.value import value
 from actum.workspace.tree import Action, Change, Delta, shown
