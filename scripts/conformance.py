@@ -4,6 +4,10 @@ A test names the rows it proves: ``@pytest.mark.req("000-58")``. A row is *prove
 names it passed, and none that names it failed, in a run of exactly these sources. A skipped test
 proves nothing. Without such a run the counts are of marks only, and the report says so.
 
+After the rows comes a table of the runners: the result of each check of `actum.testing` and of each
+limit on each runner in that run. Tests in tests/conformance fill its cells (`fill_cells` in its
+conftest.py).
+
 `tests/conftest.py` uses `record` after every run; `make conformance` prints the report.
 """
 
@@ -19,6 +23,7 @@ import runpy
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,6 +35,8 @@ _ROW = re.compile(r"- REQ-(\d{3}-\d+) \| seed \d{3} L\d+ \| [MTSCEI] \| (.+)")
 
 #: nodeid -> (rows it names, "passed" | "failed" | "skipped")
 Outcomes = Mapping[str, tuple[tuple[str, ...], str]]
+#: nodeid -> cells of the table of runners: (runner, row, text)
+Cells = Mapping[str, list[tuple[str, str, str]]]
 
 
 def requirement_rows() -> dict[str, str]:
@@ -69,14 +76,18 @@ def _files(folder: str) -> Iterator[Path]:
             yield path
 
 
-def record(outcomes: Outcomes, digest: str) -> None:
+def record(outcomes: Outcomes, digest: str, cells: Cells | None = None) -> None:
     """Add the outcomes of one run to those of other runs of the same sources.
 
     `digest` is of the sources when the run began; if they changed during it, it proves nothing.
     """
     if sources_digest() != digest:
         return
-    document = {"sources": digest, "tests": {**recorded(digest), **outcomes}}
+    document = {
+        "sources": digest,
+        "tests": {**recorded(digest), **outcomes},
+        "runners": {**recorded_cells(digest), **(cells or {})},
+    }
     RECORD.parent.mkdir(exist_ok=True)
     scratch = RECORD.with_suffix(f".{os.getpid()}")
     scratch.write_text(json.dumps(document, indent=1))
@@ -85,12 +96,32 @@ def record(outcomes: Outcomes, digest: str) -> None:
 
 def recorded(digest: str) -> dict[str, tuple[tuple[str, ...], str]]:
     """The outcomes recorded for these sources; empty if they were for others."""
+    found = _document(digest).get("tests", {})
+    return {nodeid: (tuple(rows), result) for nodeid, (rows, result) in found.items()}
+
+
+def recorded_cells(digest: str) -> dict[str, list[tuple[str, str, str]]]:
+    """The cells recorded for these sources."""
+    found = _document(digest).get("runners", {})
+    return {nodeid: [tuple(cell) for cell in cells] for nodeid, cells in found.items()}
+
+
+def _document(digest: str) -> dict[str, Any]:
     if not RECORD.exists():
         return {}
-    document = json.loads(RECORD.read_text())
-    if document["sources"] != digest:
-        return {}
-    return {nodeid: (tuple(rows), result) for nodeid, (rows, result) in document["tests"].items()}
+    document: dict[str, Any] = json.loads(RECORD.read_text())
+    return document if document["sources"] == digest else {}
+
+
+def table_of_runners(cells: Cells) -> list[str]:
+    """One line for each check and limit, one column for each runner that was tested."""
+    found = {(row, runner): text for each in cells.values() for runner, row, text in each}
+    runners = [*dict.fromkeys(runner for _, runner in found)]
+    lines = [f"| check or limit | {' | '.join(runners)} |", "|---" * (len(runners) + 1) + "|"]
+    for row in dict.fromkeys(row for row, _ in found):
+        texts = [found.get((row, runner), "not run") for runner in runners]
+        lines.append(f"| {row} | {' | '.join(texts)} |")
+    return lines if found else []
 
 
 def proven_rows(outcomes: Outcomes) -> set[str]:
@@ -136,6 +167,8 @@ def main() -> int:
         )
     lines += ["", _basis(collector.marks, ran, len(marked)), ""]
     lines += [f"REQ-{row} {text}" for row, text in rows.items() if row not in counted]
+    table = table_of_runners(recorded_cells(sources_digest()))
+    lines += ["", *(table or ["not run: no runner was tested with these sources"])]
     sys.stdout.write("\n".join(lines) + "\n")
     return 0
 

@@ -41,6 +41,7 @@ class Record:
         self.skips: Counter[str] = Counter()
         self.gaps: Counter[str] = Counter()
         self.figures: list[str] = []  #: what tests have measured and nobody asserts
+        self.cells: dict[str, list[tuple[str, str, str]]] = {}  #: of the table of runners
         self.sources = conformance.sources_digest()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -50,6 +51,7 @@ class Record:
             known[_reason(report)] += 1
         if report.when == "call":
             self.figures += [str(each) for name, each in report.user_properties if name == "figure"]
+        self._fill_cells(report)
         rows = tuple(str(value) for name, value in report.user_properties if name == "req")
         if rows:
             _, before = self.outcomes.get(report.nodeid, (rows, "passed"))
@@ -61,7 +63,17 @@ class Record:
             return  # a second look at some tests is not a record of all
         # The second run, as an ordinary user, cannot write here: the first one is on record.
         if self.outcomes and os.access(conformance.ROOT, os.W_OK):
-            conformance.record(self.outcomes, self.sources)
+            conformance.record(self.outcomes, self.sources, self.cells)
+
+    def _fill_cells(self, report: pytest.TestReport) -> None:
+        before = {(runner, row): text for runner, row, text in self.cells.get(report.nodeid, [])}
+        for name, value in report.user_properties:
+            if name == "runner":
+                runner, row, text = json.loads(str(value))
+                if before.get((runner, row)) not in ("failed", "skipped"):
+                    before[runner, row] = text if report.passed else report.outcome
+        if before:
+            self.cells[report.nodeid] = [(*key, text) for key, text in before.items()]
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         proven = len(conformance.proven_rows(self.outcomes))

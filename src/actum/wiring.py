@@ -189,8 +189,10 @@ def enabled_runners(
     pool: bool,
     spawner: Spawner | None = None,
     governed: tuple[str, tuple[str, ...]] | None = None,
+    host_folders: Mapping[str, str] | None = None,
 ) -> dict[RunnerKind, Runner]:
-    """The runners that actum.toml enables; a tool that needs another kind is refused by name."""
+    """The runners that actum.toml enables; a tool that needs another kind is refused by name.
+    `host_folders`: those of a work item's engine."""
     runners: dict[RunnerKind, Runner] = {}
     if RunnerKind.LOCAL in settings.runners:
         from actum.runners.local import LocalRunner
@@ -226,6 +228,7 @@ def enabled_runners(
             secrets=secrets,
             pool=pool,
             governed=governed,
+            host_folders=host_folders,
         )
     return runners
 
@@ -259,11 +262,17 @@ def work_items(
     from actum.work.work_items import WorkItems
     from actum.work.work_records import WorkRecords
 
-    def runners(source: socket.socket | None) -> Mapping[RunnerKind, Runner]:
+    def runners(
+        source: socket.socket | None, host_folders: Mapping[str, str]
+    ) -> Mapping[RunnerKind, Runner]:
         from actum.runners.spawner_start import Spawner
 
         return enabled_runners(
-            settings, services.secrets, pool=False, spawner=Spawner(source=source)
+            settings,
+            services.secrets,
+            pool=False,
+            spawner=Spawner(source=source),
+            host_folders=host_folders,
         )
 
     return WorkItems(
@@ -278,6 +287,7 @@ def work_items(
         clock=services.clock,
         exclusive=settings.work_exclusive,
         engine=settings.work_engine,
+        containers=RunnerKind.DOCKER in settings.runners,
         ignored=settings.work_ignore,
     )
 

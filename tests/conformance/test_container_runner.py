@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,8 @@ from actum.testing import CHECKS, RunnerConformance
 from engines import Engine
 
 pytestmark = pytest.mark.sandbox
+#: In the table of runners, before the ids of a test.
+NAME = ()
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["made when asked", "waiting"])
@@ -34,3 +36,25 @@ def suite(
 @pytest.mark.parametrize("check", CHECKS)
 def test_the_container_runner(suite: RunnerConformance, check: str) -> None:
     suite.check(check)
+
+
+def test_every_limit_has_a_cell(
+    suite: RunnerConformance, fill_cells: Callable[..., set[str]]
+) -> None:
+    assert fill_cells(suite) == {"enforced"}
+
+
+def test_gvisor_is_refused_by_name(
+    docker: Engine, tmp_path: Path, fill_cells: Callable[..., set[str]]
+) -> None:
+    """It passes no descriptors, so it is refused where it is installed and where it is not."""
+    runner = ContainerRunner(host=str(docker.socket), runtime="runsc")
+    suite = RunnerConformance(lambda: runner, tmp_path)
+    try:
+        suite.check("limits are enforced or refused")
+        refused = suite.run("echo x > started")
+        assert "runsc" in str(refused.violations), refused.violations
+        assert not (suite.work / "started").exists()
+        assert fill_cells(suite, "docker with runsc") == {"refused: LIMIT_NOT_ENFORCEABLE"}
+    finally:
+        suite.close()

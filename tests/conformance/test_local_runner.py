@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,8 @@ from common.imaged_tools import add_image, give_image
 from common.images import PROGRAMS, host_rootfs
 
 pytestmark = pytest.mark.sandbox
+#: In the table of runners, before the ids of a test.
+NAME = ("local",)
 
 _PROGRAMS = (
     *PROGRAMS,
@@ -98,3 +100,9 @@ def suite(
 )
 def test_the_local_runner(suite: RunnerConformance, check: str) -> None:
     suite.check(check)
+
+
+def test_every_limit_has_a_cell(
+    suite: RunnerConformance, fill_cells: Callable[[RunnerConformance], set[str]]
+) -> None:
+    assert fill_cells(suite) == {"enforced"}

@@ -89,31 +89,6 @@ def test_a_tool_sees_no_home_and_no_network(rt: Runtime, project: Path) -> None:
     assert (project / ".actum" / "actum.db").exists()  # there is something to see
 
 
-_AGENT = """\
-agent_id: agent-1
-steps:
-  - tool: shell
-    stdin: |
-      echo x > made
-"""
-_ITEM = {
-    "id": "work-item-1",
-    "agent_id": "agent-1",
-    "description": "Make a file",
-    "output_files": ["/made"],
-    "test_command": "true",
-}
-
-
-def test_a_call_of_a_work_item_is_refused_by_name(rt: Runtime, project: Path) -> None:
-    (project / "agents").mkdir()
-    (project / "agents" / "agent-1.yaml").write_text(_AGENT)
-    result = rt.work(_ITEM)
-    assert "RUNNER_UNAVAILABLE" in str(result), result
-    assert "local runner" in str(result), result
-    assert not (project / "made").exists()
-
-
 _ASLEEP = """
 import sys
 from pathlib import Path

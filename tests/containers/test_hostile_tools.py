@@ -90,6 +90,9 @@ CHOSEN = {
     ],
     _CHILDREN: [
         "test_exactly_as_many_children_as_allowed",
+        "test_no_child_at_all_where_none_is_allowed",
+        "test_many_may_make_threads_at_once_where_no_child_leaves_room",
+        "test_the_room_of_ended_threads_is_not_traded_for_children",
         "test_threads_are_legal_where_children_are_not",
         "test_threads_are_bounded",
         "test_a_fork_bomb_leaves_the_host_untouched_and_ends",

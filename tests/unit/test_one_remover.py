@@ -29,6 +29,8 @@ ALLOWED: dict[str, set[str]] = {
     "removal.py": {"rmdir"},
     # One step of a commit: an empty folder of the workspace that the delta says is gone.
     "workspace/commit.py": {"rmdir"},
+    # An empty mount point in a copy, whose place the one of a waiting container takes.
+    "runners/container/copies_ahead.py": {"rmdir"},
     # The folder of all throwaway homes, once it is empty.
     "sandbox/sweep.py": {"rmdir"},
     # Control groups: the kernel's own folders, which hold no files of anybody.

@@ -153,6 +153,8 @@ def _frozen(run: Run, context: ItemContext, *, record: bool) -> Iterator[Engine]
 
 
 def _engine(run: Run, context: ItemContext, base: Path, *, strangers: int) -> Engine:
+    # An ordinary user's item is in a user namespace, in which no engine's user can be known.
+    contained = context.containers and os.geteuid() == 0
     ground = Ground(
         base=base,
         place=context.place,
@@ -160,11 +162,12 @@ def _engine(run: Run, context: ItemContext, base: Path, *, strangers: int) -> En
         home=context.space.home,
         skip=context.space.skip,
         cap_bytes=context.cap_bytes,
+        on_host=run.room / "view" if contained else None,
     )
     # In a user namespace the kernel cannot copy up a file whose owner is not mapped there.
     foreign = strangers > 0 and os.geteuid() != 0
     engine: Engine
-    if context.engine == "copy" or (context.engine == "auto" and foreign):
+    if context.engine == "copy" or (context.engine == "auto" and (foreign or contained)):
         engine = CopyEngine(ground)
     else:
         try:
@@ -204,7 +207,7 @@ def _is_file(name: str, base: Path, resolve: int) -> bool:
 
 def _perform(run: Run, agent: Agent, engine: Engine, context: ItemContext) -> None:
     """Step 2: the agent, with tool access to a view of the workspace; then its changes."""
-    with at_work(context) as services:
+    with at_work(context, engine) as services:
         tool_access = ToolAccess(
             run.item,
             services,
@@ -381,7 +384,7 @@ def _test(run: Run, engine: Engine, context: ItemContext) -> None:
     command = run.item.test_command
     if command is None:
         return
-    with engine.show_for_trial(), at_work(context) as services:
+    with engine.show_for_trial(), at_work(context, engine) as services:
         left_ms = int((run.deadline - time.monotonic()) * 1000)
         if left_ms <= 0:
             raise Ended(Status.TIMEOUT, run.too_late())

@@ -23,6 +23,7 @@ from actum.work.tool_access import Agent
 from actum.work.work_receipt import Before
 from actum.work.work_records import WorkRecords
 from actum.work.work_recovery import Recovering
+from actum.workspace.engine import Engine
 from actum.workspace.index import Index, Scanned
 from actum.workspace.level_base import LevelBase
 from actum.workspace.space import Space
@@ -34,7 +35,8 @@ class ItemContext:
     """Everything that a run uses; `WorkItems` builds it."""
 
     services: Services
-    runners: Callable[[], Mapping[RunnerKind, Runner]]  #: new ones, which see the current mounts
+    #: New ones, which see the current mounts, and are given the host folders of an `Engine`.
+    runners: Callable[[Mapping[str, str]], Mapping[RunnerKind, Runner]]
     contract: Callable[[Mapping[str, Any]], Contract]
     space: Space  #: of the folder that the run changes
     place: Path  #: the path at which agents see it
@@ -43,6 +45,7 @@ class ItemContext:
     clock: Callable[[], datetime]
     cap_bytes: int
     engine: str = "auto"  #: or ``overlay``, or ``copy``
+    containers: bool = False  #: whether tools may run in containers, which take a copy only
     ignored: tuple[str, ...] = ()  #: patterns of paths on which the last item wins
     test_tool: str = "TL-010"
     rehearsal: bool = False  #: on a copy, which only rehearsals change
@@ -151,9 +154,9 @@ def seen(run: Run, context: ItemContext) -> Scanned:
 
 
 @contextlib.contextmanager
-def at_work(context: ItemContext) -> Iterator[Services]:
+def at_work(context: ItemContext, engine: Engine) -> Iterator[Services]:
     """Services with newly started runners, which see the current mounts."""
-    runners = context.runners()
+    runners = context.runners(engine.host_folders)
     local = runners.get(RunnerKind.LOCAL)
     if local is not None and hasattr(local, "warm_up"):  # a runner of a test has none
         local.warm_up()  # it starts while the first call is prepared

@@ -74,7 +74,8 @@ class WorkItems:
     home: Path
     services: Services
     #: New ones; their spawners are cloned from the process at the other end of the socket.
-    runners: Callable[[socket.socket | None], Mapping[RunnerKind, Runner]]
+    #: Containers are shown the host folders of an `Engine`.
+    runners: Callable[[socket.socket | None, Mapping[str, str]], Mapping[RunnerKind, Runner]]
     contract: Callable[[Mapping[str, Any]], Contract]
     records: WorkRecords
     signer: Signer
@@ -82,6 +83,7 @@ class WorkItems:
     clock: Callable[[], datetime]
     exclusive: bool = False  #: only work items change the project
     engine: str = "auto"  #: the default for calls that name none
+    containers: bool = False  #: whether tools may run in containers
     ignored: tuple[str, ...] = ()  #: patterns of paths on which the last item wins
     processes: item_process.ItemParent = field(default_factory=item_process.ItemParent)
 
@@ -544,6 +546,7 @@ class WorkItems:
             clock=self.clock,
             cap_bytes=CAP_BYTES,
             engine=engine,
+            containers=self.containers,
             ignored=self.ignored,
         )
 

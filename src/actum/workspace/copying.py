@@ -3,14 +3,21 @@
 The workspace is copied to a tmpfs of bounded size, shown in its place, and compared as a whole
 afterwards. Time and memory grow with the workspace; the receipt names this engine. The tests
 compare the overlay engine with it.
+
+Containers are shown a copy on the disk instead: their engine finds files of the host only. Nothing
+there limits what is written, so `census` measures it, and `delta` refuses what is too large.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
+from actum import removal
+from actum.value import value
 from actum.workspace import files, namespace
 from actum.workspace.copies import Known, copy_tree, stamp_of
 from actum.workspace.engine import (
@@ -36,12 +43,23 @@ class CopyEngine:
             base = os.open(ground.base, files.FOLDER_FLAGS)
             undo.callback(os.close, base)
             self._top = os.fstat(base)
-            self._anchor = private_tmpfs(ground, undo)
-            os.mkdir("copy", dir_fd=self._anchor)
-            self.shown = os.open("copy", files.FOLDER_FLAGS, dir_fd=self._anchor)
+            if ground.on_host is None:
+                self._anchor = private_tmpfs(ground, undo)
+            else:
+                self._anchor = _host_folder(ground.on_host, undo)
+            os.mkdir(_COPY, dir_fd=self._anchor)
+            self.shown = os.open(_COPY, files.FOLDER_FLAGS, dir_fd=self._anchor)
             undo.callback(os.close, self.shown)
             self._copied_bytes = copy_tree(base, self.shown, self._left_out, self.owner)
+            self._now_shown = _COPY
+            self._measured = _measured(self._anchor) if ground.on_host is not None else _NOTHING
+            self._before = self._measured
             self._undo = undo.pop_all()
+
+    @property
+    def host_folders(self) -> Mapping[str, str]:
+        host = self._ground.on_host
+        return {str(self._ground.place): "" if host is None else str(host / self._now_shown)}
 
     def owner(self, look: os.stat_result) -> tuple[int, int]:
         return namespace.seen_owner((look.st_uid, look.st_gid), self._top)
@@ -53,29 +71,35 @@ class CopyEngine:
 
     @contextlib.contextmanager
     def show(self) -> Iterator[None]:
-        with self._shown("copy"):
+        with self._shown(_COPY):
             yield
 
     @contextlib.contextmanager
     def show_for_trial(self) -> Iterator[None]:
         with namespace.standing_in(f"/proc/self/fd/{self._anchor}"):
-            os.mkdir("trial")
-            trial = os.open("trial", files.FOLDER_FLAGS)
+            os.mkdir(_TRIAL)
+            trial = os.open(_TRIAL, files.FOLDER_FLAGS)
         try:
             copy_tree(self.shown, trial, self._left_out)
         finally:
             os.close(trial)
-        with self._shown("trial"):
+        with self._shown(_TRIAL):
             yield
 
-    def _shown(self, name: str) -> contextlib.AbstractContextManager[None]:
+    @contextlib.contextmanager
+    def _shown(self, name: str) -> Iterator[None]:
         def mount() -> None:
             for left_out in self._left_out:  # the mount point of the home
                 with contextlib.suppress(FileExistsError):
                     os.makedirs(os.path.join(os.fsencode(name), left_out))
             namespace.attach(name, str(self._ground.place))
 
-        return shown_over(self._ground, self._anchor, mount)
+        before, self._now_shown = self._now_shown, name
+        try:
+            with shown_over(self._ground, self._anchor, mount):
+                yield
+        finally:
+            self._now_shown = before
 
     def delta(self, index: Index) -> Delta:
         top, known = os.fstat(self.shown), index.entry(b"")
@@ -89,12 +113,84 @@ class CopyEngine:
         return changes
 
     def census(self) -> Census:
-        """Changed and copied names cannot be distinguished here: only the cap is checked."""
+        """Changed and copied names cannot be distinguished here: only the cap is checked, and on
+        the host also how many names there are more than at the start."""
+        if self._ground.on_host is not None:
+            return self._growth()
         free = os.fstatvfs(self.shown)
         return Census(files=0, full=free.f_bavail == 0 or free.f_favail == 0)
 
+    def _growth(self) -> Census:
+        """Of a copy on the disk. A large tree takes long to measure, so it is measured in a tenth
+        of the time at most."""
+        if time.monotonic() >= self._measured.again_at:
+            self._measured = _measured(self._anchor)
+        now, before = self._measured, self._before
+        files, folders = now.files - before.files, now.folders - before.folders
+        over = now.held - before.held > self._ground.cap_bytes
+        return Census(
+            files=max(0, files),
+            folders=max(0, folders),
+            full=over or files + folders > self._ground.cap_names,
+        )
+
     def close(self) -> None:
         self._undo.close()
+
+
+@value
+class _Measured:
+    """What a folder takes of a disk."""
+
+    held: int
+    files: int
+    folders: int
+    again_at: float  #: on the monotonic clock
+
+
+_COPY, _TRIAL = "copy", "trial"
+_NOTHING = _Measured(held=0, files=0, folders=0, again_at=0.0)
+
+
+def _host_folder(folder: Path, undo: contextlib.ExitStack) -> int:
+    """Make and open a folder in a removable one; `undo` removes it."""
+    os.mkdir(folder, 0o700)
+    undo.callback(_removed, folder)
+    anchor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    undo.callback(os.close, anchor)
+    return anchor
+
+
+def _removed(folder: Path) -> None:
+    # What stays is removed with the folder above.
+    with contextlib.suppress(removal.RemovalRefused, OSError):
+        removal.remove_part(folder.parent, folder.name)
+
+
+def _measured(top: int) -> _Measured:
+    """Tools write meanwhile: names come and go."""
+    began, held, files_there, folders, waiting = time.monotonic(), 0, 0, 0, [b""]
+    while waiting:
+        path = waiting.pop()
+        try:
+            folder = files.open_folder(path, top)
+        except OSError:
+            continue  # gone, or closed by the tool
+        try:
+            for name in map(os.fsencode, os.listdir(folder)):
+                look = files.look(name, folder)
+                if look is None:
+                    continue
+                held += look.st_blocks * 512
+                if files.kind_of(look.st_mode) is Kind.FOLDER:
+                    folders += 1
+                    waiting.append(joined(path, name))
+                else:
+                    files_there += 1
+        finally:
+            os.close(folder)
+    took = time.monotonic() - began
+    return _Measured(held=held, files=files_there, folders=folders, again_at=began + 10 * took)
 
 
 def copied_changes(delta: Delta) -> Delta:

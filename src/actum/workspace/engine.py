@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -34,6 +34,9 @@ class Ground:
     skip: frozenset[bytes]  #: names directly below the top that are no part of the state
     cap_bytes: int = 256 * MIB  #: limit on written bytes: the kernel reports ENOSPC
     cap_names: int = 65_536
+    #: Where a copy is made that containers can be shown, in a removable folder. An engine finds
+    #: paths of the host, and no mount of this process. ``None``: in `mounts`.
+    on_host: Path | None = None
 
     @property
     def inner_home(self) -> str | None:
@@ -56,6 +59,12 @@ class Engine(Protocol):
     @property
     def shown(self) -> int:
         """The workspace with all changes, as an open folder; only inside of `show`."""
+        ...
+
+    @property
+    def host_folders(self) -> Mapping[str, str]:
+        """The place of the view -> the folder of the host that is shown there now; empty if it is
+        a mount of this process."""
         ...
 
     def owner(self, look: os.stat_result) -> tuple[int, int]:

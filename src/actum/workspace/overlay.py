@@ -14,7 +14,7 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from actum import kernel
 from actum.errors import Refused
@@ -70,6 +70,10 @@ class OverlayEngine:
                     _mount("probe", "lower", "upper", "work")
                     kernel.umount_detach("probe")
             self._undo = undo.pop_all()
+
+    @property
+    def host_folders(self) -> Mapping[str, str]:
+        return {str(self._ground.place): ""}
 
     def owner(self, look: os.stat_result) -> tuple[int, int]:
         return namespace.seen_owner((look.st_uid, look.st_gid), self._top)

@@ -13,11 +13,18 @@ from actum import Runtime
 from actum.contract.model import RunnerKind
 from actum.project import create
 from actum.work.model import RunResult
+from common.settings import add_settings
 from hostile.jail import sleeps, wake
+
+#: The socket of a container engine, set by tests/containers; without it tools run in sandboxes.
+containers: Path | None = None
 
 
 def make_project(folder: Path, files: Mapping[str, str] | None = None) -> Path:
-    create(folder, RunnerKind.LOCAL, by="user:tester", date="2026-11-16")
+    kind = RunnerKind.LOCAL if containers is None else RunnerKind.DOCKER
+    create(folder, kind, by="user:tester", date="2026-11-16")
+    if containers is not None:
+        add_settings(folder, f'\n[docker]\nhost = "unix://{containers}"\n')
     for name, content in (files or {}).items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -171,6 +171,7 @@ def test_a_hard_link_to_a_folder_is_refused(place: Place) -> None:
     assert "a folder" in place.refused(lambda: place.layers(layer)).message
 
 
+@pytest.mark.req("004-53")
 def test_special_files_are_left_out_and_bits_removed(place: Place) -> None:
     layer = (
         Layer()

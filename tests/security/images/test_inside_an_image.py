@@ -53,6 +53,7 @@ def test_the_files_are_the_images(imaged: tuple[Runtime, Image]) -> None:
     )
 
 
+@pytest.mark.req("004-5", "004-44")
 def test_nothing_of_the_hosts_system_is_inside(imaged: tuple[Runtime, Image]) -> None:
     runtime, _ = imaged
     there = [path for path in _HOST_ONLY if os.path.exists(path)]
@@ -71,6 +72,7 @@ def test_nothing_of_the_hosts_system_is_inside(imaged: tuple[Runtime, Image]) ->
     }
 
 
+@pytest.mark.req("004-44")
 def test_no_mount_of_the_hosts_system_is_inside(imaged: tuple[Runtime, Image]) -> None:
     runtime, image = imaged
     mounts = [line.split() for line in _out(runtime.shell("cat /proc/self/mountinfo")).splitlines()]
@@ -82,6 +84,7 @@ def test_no_mount_of_the_hosts_system_is_inside(imaged: tuple[Runtime, Image]) -
     }
 
 
+@pytest.mark.req("004-17", "004-24")
 @pytest.mark.parametrize("name", ["/usr/bin/new", "/etc/new", "/new", "/var/new", "/etc/in-image"])
 def test_an_image_cannot_be_written(imaged: tuple[Runtime, Image], name: str) -> None:
     runtime, image = imaged
@@ -92,12 +95,14 @@ def test_an_image_cannot_be_written(imaged: tuple[Runtime, Image], name: str) ->
     assert _out(runtime.shell("echo x > /tmp/new && echo y > here && cat /tmp/new")) == "x\n"
 
 
+@pytest.mark.req("004-44")
 def test_the_store_and_the_home_are_not_inside(imaged: tuple[Runtime, Image]) -> None:
     runtime, image = imaged
     result = runtime.shell(f"ls {runtime.settings.home}/images; cat {image.folder}/etc/in-image")
     assert result.result is not None and result.result.stdout == ""
 
 
+@pytest.mark.req("004-73")
 def test_receipt_and_proof_name_image_and_file(tmp_path: Path) -> None:
     with made_tools() as made:
         image = add_image(made.root, host_rootfs(tmp_path / "image.tar"))
@@ -202,6 +207,7 @@ def _tool(made: MadeTools, tmp_path: Path, extra: Layer) -> Image:
     return image
 
 
+@pytest.mark.req("004-44")
 def test_links_in_the_place_of_our_folders_lead_nowhere(tmp_path: Path) -> None:
     """The image has links at every path that the sandbox mounts something on."""
     outside = tmp_path / "outside"

@@ -158,24 +158,35 @@ def common_mounts(staged: Staged) -> Iterator[Mounted]:
         yield Mounted(source=f"{staged.common}/proc/{name}", target=f"/proc/{name}")
 
 
-def granted_mounts(request: Request, staged: Staged) -> Iterator[Mounted]:
-    """Granted paths, sealed inputs over names in them, and covers of what is denied."""
+def granted_mounts(
+    request: Request, staged: Staged, host_folders: Mapping[str, str]
+) -> Iterator[Mounted]:
+    """Granted paths, sealed inputs over names in them, read-only names where a tool writes
+    directly, and covers of what is denied. `host_folders`: folder -> the one that is shown in
+    its place."""
     shown: Mapping[str, str] = {
         grant["path"]: grant["source"]
         or (copy_in(grant["layers"]) if grant["write"] else "")
-        or grant["path"]
+        or _at(grant["path"], host_folders)
         for grant in request["grants"]
     }
     for grant in request["grants"]:
         yield Mounted(source=shown[grant["path"]], target=grant["path"], write=bool(grant["write"]))
+    # An engine would make a name that is missing.
+    for path in request["protect"]:
+        there = _at(path, shown)
+        if any(is_within(path, granted) for granted in shown) and os.path.lexists(there):
+            yield Mounted(source=there, target=path)
     for path in request["deny"]:
-        holder = max(
-            (granted for granted in shown if is_within(path, granted)), key=len, default=None
-        )
-        if holder is None:
-            continue
-        there = os.path.normpath(f"{shown[holder]}/{os.path.relpath(path, holder)}")
-        # Where there is no such name, an engine would make one.
-        if os.path.lexists(there):
+        there = _at(path, shown)
+        if any(is_within(path, granted) for granted in shown) and os.path.lexists(there):
             cover = "nothing" if os.path.isdir(there) else "no-file"
             yield Mounted(source=f"{staged.common}/{cover}", target=path)
+
+
+def _at(path: str, shown: Mapping[str, str]) -> str:
+    """Where the host has what a container is shown at `path`."""
+    holder = max((folder for folder in shown if is_within(path, folder)), key=len, default=None)
+    if holder is None:
+        return path
+    return os.path.normpath(f"{shown[holder]}/{os.path.relpath(path, holder)}")

@@ -81,12 +81,14 @@ class ContainerRunner:
         relay: Relay | None = None,
         pool: bool = False,
         governed: tuple[str, tuple[str, ...]] | None = None,
+        host_folders: Mapping[str, str] | None = None,
     ) -> None:
+        """`host_folders`: in a work item, the project -> the folder of the host that the item shows
+        in its place; empty if there is none, because the item shows a mount of its process."""
         self._attempts = Attempts(
             self.kind, resolve=resolve or {}, egress=egress or {}, relay=relay, governed=governed
         )
-        #: As for `Attempts`: ``None`` in a work item, which compares everything.
-        self._governed = governed
+        self._host_folders = host_folders or {}
         self._secrets = secrets or Secrets({})
         self._kept = ConcurrencyLimit(max_kept, queued=0)
         self._authorities = authorities
@@ -118,6 +120,15 @@ class ContainerRunner:
 
     def foresee(self, policy: EffectivePolicy) -> tuple[Enforced, ...]:
         native.content(native.INIT)  # a missing native build is a fault, also in a check
+        if "" in self._host_folders.values():
+            raise Refused(
+                "RUNNER_UNAVAILABLE",
+                "The docker runner takes no call of this work item: an engine does not see the"
+                " item's own view of the project.",
+                remedy="As root, set `[work] engine` in actum.toml to auto or copy. Otherwise"
+                " approve the tool for the local runner: permissions.execution.runner in its"
+                " tool.yaml.",
+            )
         for what, (problem, remedy) in self.host.problems.items():
             if what == "engine":
                 raise Refused(
@@ -130,15 +141,7 @@ class ContainerRunner:
                 f"The docker runner cannot enforce its limits here ({what}): {problem}.",
                 remedy=f"Remedy: {remedy} `actum doctor` lists everything.",
             )
-        if policy.writes_directly and self._governed is None:
-            raise Refused(
-                "RUNNER_UNAVAILABLE",
-                "The docker runner takes no call of a work item: an engine does not see the item's"
-                " own view of the project.",
-                remedy="Approve the tool for the local runner: permissions.execution.runner in its"
-                " tool.yaml.",
-            )
-        if policy.writes_directly:
+        if policy.writes_directly and not self._host_folders:
             raise Refused(
                 "LIMIT_NOT_ENFORCEABLE",
                 "The docker runner lets no tool write directly: an engine cannot watch the covers"
@@ -295,8 +298,8 @@ class ContainerRunner:
 
     def _start(self, order: Order) -> Started:
         self._removals.again()
-        request, plan = order.request, order.plan
-        allow_fork, steady = plan.policy.limits.allow_fork, plan.steady
+        request, steady = order.request, order.plan.steady
+        allow_fork = request["max_children"] > 0
         form = None if self._idle is None else self._form(request, allow_fork, steady)
         if self._idle is not None and form is not None:
             waiting = self._idle.take(form, request)
@@ -344,8 +347,8 @@ class ContainerRunner:
         """Have a container ready for the next request that differs in its call only."""
         if self._idle is None:
             return
-        request, plan = order.request, order.plan
-        allow_fork, steady = plan.policy.limits.allow_fork, plan.steady
+        request, steady = order.request, order.plan.steady
+        allow_fork = request["max_children"] > 0
         form = self._form(request, allow_fork, steady)
         if form is not None:
             self._idle.refill(form, lambda: self._made_ahead(form, request, allow_fork, steady))
@@ -387,7 +390,7 @@ class ContainerRunner:
         mounts = (
             *container_config.system_mounts(staged),
             *container_config.common_mounts(staged),
-            *container_config.granted_mounts(request, staged),
+            *container_config.granted_mounts(request, staged, self._host_folders),
         )
         return container_config.config(
             image,
