@@ -8,6 +8,7 @@ back, and writes nothing.
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sqlite3
@@ -17,6 +18,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -32,6 +34,7 @@ from actum.runs.dispatch.embedded import EmbeddedDispatch
 from actum.runs.new_run import queues_of
 from actum.value import replace
 from actum.workspace.commit import pending_intent
+from hostile.jail import alive, marker, sleeps, wake
 
 from .matrix import spread
 
@@ -213,7 +216,7 @@ def test_a_refusal_that_died_with_its_worker_is_made_by_the_next(
 ZOMBIES = [
     *(("frozen", "after"), ("called", "after"), ("ready", "after"), ("started", "after")),
     *(("answered", "after"), ("light verdict", "before"), ("light verdict", "after")),
-    *(("correction", "before"), ("heavy verdict", "after")),
+    *(("correction", "before"), ("heavy verdict", "after"), ("may commit", "after")),
 ]
 
 
@@ -221,7 +224,7 @@ ZOMBIES = [
 @pytest.mark.req("003-3")
 @pytest.mark.parametrize(
     ("point", "moment"),
-    ZOMBIES if SOAK else [ZOMBIES[1], ZOMBIES[6]],
+    ZOMBIES if SOAK else [ZOMBIES[1], ZOMBIES[6], ZOMBIES[-1]],
     ids=lambda each: str(each).replace(" ", "-"),
 )
 def test_a_worker_that_comes_back_after_its_run_was_taken_writes_nothing(
@@ -245,10 +248,89 @@ def test_a_worker_that_comes_back_after_its_run_was_taken_writes_nothing(
         zombie.kill()
         zombie.communicate()
     assert inconsistencies(rt, project, run_id) == []
+    _require_taken_once(rt, run_id, stopped.fence)
+
+
+def _require_taken_once(rt: Runtime, run_id: str, fence: int) -> None:
+    """By this process, which alone wrote the steps since."""
     taken = rt.runs.get(run_id)
-    assert taken.fence == stopped.fence + 1
+    assert taken.fence == fence + 1
     later = [step for step in rt.runs.ledger.steps(run_id) if step.fence == taken.fence]
     assert {step.worker for step in later} <= {current_owner()}
+
+
+#: Step -> the script of its tool, which sleeps first: `agents/NAME.yaml`, or the light validator.
+SLEEPING = {
+    "item": ("agent-1", AGENTS["agent-1"]),
+    "correction": ("agent-7", AGENTS["agent-7"]),
+    "light": ("", "test -e fixed.txt"),
+}
+
+
+@pytest.mark.req("003-3")
+@pytest.mark.parametrize("kind", SLEEPING)
+@pytest.mark.parametrize("tool", ["runs on", "ended meanwhile"])
+def test_a_worker_stopped_while_a_tool_of_its_step_runs_writes_nothing_later(
+    rt: Runtime, project: Path, kind: str, tool: str
+) -> None:
+    """The tool is not stopped with it. It ends while the worker stands still, or with the step."""
+    nap = marker()
+    agent, script = SLEEPING[kind]
+    source = json.loads(json.dumps(WORK))
+    slow = f"sleep {nap}; {script}"
+    if agent:
+        document = {"agent_id": agent, "steps": [{"tool": "shell", "stdin": slow}]}
+        (project / f"agents/{agent}.yaml").write_text(yaml.safe_dump(document))
+    else:
+        source["run"]["light"][0]["stdin"] = slow
+    config = {"profile": "full", "correctionPolicyMode": "off"}
+    run_id = rt.runs.submit(yaml.safe_dump(source), config=config, environ={}).run_id
+    zombie = driver(project, "none", "after", "SIGSTOP")
+    heir = threading.Thread(target=lambda: _impatient(rt).drain())
+    try:
+        sleeps(nap)
+        zombie.send_signal(signal.SIGSTOP)
+        until(lambda: _state_of(zombie.pid) == "T")
+        stopped = rt.runs.get(run_id)
+        if tool == "ended meanwhile":
+            wake(nap)
+        heir.start()
+        until(lambda: rt.runs.get(run_id).fence > stopped.fence)
+        zombie.send_signal(signal.SIGCONT)
+        with waking(nap):
+            said, complaints = zombie.communicate(timeout=_MOST_S)
+            assert zombie.returncode == 0, complaints
+            assert "fenced" in said.splitlines(), said
+            heir.join(_MOST_S)
+        assert not heir.is_alive()
+    finally:
+        zombie.kill()
+        zombie.communicate()
+    assert inconsistencies(rt, project, run_id) == []
+    _require_taken_once(rt, run_id, stopped.fence)
+    ends = [(step.kind.value, str(step.status)) for step in rt.runs.ledger.steps(run_id)]
+    assert (kind, "interrupted") in ends
+
+
+@contextmanager
+def waking(nap: str) -> Iterator[None]:
+    """End every `sleep` of this length meanwhile."""
+    over = threading.Event()
+
+    def wake_all() -> None:
+        while not over.wait(0.1):
+            for pid in alive(nap):
+                with suppress(ProcessLookupError, FileNotFoundError):
+                    if Path(f"/proc/{pid}/comm").read_text() == "sleep\n":
+                        os.kill(pid, signal.SIGTERM)
+
+    waker = threading.Thread(target=wake_all)
+    waker.start()
+    try:
+        yield
+    finally:
+        over.set()
+        waker.join()
 
 
 def _impatient(rt: Runtime):  # type: ignore[no-untyped-def]
