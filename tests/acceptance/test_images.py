@@ -73,6 +73,31 @@ def test_an_image_that_a_tool_names_is_kept(fresh: Terminal, tmp_path: Path) -> 
     assert fresh.actum("sh", "true").code == 0
 
 
+@pytest.mark.parametrize("edit", ["broken", "another image", "gone"])
+def test_an_image_of_an_approved_tool_is_kept_while_its_folder_is_edited(
+    fresh: Terminal, tmp_path: Path, edit: str
+) -> None:
+    """As in the middle of an edit, or of a checkout of another branch."""
+    reference = fresh.actum("images", "add", str(_archive(tmp_path))).text.split()[-1]
+    _run_in(fresh, reference)
+    approve(fresh, "shell")
+    folder = fresh.folder / "tools/shell"
+    approved = (folder / "tool.yaml").read_text()
+    if edit == "gone":
+        folder.rename(tmp_path / "aside")
+    elif edit == "broken":
+        (folder / "tool.yaml").write_text(approved + ": [\n")
+    else:
+        (folder / "tool.yaml").write_text(approved.replace(reference, f"sha256:{'0' * 64}"))
+    assert fresh.json("images", "gc").json["images"] == []
+    refused = fresh.actum("images", "remove", reference)
+    assert refused.code == 3 and "IMAGE_PINNED" in refused.aside
+    if edit == "gone":
+        (tmp_path / "aside").rename(folder)
+    (folder / "tool.yaml").write_text(approved)
+    assert fresh.actum("sh", "cat /etc/in-image").text == "of the image\n"
+
+
 def test_refusals_of_the_command(fresh: Terminal, tmp_path: Path) -> None:
     (tmp_path / "bad").write_bytes(b"no archive" * 200)
     refused = fresh.actum("images", "add", str(tmp_path / "bad"), "--json")

@@ -6,12 +6,13 @@ removed by accident: without it the tool is refused.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from datetime import datetime
 from pathlib import Path
 from typing import IO
 
 from actum.contract.image_reference import parse_reference
+from actum.contract.model import Json
 from actum.errors import Refused
 from actum.images.image_bounds import Bounds
 from actum.images.image_store import Added, ImageStore
@@ -22,7 +23,7 @@ from actum.value import value
 
 @value
 class Use:
-    """A tool that names an image."""
+    """A tool that names an image, or is approved to run in it."""
 
     tool_id: str
     name: str
@@ -58,16 +59,23 @@ class ProjectImages:
         return self._store.get(image)
 
     def uses(self, image: Image) -> tuple[Use, ...]:
-        """The tools that name it, approved or not."""
-        approved = {pin.tool_id for pin in self._registry.lock().pins}
+        """The tools that name it, and those that are approved to run in it: an approval stays
+        when the folder of its tool is edited or missing for a while."""
         digests = {image.id, *image.digests}
-        found = []
-        for tool in self._registry.tools():
-            reference = parse_reference(tool.image)
-            if reference is not None and reference.digest in digests:
-                is_approved = tool.tool_id in approved
-                found.append(Use(tool_id=tool.tool_id, name=tool.name, is_approved=is_approved))
-        return tuple(found)
+        approved = {
+            pin.tool_id: pin.name
+            for pin in self._registry.lock().pins
+            if _is_named(pin.grants.get("image"), digests)
+        }
+        named = {
+            tool.tool_id: tool.name
+            for tool in self._registry.tools()
+            if _is_named([tool.image], digests)
+        }
+        return tuple(
+            Use(tool_id=tool_id, name=name, is_approved=tool_id in approved)
+            for tool_id, name in sorted((named | approved).items())
+        )
 
     def remove(self, image: str, *, force: bool = False) -> Image:
         """Remove an image. Without `force`, one that an approved tool names is kept and refused."""
@@ -84,10 +92,17 @@ class ProjectImages:
         return found
 
     def gc(self, *, dry_run: bool = False) -> tuple[Image, ...]:
-        """Remove every image that no tool of the project names; those that were (or would be)
-        removed."""
+        """Remove every image that no tool of the project names or is approved for; those that were
+        (or would be) removed."""
         unused = tuple(image for image in self._store.all() if not self.uses(image))
         if not dry_run:
             for image in unused:
                 self._store.remove(image)
         return unused
+
+
+def _is_named(references: Json, digests: Container[str]) -> bool:
+    """Whether one of these references names one of these digests."""
+    listed = references if isinstance(references, list | tuple) else ()
+    found = [parse_reference(each) for each in listed if isinstance(each, str)]
+    return any(each is not None and each.digest in digests for each in found)

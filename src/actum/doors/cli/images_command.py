@@ -125,7 +125,7 @@ def remove_image(image: str, force: bool) -> int:
 @command.command("gc")
 @click.option("--dry-run", is_flag=True, help="Show what would be removed; remove nothing.")
 def collect_images(dry_run: bool) -> int:
-    """Remove every image that no tool of the project names."""
+    """Remove every image that no tool of the project names or is approved for."""
     with command_table.open_runtime() as runtime:
         removed = runtime.images.gc(dry_run=dry_run)
     size = sum(image.size_bytes for image in removed)
