@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from actum.contract.levels import is_within
@@ -108,9 +108,10 @@ def require_mounts(
     for target in covered:
         if target not in found:
             raise _differs(target, "is not covered")
+    written = [source for target, source in sources.items() if asked[target]]
     for target, source in sources.items():
         shown = found[target].device, found[target].root
-        if shown != host_mounts.shown_at(source):
+        if shown != _wanted_at(source, written, host_mounts):
             raise _differs(target, f"is not {source}")
     for target, mount in found.items():
         if target in sources:
@@ -124,6 +125,15 @@ def require_mounts(
             raise _differs(target, f"was not asked for ({mount.kind})")
         if target in _READ_ONLY and mount.writable:
             raise _differs(target, "is writable")
+
+
+def _wanted_at(source: str, written: Sequence[str], host_mounts: HostMounts) -> tuple[str, str]:
+    """Device, and path in its file system, of what is mounted. An engine follows links, on the host
+    and as root; below a folder that a tool writes none is followed here, so it is a difference."""
+    holder = min((each for each in written if is_within(source, each)), key=len, default=source)
+    device, root = host_mounts.shown_at(holder)
+    inside = os.path.relpath(source, holder)
+    return device, os.path.normpath(f"{root.rstrip('/')}/{inside}")
 
 
 def _is_harmless(mount: Mount) -> bool:
