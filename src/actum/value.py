@@ -84,6 +84,12 @@ def prepare_all() -> None:
             _setters(shape)
 
 
+def compile_all() -> None:
+    """Compile the `__init__` of every class that is defined now."""
+    for shape in _SHAPES:
+        _compiled(shape)
+
+
 class _Shape:
     """What `@value` knows about one class."""
 

@@ -110,7 +110,13 @@ class _Moved(Exception):
 class Index:
     """One workspace's index. Used by one process at a time, under the workspace's lock."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, fixed: bool = False) -> None:
+        #: Folders that were read since the last change; a delta reads each several times.
+        self._asked: dict[bytes, Packed] = {}
+        if fixed:
+            name = f"{path.absolute().as_uri()}?immutable=1"
+            self._database = sqlite3.connect(name, uri=True, isolation_level=None)
+            return
         self._database = sqlite3.connect(path, isolation_level=None)
         # Not synced: after a power cut it is at worst out of date, which a scan finds, or corrupt,
         # which `open` finds. The state itself never depends on it.
@@ -119,8 +125,6 @@ class Index:
         if version != _VERSION:
             drop = "DROP TABLE IF EXISTS folders; DROP TABLE IF EXISTS top;"
             self._database.executescript(drop + _SCHEMA)
-        #: Folders that were read since the last change; a delta reads each several times.
-        self._asked: dict[bytes, Packed] = {}
 
     @classmethod
     def open(cls, path: Path) -> Index:
@@ -130,6 +134,11 @@ class Index:
             for suffix in ("", "-wal", "-shm"):
                 Path(f"{path}{suffix}").unlink(missing_ok=True)
             return cls(path)
+
+    @classmethod
+    def fixed(cls, path: Path) -> Index:
+        """An index that nobody changes any more. SQLite then takes no lock and makes no file."""
+        return cls(path, fixed=True)
 
     @classmethod
     def copied(cls, path: Path) -> Index:

@@ -26,6 +26,7 @@ from actum.workspace.space import Space
 
 _COPIED_BYTES = 1 << 20
 _TRIES = 3
+_INDEX = "index.db"
 
 
 @value(kw_only=False)
@@ -39,11 +40,8 @@ class LevelBase:
     @contextlib.contextmanager
     def index(self) -> Iterator[Index]:
         """Its index. All items of the level read it, and none writes to it."""
-        index = Index(self.folder / "index.db")
-        try:
+        with contextlib.closing(Index.fixed(self.folder / _INDEX)) as index:
             yield index
-        finally:
-            index.close()
 
     def scanned(self) -> Scanned:
         with self.index() as index:
@@ -83,7 +81,8 @@ def _made(space: Space, folder: Path) -> LevelBase:
         finally:
             os.close(source)
             os.close(target)
-        with base.index() as index:
+        # Closed, all of it is in that one file.
+        with contextlib.closing(Index(base.folder / _INDEX)) as index:
             if index.scan(base.tree, space.skip).state == wanted.state:
                 return base
     raise Refused(
