@@ -28,6 +28,18 @@ demo: $(if $(wildcard $(READY)),setup)
 # Tests that start sandboxes run as the caller and, if the caller is root, as an ordinary user too.
 SANDBOXED := tests/conformance tests/integration tests/security tests/strikes
 ONLY_ROOT := --ignore tests/integration/test_delegate.py
+# The user makes no difference to these: records, doors, HTTP calls, the ledger of runs, evidence,
+# what the host's git executes. `make test` runs them once, `make soak` as the ordinary user too.
+ONCE := $(addprefix --ignore tests/integration/,fleet rest runs test_adapter_selection.py \
+	test_adapter_status.py test_again_and_instead.py test_awaited_output.py test_error_records.py \
+	test_filed_behind.py test_forms_of_a_program.py test_golden_outputs.py \
+	test_levels_of_disclosure.py test_mcp_example.py test_python_examples.py test_python_page.py \
+	test_python_values.py test_replay.py test_result_cache.py test_retention_by_age.py \
+	test_run_tool.py test_runs_on_record.py test_same_run.py test_settings_change.py test_wheel.py \
+	work/test_evidence_of_work.py work/test_governing_names.py work/test_rules_of_work.py \
+	work/test_seed_tests.py work/test_trials.py work/test_undo_with_dependents.py) \
+	$(addprefix --ignore tests/security/,evidence/test_archives.py evidence/test_canary.py \
+	evidence/test_tampering.py evidence/test_two_syncs.py transactions/test_what_git_executes.py)
 
 # Sandboxes are prepared before they are asked for; what attacks them is asked without that, too.
 ATTACKS := $(addprefix tests/security/,environment filesystem isolation network processes resources)
@@ -42,7 +54,7 @@ PYTEST := scripts/pytest -n 4 --dist loadfile --no-loadscope-reorder --durations
 test: check
 	scripts/reach.py $(PYTEST)
 	ACTUM_TEST_POOL=off scripts/reach.py $(PYTEST) $(EITHER_WAY) $(ATTACKS)
-	test "$$(id -u)" != 0 || scripts/as-user $(PYTEST) -p no:cacheprovider $(ONLY_ROOT) $(SANDBOXED)
+	test "$$(id -u)" != 0 || scripts/as-user $(PYTEST) -p no:cacheprovider $(ONLY_ROOT) $(ONCE) $(SANDBOXED)
 
 test-fast: setup
 	$(PYTEST) -q tests/unit
@@ -68,9 +80,11 @@ conformance: setup
 mutants: setup
 	$(BIN)/python scripts/mutants.py $(ONLY)
 
+# The last line is the part of `make test` that runs as an ordinary user, with what is left out there.
 soak: setup
 	ACTUM_SOAK=1 $(PYTEST) -m soak
 	test "$$(id -u)" != 0 || scripts/as-user env ACTUM_SOAK=1 $(PYTEST) -p no:cacheprovider -m soak tests/strikes
+	test "$$(id -u)" != 0 || scripts/as-user $(PYTEST) -p no:cacheprovider $(ONLY_ROOT) $(SANDBOXED)
 
 # Compiles the native parts again, also after a change of sandbox/seccomp.py, which calls.h repeats.
 build: $(READY)

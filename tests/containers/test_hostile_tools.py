@@ -1,5 +1,6 @@
 """Tools that attack their container: the tests of tests/security, one or more per promise, on
 Docker and on Podman. The fixture `jail` of this folder is a project whose tools run in containers.
+`make test` runs each on one of the engines, by turns; `make soak` runs each on both.
 
 Tests that name every file of /dev, /proc or /sys are for the local runner: an engine shows more
 names there, each of them covered, empty or read-only. The last test of this file says so.
@@ -13,7 +14,7 @@ from hostile.jail import Jail
 
 from .loaded import chosen_tests
 
-pytestmark = pytest.mark.sandbox
+pytestmark = [pytest.mark.sandbox, pytest.mark.soak]
 
 _ENVIRONMENT = "security/environment/test_environment.py"
 _READING = "security/filesystem/test_reading.py"

@@ -1,4 +1,7 @@
-"""kill -9 of the actum process, the spawner or the init, before and after every named step."""
+"""kill -9 of the actum process, the spawner or the init, before and after every named step.
+
+`make test` kills spawner and init on one side of each step, by turns; `make soak` on both.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +16,11 @@ pytestmark = pytest.mark.sandbox
 
 
 def _cases(victim: str) -> list[Case]:
+    both = SOAK or victim == "actum"
     cases: list[Case] = [
         {"victim": victim, "point": point.name, "when": when}
-        for point in POINTS
-        for when in ("before", "after")
+        for number, point in enumerate(POINTS)
+        for when in (("before", "after") if both else (("before", "after")[number % 2],))
         # Struck before there is one, and after there is none, is another case's business.
         if victim == "actum" or point.name not in ("open", "parse", "completion", "close")
     ]

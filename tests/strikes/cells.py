@@ -11,8 +11,10 @@ from .lab import COMMANDS, ITEM_RUN, REPLAY, UNDO, WORK, Kind, Lab
 from .strike import Signal, Target
 
 SOAK = os.environ.get("ACTUM_SOAK") == "1"
-#: Struck runs of one engine by one user; two engines and two users make 200, or 2,000 in a soak.
-RUNS = 500 if SOAK else 50
+#: Struck runs of one engine by one user. Two engines and two users make 2,000 in a soak; else each
+#: cell is struck once, by one of them.
+RUNS = 500 if SOAK else 26
+_ENGINES = ("overlay", "copy")
 SEED = int(os.environ.get("ACTUM_STRIKE_SEED", "7"))
 #: One trial to repeat, as a failure prints it.
 ONLY = os.environ.get("ACTUM_STRIKE_TRIAL")
@@ -64,7 +66,7 @@ def plan(lab: Lab, runs: int = RUNS) -> list[Trial]:
     if ONLY is not None:
         return _only(lab.engine)
     chance = random.Random(f"{SEED} {lab.engine} {os.geteuid() == 0}")
-    chosen: list[Cell] = []
+    chosen = [] if SOAK else share(lab.engine, root=os.geteuid() == 0)
     while len(chosen) < runs:
         some = cells()
         chance.shuffle(some)
@@ -78,6 +80,13 @@ def plan(lab: Lab, runs: int = RUNS) -> list[Trial]:
         for layer, number in enumerate(numbers):
             shares[number] = (layer + chance.random()) / len(numbers)
     return [Trial(cell, shares[number]) for number, cell in enumerate(chosen)]
+
+
+def share(engine: str, *, root: bool) -> list[Cell]:
+    """The part of all cells that one engine strikes as one user."""
+    every = cells()
+    random.Random(f"{SEED} shares").shuffle(every)
+    return every[2 * _ENGINES.index(engine) + root :: 2 * len(_ENGINES)]
 
 
 def _only(engine: str) -> list[Trial]:

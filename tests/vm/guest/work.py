@@ -35,7 +35,7 @@ from strikes.sweep import sweep
 _UNSUPPORTED = "No overlay can be mounted over"
 _KIND = Kind(ITEM_RUN, exclusive=False)
 #: In the order of their moments, from the start of the command to its end. Each takes an emulated
-#: machine half a minute, so all of them are struck in the soak only.
+#: machine half a minute, so all of them are struck in the soak only, and at each place.
 _ALL_STRIKES = (
     (Signal.INT, Target.COMMAND),
     (Signal.KILL, Target.CHILD),
@@ -43,6 +43,9 @@ _ALL_STRIKES = (
     (Signal.INT, Target.CHILD),
 )
 _STRIKES = _ALL_STRIKES if SOAK else _ALL_STRIKES[1:2]
+#: How long a later run takes, as a share of the first one, which met empty caches. A strike that
+#: comes too late because of it is tried again earlier.
+_FASTER = 0.6
 
 
 @dataclass(frozen=True)
@@ -50,11 +53,14 @@ class Place:
     name: str
     chosen: str  #: the engine that `auto` must take
     folder: str
+    # By `make test` too. A soak undoes and strikes at each place.
+    undone: bool = False
+    struck: bool = False
 
 
 ROOT_TMPFS = Place("root on tmpfs", "copy", "/tmp/root")
-ROOT_EXT4 = Place("root on ext4", "overlay", "/tmp/disk/root")
-USER_TMPFS = Place("user on tmpfs", "copy", "/tmp/user")
+ROOT_EXT4 = Place("root on ext4", "overlay", "/tmp/disk/root", undone=True, struck=True)
+USER_TMPFS = Place("user on tmpfs", "copy", "/tmp/user", undone=True)
 PLACES = {place.name: place for place in (ROOT_TMPFS, ROOT_EXT4, USER_TMPFS)}
 
 
@@ -75,24 +81,26 @@ def checks(place: Place, folder: Path) -> None:
         tell("auto takes the engine that works", engine != place.chosen and engine, engine)
         tell("auto does the work exactly", listing.difference(expected[engine], unharmed.after))
         tell("files come out with the project's owner", _strangers(unharmed.before, unharmed.after))
-        undone = lab.start((*project.ACTUM, "undo", ran["receipt_id"]), None)
-        wrong = [] if undone.exit_code == 0 else [undone.said]
-        wrong += listing.difference(_separated(unharmed.before, unharmed.after), _now(lab))
-        tell("undo brings back what was there", wrong)
-        if place.chosen == "overlay":
-            tell("copy does the same", _with(lab, "copy", expected["copy"])[0])
-            wrong, ended = _with(lab, "overlay", expected["overlay"])
-            tell("overlay does the same", wrong)
-        else:
+        if SOAK or place.undone:
+            undone = lab.start((*project.ACTUM, "undo", ran["receipt_id"]), None)
+            wrong = [] if undone.exit_code == 0 else [undone.said]
+            wrong += listing.difference(_separated(unharmed.before, unharmed.after), _now(lab))
+            tell("undo brings back what was there", wrong)
+        if place.chosen == "copy":
             tell("overlay is refused, nothing is lost", _refused(lab, unharmed.before))
+        # The first run met empty caches; the ones to come take as long as the last.
+        faster = _FASTER
+        if SOAK:
+            if place.chosen == "overlay":
+                tell("overlay does the same", _with(lab, "overlay", expected["overlay"])[0])
             wrong, ended = _with(lab, "copy", expected["copy"])
             tell("copy does the same", wrong)
-        # The first run met empty caches; the ones to come take as long as the last.
-        faster = ended.lives[Target.COMMAND] / unharmed.lives[Target.COMMAND]
-        tally = sweep(lab, _trials(faster))
-        tell("struck, wholly before or wholly after", tally.failures, tally.figure())
-        missed = f"{tally.struck} struck, {tally.missed} missed"
-        tell("as often as planned", tally.struck != len(_STRIKES) and missed, missed)
+            faster = ended.lives[Target.COMMAND] / unharmed.lives[Target.COMMAND]
+        if SOAK or place.struck:
+            tally = sweep(lab, _trials(faster))
+            tell("struck, wholly before or wholly after", tally.failures, tally.figure())
+            missed = f"{tally.struck} struck, {tally.missed} missed"
+            tell("as often as planned", tally.struck != len(_STRIKES) and missed, missed)
         tell("nothing stays mounted", mounted_below(folder))
     finally:
         lab.close()
