@@ -35,8 +35,11 @@ _FOLDER = "/sys"
 _PROGRAM, _OPENER = "actum.sandbox.spawner", "actum.sandbox.opener"
 
 
-def main(descriptor: int, opener: int, program: int) -> None:
-    """Serve until the host closes the socket. `program` holds the program of every init."""
+def main(
+    descriptor: int, opener: int, program: int, filters: dict[bool, bytes] | None = None
+) -> None:
+    """Serve until the host closes the socket. `program` holds the program of every init; `filters`
+    are those of `compiled_filters`, where they were compiled before."""
     server = socket.socket(fileno=descriptor)
     # Inherited through an exec, but not to be inherited by the inits.
     for passed in (descriptor, opener, program):
@@ -46,7 +49,7 @@ def main(descriptor: int, opener: int, program: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the host handles Ctrl-C
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps; an init is never waited for
     os.umask(0o022)  # files made for a tool must be readable for it
-    view, template = _prepare(_content(program))
+    view, template = _prepare(_content(program), filters or compiled_filters())
     _start_opener(opener, view, template)
     server.send(b"ready")
     received = receive_document(server)
@@ -115,7 +118,12 @@ def _start_opener(descriptor: int, view: int, template: Template) -> None:
     server.close()
 
 
-def _prepare(init: bytes) -> tuple[int, Template]:
+def compiled_filters() -> dict[bool, bytes]:
+    """The filter of the tools, by whether forks are allowed."""
+    return {allow: seccomp.compile_filter(allow_fork=allow) for allow in (True, False)}
+
+
+def _prepare(init: bytes, filters: dict[bool, bytes]) -> tuple[int, Template]:
     """(a mount namespace that follows the host's mounts, the template of members)"""
     uid, gid = os.getuid(), os.getgid()
     rootless = uid != 0
@@ -138,8 +146,7 @@ def _prepare(init: bytes) -> tuple[int, Template]:
     view = os.open("/proc/self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
     kernel.unshare(kernel.CLONE_NEWNS)
     root.make_template(_FOLDER, uid, gid, init)
-    programs = {allow: seccomp.compile_filter(allow_fork=allow) for allow in (True, False)}
-    return view, Template(programs, kernel.landlock_abi(), uid, gid, rootless=rootless)
+    return view, Template(filters, kernel.landlock_abi(), uid, gid, rootless=rootless)
 
 
 def _content(descriptor: int) -> bytes:

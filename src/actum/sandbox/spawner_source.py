@@ -32,6 +32,7 @@ def main(descriptor: int) -> None:
     os.environ.clear()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the host handles Ctrl-C
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps; an item waits by a pidfd
+    filters = spawner.compiled_filters()
     gc.collect()
     gc.freeze()
     while True:
@@ -41,17 +42,17 @@ def main(descriptor: int) -> None:
             continue  # the item sees that nobody answers, and starts a spawner itself
         if not packet:
             return
-        _clone(line, descriptors)
+        _clone(line, descriptors, filters)
 
 
-def _clone(line: socket.socket, descriptors: list[int]) -> None:
+def _clone(line: socket.socket, descriptors: list[int], filters: dict[bool, bytes]) -> None:
     answers, *given = descriptors
     try:
         kernel.before_raw_fork()
         try:
             pid, pidfd = kernel.clone_process(0)
             if pid == 0:
-                _become_spawner([line.fileno(), answers], given)
+                _become_spawner([line.fileno(), answers], given, filters)
         finally:
             kernel.after_raw_fork_in_parent()  # a clone never gets here: it exits
     except OSError:
@@ -69,7 +70,7 @@ def _answer(answers: int, pidfd: int) -> None:
         pass_packet(channel, b"cloned", [pidfd])
 
 
-def _become_spawner(closed: list[int], given: list[int]) -> NoReturn:
+def _become_spawner(closed: list[int], given: list[int], filters: dict[bool, bytes]) -> NoReturn:
     """`given` are stderr, the arguments of a spawner, and the namespaces of its item."""
     try:
         kernel.after_raw_fork()
@@ -82,7 +83,7 @@ def _become_spawner(closed: list[int], given: list[int]) -> NoReturn:
         for namespace in namespaces:
             kernel.setns(namespace, 0)
             os.close(namespace)
-        spawner.main(server, opener, program)
+        spawner.main(server, opener, program, filters)
     except BaseException:  # noqa: BLE001 -- the last handler of this process
         sys.excepthook(*sys.exc_info())
     finally:
