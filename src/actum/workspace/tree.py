@@ -93,9 +93,9 @@ class Change:
 
     @property
     def action(self) -> Action:
-        if self.before is None:
-            return Action.CREATED
-        return Action.DELETED if self.after is None else Action.MODIFIED
+        if self.after is None:  # also where another item has deleted it before
+            return Action.DELETED
+        return Action.CREATED if self.before is None else Action.MODIFIED
 
     @property
     def file_action(self) -> Action | None:

@@ -276,6 +276,26 @@ def test_a_change_over_another_one_on_an_ignored_path_is_undone_exactly(tmp_path
     assert (project / "app.log").read_text() == "0\n"
 
 
+def test_a_file_that_two_have_deleted_is_deleted_in_both_receipts(tmp_path: Path) -> None:
+    project = make_project(tmp_path / "p", {"app.log": "0\n"})
+    with (project / "actum.toml").open("a") as file:
+        file.write('\n[work]\nignore = ["*.log"]\n')
+    approve(project)
+    source = _agents(project, {name: "rm app.log" for name in "ab"})
+    with opened(project) as rt:
+        done = rt.work_file(source, at_once=2)
+        assert (done.ok, done.again) == (True, ())
+        for name in "ab":
+            envelope = rt.work_items.records.envelope(done.results[name].receipt_id)
+            assert envelope is not None
+            (delta,) = read_work_receipt(envelope, rt.work_items.trusted)["capsule"]["deltas"][
+                "deltaO"
+            ]
+            assert delta[0] == "deleted", delta
+        rt.work_items.undo_with_dependents(done.results["a"].receipt_id)
+    assert (project / "app.log").read_text() == "0\n"
+
+
 def _deltas(rt: Runtime, receipt_id: str) -> dict[str, tuple[str | None, str | None]]:
     envelope = rt.work_items.records.envelope(receipt_id)
     assert envelope is not None
