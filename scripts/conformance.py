@@ -116,9 +116,11 @@ def _document(digest: str) -> dict[str, Any]:
 def table_of_runners(cells: Cells) -> list[str]:
     """One line for each check and limit, one column for each runner that was tested."""
     found = {(row, runner): text for each in cells.values() for runner, row, text in each}
-    runners = [*dict.fromkeys(runner for _, runner in found)]
+    runners = sorted({runner for _, runner in found})
+    checks = [row for (row, _), text in found.items() if text in ("passed", "failed", "skipped")]
+    rows = dict.fromkeys([*checks, *(row for row, _ in found)])  # limits last
     lines = [f"| check or limit | {' | '.join(runners)} |", "|---" * (len(runners) + 1) + "|"]
-    for row in dict.fromkeys(row for row, _ in found):
+    for row in rows:
         texts = [found.get((row, runner), "not run") for runner in runners]
         lines.append(f"| {row} | {' | '.join(texts)} |")
     return lines if found else []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -83,10 +84,42 @@ def test_an_engine_of_another_user_gets_no_request(folder: Path) -> None:
     runner.close()
 
 
+def test_a_socket_without_permission_is_named_with_the_remedy(folder: Path) -> None:
+    path = folder / "engine.sock"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        path.chmod(0o660)
+        listener.listen(1)
+        argv = [sys.executable, "-c", _DOCTOR, str(path)]
+        python = os.pathsep.join(filter(None, sys.path))
+        done = subprocess.run(
+            argv,
+            user=_USER,
+            group=_USER,
+            extra_groups=[],
+            env={"PATH": os.environ["PATH"], "PYTHONPATH": python},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr
+    assert "Permission denied" in done.stdout
+    assert "usermod -aG docker" in done.stdout
+
+
 def test_the_same_socket_of_root_is_used(folder: Path, docker: Engine) -> None:
     """The positive control, through a link of root's."""
     (folder / "docker.sock").symlink_to(docker.socket)
     assert Api(str(folder / "docker.sock")).info.name == "docker"
+
+
+_DOCTOR = """
+import sys
+from actum.runners.container.container_runner import ContainerRunner
+runner = ContainerRunner(host=sys.argv[1])
+assert not any(each.enforceable for each in runner.capabilities())
+print(runner.host.problems)
+"""
 
 
 _ASKS = """
@@ -106,6 +139,12 @@ for pool in (False, True):
             print(*rt.exec("shell", stdin=script, cwd=root).check().result.stdout.split())
         refused = rt.exec("shell", stdin="head -c 1G /dev/zero | tail", cwd=root)
         print(refused.outcome.value, (root / "made").stat().st_uid)
+(root / "agents").mkdir()
+steps = '[{"tool": "shell", "stdin": "echo x > by-an-item"}]'
+(root / "agents/agent-1.yaml").write_text('{"agent_id": "agent-1", "steps": %s}' % steps)
+with Runtime.open(root, pool=False) as rt:
+    item = {"id": "work-item-1", "agent_id": "agent-1", "description": "d", "dependencies": []}
+    print("RUNNER_UNAVAILABLE" in str(rt.work(item)), (root / "by-an-item").exists())
 """
 
 
@@ -136,7 +175,7 @@ def test_an_ordinary_user_with_access_to_the_socket(
         )
         assert done.returncode == 0, done.stderr
         expected = [*(f"{_USER} {number}" for number in range(4)), f"RESOURCE_KILLED {_USER}"]
-        assert done.stdout.splitlines() == expected * 2
+        assert done.stdout.splitlines() == [*expected * 2, "True False"], "an item was not refused"
         assert {each["Id"] for each in engine.containers()} & {*proxy.made} == set()
     finally:
         proxy.close()

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from actum import removal
+from actum.errors import Refused
 from actum.value import value
 from actum.workspace import files, namespace
 from actum.workspace.copies import Known, copy_tree, stamp_of
@@ -102,6 +103,7 @@ class CopyEngine:
             self._now_shown = before
 
     def delta(self, index: Index) -> Delta:
+        self._require_bounded()
         top, known = os.fstat(self.shown), index.entry(b"")
         # Copied holes are still holes; new content fits the tmpfs.
         scale = Scale(self._ground.cap_bytes + self._copied_bytes)
@@ -116,15 +118,27 @@ class CopyEngine:
         """Changed and copied names cannot be distinguished here: only the cap is checked, and on
         the host also how many names there are more than at the start."""
         if self._ground.on_host is not None:
+            # A large tree takes long to measure: a tenth of the time at most.
+            if time.monotonic() >= self._measured.again_at:
+                self._measured = _measured(self._anchor)
             return self._growth()
         free = os.fstatvfs(self.shown)
         return Census(files=0, full=free.f_bavail == 0 or free.f_favail == 0)
 
+    def _require_bounded(self) -> None:
+        """The kernel bounds a tmpfs; on the disk the bounds of one hold for the result."""
+        if self._ground.on_host is None:
+            return
+        self._measured = _measured(self._anchor)
+        if self._growth().full:
+            raise Refused(
+                "WORK_TOO_LARGE",
+                f"The work item has written more than {self._ground.cap_bytes} bytes or"
+                f" {self._ground.cap_names} names.",
+                remedy="Divide the work, or let tools write to /tmp what is not part of it.",
+            )
+
     def _growth(self) -> Census:
-        """Of a copy on the disk. A large tree takes long to measure, so it is measured in a tenth
-        of the time at most."""
-        if time.monotonic() >= self._measured.again_at:
-            self._measured = _measured(self._anchor)
         now, before = self._measured, self._before
         files, folders = now.files - before.files, now.folders - before.folders
         over = now.held - before.held > self._ground.cap_bytes

@@ -152,7 +152,7 @@ for _ in range(150):
 def count():
     living = 0
     for name in os.listdir('/proc'):
-        if name.isdigit() and int(name) != os.getpid():
+        if name.isdigit() and int(name) not in (1, os.getpid()):  # 1: the init
             try: living += open(f'/proc/{name}/stat').read().rpartition(')')[2].split()[0] != 'Z'
             except OSError: pass
     return living

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import subprocess
 import tempfile
 import threading
 from collections.abc import Callable
@@ -19,6 +20,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from actum.errors import Refused
+from actum.value import replace
 from actum.workspace import commit, namespace
 from actum.workspace.copying import CopyEngine, listing
 from actum.workspace.engine import Engine, Ground
@@ -159,9 +162,9 @@ def _judged(
 
 @pytest.mark.req("002-19", "002-20", "002-21")
 @settings(deadline=None, max_examples=120, suppress_health_check=list(HealthCheck))
-@given(TREE, OPERATIONS, st.sampled_from((OverlayEngine, CopyEngine)))
+@given(TREE, OPERATIONS, st.sampled_from(("overlay", "copy", "copy on the host")))
 def test_the_delta_is_the_difference_and_is_committed_and_undone_exactly(
-    tree: list[tuple], operations: list[tuple], kind: type
+    tree: list[tuple], operations: list[tuple], kind: str
 ) -> None:
     def work() -> None:
         with tempfile.TemporaryDirectory() as folder:
@@ -174,13 +177,16 @@ def test_the_delta_is_the_difference_and_is_committed_and_undone_exactly(
             before = space.scan().state
             room = space.run_folder("one")
             ground = Ground(base=base, place=base, mounts=space.mounts, home=home, skip=space.skip)
+            if kind == "copy on the host":
+                ground = replace(ground, on_host=room / "view")
             with space.index() as index:
-                engine = kind(ground)
+                engine = OverlayEngine(ground) if kind == "overlay" else CopyEngine(ground)
                 try:
                     delta = _judged(engine, index, ground, room, operations)
                     after = index.preview(delta)
                 finally:
                     engine.close()
+                assert not (room / "view").exists()
                 assert index.scan(base, space.skip).state == before  # thawed: nothing happened
             staged = commit.keep(delta, base, room)
             space.change(room, staged, {}, lambda record: None)
@@ -192,6 +198,41 @@ def test_the_delta_is_the_difference_and_is_committed_and_undone_exactly(
             os.close(held)
             (space.folder / "index.db").unlink()
             assert space.scan().state == before
+
+    apart(work)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "made"),
+    [
+        ({"cap_bytes": 1 << 20}, "head -c 2M /dev/zero > large"),
+        ({"cap_names": 50}, "mkdir d; for i in $(seq 60); do : > d/$i; done"),
+    ],
+)
+def test_a_copy_on_the_host_is_measured(tmp_path: Path, bounds: dict[str, int], made: str) -> None:
+    """No kernel limit holds there. What was in the project does not count."""
+
+    def work() -> None:
+        base = tmp_path / "base"
+        home = base / ".actum"
+        home.mkdir(parents=True)
+        (base / "old").write_bytes(bytes(3 << 20))
+        for number in range(70):
+            (base / f"old{number}").touch()
+        space = Space(home, base)
+        space.scan()
+        ground = Ground(base=base, place=base, mounts=space.mounts, home=home, skip=space.skip)
+        engine = CopyEngine(replace(ground, on_host=space.run_folder("one") / "view", **bounds))
+        try:
+            with engine.show(), space.index() as index:
+                assert engine.delta(index) == ()
+                assert not engine.census().full
+                subprocess.run(["sh", "-c", made], cwd=base, check=True)
+                with pytest.raises(Refused, match="more than"):
+                    engine.delta(index)
+                assert engine.census().full
+        finally:
+            engine.close()
 
     apart(work)
 
