@@ -281,7 +281,7 @@ def test_a_file_that_two_have_deleted_is_deleted_in_both_receipts(tmp_path: Path
     with (project / "actum.toml").open("a") as file:
         file.write('\n[work]\nignore = ["*.log"]\n')
     approve(project)
-    source = _agents(project, {name: "rm app.log" for name in "ab"})
+    source = _agents(project, dict.fromkeys("ab", "rm app.log"))
     with opened(project) as rt:
         done = rt.work_file(source, at_once=2)
         assert (done.ok, done.again) == (True, ())
