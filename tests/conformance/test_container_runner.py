@@ -28,8 +28,7 @@ def suite(
     )
     yield suite
     suite.close()
-    own = f"{OWNER_LABEL}={current_owner()}"  # other workers use the engine too
-    assert engine.containers(own) == [], "a container is left"
+    engine.require_none(f"{OWNER_LABEL}={current_owner()}")  # other workers use the engine too
 
 
 @pytest.mark.req("004-19")

@@ -58,7 +58,7 @@ def test_a_tool_without_a_runner_runs_in_a_container(engine: Engine, project: Pa
         assert result.result is not None
         assert (result.result.exit_code, result.result.stdout) == (3, "init\n")
         assert (project / "made").read_text() == "x\n", "its changes were committed"
-    assert engine.containers(f"{OWNER_LABEL}={current_owner()}") == []
+    engine.require_none(f"{OWNER_LABEL}={current_owner()}")
 
 
 def test_a_stopped_tool_changes_nothing(rt: Runtime, project: Path) -> None:

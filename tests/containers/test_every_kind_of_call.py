@@ -44,7 +44,7 @@ def rt(
         approve(root, keyring, target.name, by="user:b", evidence="e", date="2026-01-01")
     with Runtime.open(root, pool=request.param) as runtime:
         yield runtime
-    assert engine.containers(f"{OWNER_LABEL}={current_owner()}") == []
+    engine.require_none(f"{OWNER_LABEL}={current_owner()}")
 
 
 def test_snippets_with_values(rt: Runtime) -> None:

@@ -32,7 +32,7 @@ def jail(tmp_path: Path, engine: Engine) -> Iterator[Jail]:
     jail = Jail(tmp_path, Path("/bin/true"), pool=True, containers=engine.socket)
     yield jail
     jail.close()
-    assert engine.containers(f"{OWNER_LABEL}={current_owner()}") == [], "a container is left"
+    engine.require_none(f"{OWNER_LABEL}={current_owner()}")
     assert [*(jail.root / ".actum/transactions").glob("waiting-*")] == []
 
 

@@ -57,6 +57,11 @@ class Engine:
             else:
                 return list(found)
 
+    def require_none(self, *labels: str) -> None:
+        """No container carries these labels. An engine removes a container whose init has ended by
+        itself, and answers a second removal before the first one is complete."""
+        self._wait(lambda: not self.containers(*labels), "a container is left")
+
     def inspect(self, container: str) -> dict[str, Any]:
         found: dict[str, Any] = self.call("GET", f"/containers/{container}/json")
         return found
