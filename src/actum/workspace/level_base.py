@@ -12,6 +12,7 @@ The copy is in a run folder, has an index of its own, and is removed when the le
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 from collections.abc import Iterator
@@ -26,6 +27,8 @@ from actum.workspace.space import Space
 
 _COPIED_BYTES = 1 << 20
 _TRIES = 3
+#: A name was removed, or replaced by one of another kind, while it was copied.
+_REPLACED = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 _INDEX = "index.db"
 
 
@@ -76,8 +79,10 @@ def _made(space: Space, folder: Path) -> LevelBase:
         try:
             # With git's own records: the items see them, and they are no part of the state.
             copy_tree(source, target, space.skip - {b".git"}, linked=_is_linked)
-        except (FileNotFoundError, NotADirectoryError):
-            continue  # a name was removed or replaced meanwhile
+        except OSError as error:
+            if error.errno not in _REPLACED:
+                raise
+            continue
         finally:
             os.close(source)
             os.close(target)
