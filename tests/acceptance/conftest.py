@@ -1,13 +1,21 @@
-"""Fresh projects, made as a new user makes them."""
+"""Fresh projects. One per file is made by `actum init`, as a new user makes it; where each test has
+one, by the call that `actum init` makes."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+
+from actum.contract.model import RunnerKind
+from actum.contract.timestamps import utc_text
+from actum.project import create
+from actum.settings import login_of
 
 from .terminal import Terminal
 
@@ -27,7 +35,10 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Terminal:
 
 @pytest.fixture
 def fresh(tmp_path: Path) -> Terminal:
-    return make_project(tmp_path / "d")
+    folder = tmp_path / "d"
+    login, date = login_of(os.environ), utc_text(datetime.now(UTC))
+    create(folder.resolve(), RunnerKind.LOCAL, by=f"user:{login}", date=date)
+    return Terminal(folder)
 
 
 def change(file: Path, edit: Callable[[dict[str, Any]], None]) -> None:

@@ -75,15 +75,14 @@ def steps(agent: str) -> list[dict[str, str]]:
 
 
 def make(project: Path, settings: str, *, history: bool = True) -> None:
-    """A new project at `project`; `settings` is added to its actum.toml.
+    """A new project at `project`; its actum.toml has `settings`.
 
     Without `history` it is in no git repository, and no work item was committed in it.
     """
+    project.mkdir(mode=0o700)
+    # `actum init` leaves a file that exists as it is, and approves what a new project finds there.
+    (project / "actum.toml").write_text(f"[runners]\nlocal = true\n{settings}")
     actum(project.parent, "init", str(project), "--runner", "local")
-    project.chmod(0o700)
-    with (project / "actum.toml").open("a") as file:
-        file.write(settings)
-    actum(project, "config", "approve", "--by", "tester")
     for agent in _AGENTS:
         document = {"agent_id": agent, "steps": steps(agent)}
         _write(project / f"agents/{agent}.yaml", yaml.safe_dump(document))

@@ -54,13 +54,12 @@ class Place:
     chosen: str  #: the engine that `auto` must take
     folder: str
     # By `make test` too. A soak undoes and strikes at each place.
-    undone: bool = False
-    struck: bool = False
+    undone_and_struck: bool = False
 
 
 ROOT_TMPFS = Place("root on tmpfs", "copy", "/tmp/root")
-ROOT_EXT4 = Place("root on ext4", "overlay", "/tmp/disk/root", undone=True, struck=True)
-USER_TMPFS = Place("user on tmpfs", "copy", "/tmp/user", undone=True)
+ROOT_EXT4 = Place("root on ext4", "overlay", "/tmp/disk/root", undone_and_struck=True)
+USER_TMPFS = Place("user on tmpfs", "copy", "/tmp/user")
 PLACES = {place.name: place for place in (ROOT_TMPFS, ROOT_EXT4, USER_TMPFS)}
 
 
@@ -81,7 +80,7 @@ def checks(place: Place, folder: Path) -> None:
         tell("auto takes the engine that works", engine != place.chosen and engine, engine)
         tell("auto does the work exactly", listing.difference(expected[engine], unharmed.after))
         tell("files come out with the project's owner", _strangers(unharmed.before, unharmed.after))
-        if SOAK or place.undone:
+        if SOAK or place.undone_and_struck:
             undone = lab.start((*project.ACTUM, "undo", ran["receipt_id"]), None)
             wrong = [] if undone.exit_code == 0 else [undone.said]
             wrong += listing.difference(_separated(unharmed.before, unharmed.after), _now(lab))
@@ -96,7 +95,7 @@ def checks(place: Place, folder: Path) -> None:
             wrong, ended = _with(lab, "copy", expected["copy"])
             tell("copy does the same", wrong)
             faster = ended.lives[Target.COMMAND] / unharmed.lives[Target.COMMAND]
-        if SOAK or place.struck:
+        if SOAK or place.undone_and_struck:
             tally = sweep(lab, _trials(faster))
             tell("struck, wholly before or wholly after", tally.failures, tally.figure())
             missed = f"{tally.struck} struck, {tally.missed} missed"
