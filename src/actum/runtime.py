@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from actum.runners.spawner_start import Spawner
     from actum.runs.durable_runs import Runs
     from actum.runs.perform import OnEvent
+    from actum.runs.transport.snapshots import Snapshots
     from actum.runs.work_done import WorkDone
     from actum.store.golden_outputs import Golden
     from actum.work.model import RunResult, WorkItem
@@ -339,6 +340,49 @@ class Runtime:
         services = self.services
         store = ImageStore(self.settings.home)
         return ProjectImages(store, services.registry, services.clock)
+
+    def snapshots(
+        self,
+        store: str,
+        *,
+        endpoint: str = "",
+        region: str = "us-east-1",
+        access_key: str = "",
+        secret_key: str = "",
+        session_token: str = "",
+    ) -> Snapshots:
+        """The snapshots of the project's folder in a store: `file:///FOLDER` or `s3://BUCKET/PREFIX`.
+
+        The last three name secrets of `[secrets]` that hold the credentials of a bucket.
+        """
+        from actum.runs.transport.object_store import StoreAddress
+        from actum.runs.transport.snapshots import Snapshots
+        from actum.workspace.space import Space
+
+        space = Space(self.settings.home, self.settings.root)
+        named = [access_key, secret_key, session_token]
+        values = self._values_of(name for name in named if name)
+        key_id, key, token = (values.get(name, "") for name in named)
+        return Snapshots(
+            StoreAddress(
+                url=store, endpoint=endpoint, region=region, key_id=key_id, key=key, token=token
+            ),
+            self.settings.root,
+            lambda: space.held(alone=False),
+        )
+
+    def _values_of(self, names: Iterable[str]) -> dict[str, str]:
+        """Values of secrets for Actum's own use, if the settings that name their sources are
+        approved."""
+        from actum.contract.call import SecretUse
+
+        uses = [SecretUse(name=name, variable="", by_descriptor=True) for name in names]
+        if not uses:
+            return {}
+        while self.services.settings.require() is None:
+            self.services.registry.lock()  # raises the reason
+        given = self.services.secrets.give(uses).values
+        return {name: os.fsdecode(given[name]) for name in given}
 
     def with_value(self, result: Result) -> Result:
         """Decode a snippet's value from its result into `output`."""

@@ -36,6 +36,7 @@ _HELP = {
     "work": "Run a graph of work items, level by level.",
     "runs": "Durable runs: submit, status, continue, cancel, gate.",
     "worker": "Carry out durable runs.",
+    "snapshot": "Save the project's folder in an object store; restore it elsewhere.",
     "diff": "What an execution changed; decide about changes that wait.",
     "undo": "Undo the changes of an execution or a work item.",
     "item": "Run one work item: all of an agent's work, or nothing of it.",
