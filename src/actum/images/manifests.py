@@ -77,6 +77,10 @@ def _chosen(found: Sequence[_Candidate], wanted: str) -> Description:
             f"The image was not added: the archive has {there}, and this host runs {ours}.",
             remedy=f"Export the image for {ours}.",
         )
+    named: dict[str, set[str]] = {}  # digest of a manifest or an index -> images
+    for each in fitting:
+        for digest in each.description.digests:
+            named.setdefault(digest, set()).add(each.description.id)
     if wanted:
         fitting = [each for each in fitting if _is_called(each, wanted)]
     different = {each.description.id: each for each in fitting}
@@ -94,7 +98,15 @@ def _chosen(found: Sequence[_Candidate], wanted: str) -> Description:
     description = chosen.description
     return Description(
         id=description.id,
-        digests=tuple(dict.fromkeys(d for each in fitting for d in each.description.digests)),
+        # An index of several images for this platform names none of them.
+        digests=tuple(
+            dict.fromkeys(
+                digest
+                for each in fitting
+                for digest in each.description.digests
+                if len(named[digest]) == 1
+            )
+        ),
         names=names,
         layers=description.layers,
         platform=description.platform,

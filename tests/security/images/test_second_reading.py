@@ -306,3 +306,28 @@ def test_an_image_that_was_removed_while_it_was_opened_is_not_used(
     with pytest.raises(Refused) as refusal, in_use(found):
         pass
     assert refusal.value.code == "IMAGE_MISSING"
+
+
+@pytest.mark.parametrize("order", [("good", "evil"), ("evil", "good")])
+def test_an_index_of_several_images_names_none_of_them(
+    store: ImageStore, order: tuple[str, ...]
+) -> None:
+    """An approval of its digest would be one of whichever of them was added."""
+    layout = Layout()
+    manifests = {
+        name: layout.image([Layer().file(name).content()], name=name, listed=False)
+        for name in ("good", "evil")
+    }
+    both = layout.document("index", {"manifests": [*manifests.values()]})
+    layout.index[:] = [both]
+    archive = layout.archive(store.folder.parent / "archive")
+    for name in order:
+        store.add(archive, at=datetime.now(UTC), image=name)
+        assert store.find(ImageReference(name="x", digest=str(both["digest"]))) is None
+    # The controls: each manifest, and an index of one image.
+    alone = layout.document("index", {"manifests": [manifests["good"]]})
+    layout.index[:] = [alone]
+    store.add(layout.archive(store.folder.parent / "alone"), at=datetime.now(UTC))
+    for name, descriptor in [*manifests.items(), ("good", alone)]:
+        found = store.find(ImageReference(name="x", digest=str(descriptor["digest"])))
+        assert found is not None and os.listdir(found.folder) == [name]
