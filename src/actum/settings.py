@@ -59,6 +59,9 @@ class Settings:
     copy_max_mb: int  #: a folder that supports no overlay is copied up to this size
     copy_max_files: int  #: and up to this many names
     protected_names: tuple[str, ...]  #: held back at a commit, beside governing and git names
+    runs_store: str  #: the ledger of durable runs: embedded, or the address of a database
+    runs_password: str | None  #: the secret with its password, if libpq finds none by itself
+    runs_dead_after_s: int  #: a worker of another machine without a beat for so long is dead
     secrets: Mapping[str, Source]  #: the source of each; settings never hold a value
     file: SettingsFile = field(repr=False)  #: the file that all of it was read from
 
@@ -170,6 +173,9 @@ def load(home: Path, environment: Mapping[str, str]) -> Settings:
         copy_max_mb=file.get("workspace", "copy_max_mb"),
         copy_max_files=file.get("workspace", "copy_max_files"),
         protected_names=tuple(file.get("protect", "names")),
+        runs_store=file.get("runs", "store"),
+        runs_password=file.get("runs", "password"),
+        runs_dead_after_s=file.get("runs", "dead_after_s"),
         secrets={
             name: source_of(value, project=str(root), user_home=environment.get("HOME", "/root"))
             for name, value in file.values.get("secrets", {}).items()

@@ -15,7 +15,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from actum.contract import approvers, path_patterns
+from actum.contract import approvers, path_patterns, run_store
 from actum.contract.canonical import sha256_bytes
 from actum.contract.egress import split_address
 from actum.contract.levels import split_port
@@ -147,6 +147,13 @@ KEYS: Mapping[str, Mapping[str, Key]] = {
     },
     "protect": {
         "names": Key(list, _EXACT, "holds back what others execute", default=list(PROTECTED_NAMES)),
+    },
+    "runs": {
+        "store": Key(str, _EXACT, "durable runs are taken from this database", default="embedded"),
+        "password": Key(str, _EXACT, "this secret is sent to that database"),
+        "dead_after_s": Key(
+            int, _FREE, "bounds how long a dead worker keeps a run", default=30, least=5, most=3_600
+        ),
     },
     "secrets": {},  # the project chooses the names: `SECRET` for each
     "approvers": {},  # likewise: `APPROVER`
@@ -287,6 +294,11 @@ def _problems(values: Mapping[str, Any], file: str) -> list[Problem]:
                 elif setting == "docker.host" and not given.startswith(_ENGINES):
                     # A remote engine can take neither descriptors nor files of this host.
                     report(setting, f"is {given!r}", "the unix socket of an engine on this host")
+                elif setting == "runs.store":
+                    if problem := run_store.problem_with(given):
+                        report(setting, problem, run_store.PERMITTED)
+                elif setting == "runs.password" and given not in values.get("secrets", {}):
+                    report(setting, f"{given!r} is no secret", "the name of one in [secrets]")
                 elif setting == "egress.resolve":
                     for host, address in given.items():
                         if not _is_mapping(host, address):

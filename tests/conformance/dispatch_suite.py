@@ -197,6 +197,22 @@ class DispatchConformance:
         assert bench.ledger.claim(run, current_owner()) is not None
         assert [*bench.dispatch().absent([ticket])] == []
 
+    def test_a_ticket_that_was_given_up_is_absent(self, bench: Bench) -> None:
+        ticket = bench.submit()
+        run = bench.ledger.find(ticket.run_id)
+        assert run is not None
+        assert bench.ledger.claim(run, current_owner()) is not None
+        dispatch = bench.dispatch()
+        assert [*dispatch.absent([ticket])] == []
+        dispatch.give_up(ticket)
+        assert [*dispatch.absent([ticket])] == [ticket]
+        (again,) = bring_back(bench, dispatch)
+        assert [*dispatch.absent([again.ticket])] == []
+
+    def test_one_worker_reconciles_at_a_time_at_most(self, bench: Bench) -> None:
+        with bench.dispatch().turn() as mine:
+            assert mine
+
     def test_two_carriers_of_one_ticket_are_harmless(self, bench: Bench) -> None:
         tickets = [bench.submit(folder=f"/{number}") for number in range(10)]
         carried = Carried(bench)

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import itertools
 import os
+import random
 import shutil
 import signal
 import socket
 import subprocess
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import psycopg
@@ -105,6 +107,10 @@ class Server:
             stdout=subprocess.DEVNULL,
             cwd="/",
         )
+        access = self.data / "pg_hba.conf"
+        # One login has a password, for tests of where it comes from.
+        rule = "host all locked 127.0.0.1/32 scram-sha-256\n"
+        access.write_text(rule + access.read_text(encoding="utf-8"), encoding="utf-8")
         with open(self.data / "postgresql.conf", "a", encoding="utf-8") as file:
             # Values with dots or slashes need quotes.
             file.write(
@@ -119,6 +125,12 @@ def _as_user() -> list[str]:
 
 
 def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
+    """Not one that the kernel gives to clients: while the server is away, a client that connects
+    again and again would get it, and be connected with itself."""
+    with open("/proc/sys/net/ipv4/ip_local_port_range", encoding="ascii") as file:
+        lowest = int(file.read().split()[0])
+    while True:
+        port = random.randint(10_000, lowest - 1)
+        with socket.socket() as listener, suppress(OSError):
+            listener.bind(("127.0.0.1", port))
+            return port

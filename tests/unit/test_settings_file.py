@@ -46,6 +46,8 @@ EDITS = {
     "protect.names": ("", "[]"),
     "secrets.A": ('{ env = "X" }', '{ command = ["/bin/echo", "x"] }'),
     "secrets.B": ("", '{ keyring = "k" }'),
+    "runs.store": ("", '"postgresql://u@db.test/fleet"'),
+    "runs.dead_after_s": ("", "60"),
     "limits.max_concurrent": ("1", "1000"),
     "limits.max_queued": ("", "100000"),
     "limits.max_wait_s": ("", "86400"),

@@ -30,6 +30,14 @@ def is_alive(owner: str) -> bool:
     return _start_of(int(pid)) == start
 
 
+def seen_alive(owner: str) -> bool | None:
+    """The same for an owner of any machine; ``None`` where it cannot be seen from here."""
+    boot, namespace, pid, start = owner.split(" ")
+    if boot != this_boot() or namespace != _namespace():
+        return None
+    return _start_of(int(pid)) == start
+
+
 @cache
 def this_boot() -> str:
     """The boot id: a new one after each start of the machine."""

@@ -13,6 +13,7 @@ from actum.runs.contract.fields import Config
 from actum.runs.contract.material import EFFECTIVE
 from actum.runs.decide import Correct, Finish, MakePlan, RunLevel, Validate, decide, status_of
 from actum.runs.governance import gate_decision
+from actum.runs.ledger.ledger_store import StoreUnreachable
 from actum.runs.model import Run
 from actum.runs.perform import Performer
 from actum.runs.plan_seal import plan_of
@@ -52,7 +53,7 @@ def carry_out(run: Run, performer: Performer, stop: Stop, leaving: threading.Eve
                 run = ledger.plan(run, plan.text())
             config: Config = run.contract[EFFECTIVE]
             return _go_through(run, plan, config, performer, stop, cancelled, leaving)
-        except Fenced:
+        except (Fenced, StoreUnreachable):
             stop.stop()
             raise
         except ActumError as error:

@@ -23,6 +23,7 @@ from actum.runs.contract.material import EFFECTIVE
 from actum.runs.contract.resolve import Resolved, fresh, requested_over
 from actum.runs.dispatch.local_disk import require_local_disk
 from actum.runs.dispatch.port import Dispatch
+from actum.runs.folder_elsewhere import elsewhere
 from actum.runs.governance import GateDecision, gate_decision
 from actum.runs.model import Run, StepStatus
 from actum.runs.new_run import forked, new_run, under_contract
@@ -168,7 +169,11 @@ class Runs:
 
     def _in_foreground(self, run: Run, at_once: int | None, on_event: OnEvent) -> WorkDone:
         claimed = run if run.status is RunStatus.RUNNING else None
-        others = [each for each in self.ledger.at_work() if each.workspace == run.workspace]
+        others = [
+            each
+            for each in self.ledger.at_work()
+            if each.workspace == run.workspace and self.ledger.is_here(each.run_id)
+        ]
         if claimed is None and others:
             on_event({"at": "waiting", "run": run.run_id, "for": others[0].run_id})
         self.worker(on_event=on_event, at_once=at_once).work(run.run_id, claimed)
@@ -281,6 +286,7 @@ class Runs:
             )
         require_local_disk(self.home)
         run = self.get(run_id)
+        self._require_here(run)
         if run.revision == 0 and not run.contract:
             return self._attach(run, config or {})
         persisted = self._persisted(run)
@@ -314,6 +320,7 @@ class Runs:
     def gate(self, run_id: str) -> GateDecision:
         """The governance decision about a run, recorded and written to `.actum/decisions/`."""
         run = self.get(run_id)
+        self._require_here(run)
         steps = self.ledger.steps(run_id)
         receipts = [step.receipt_id for step in steps if step.receipt_id is not None]
         ended = run.status is RunStatus.COMPLETE
@@ -354,13 +361,14 @@ class Runs:
     def work(self, run_id: str, *, on_event: OnEvent = lambda _event: None) -> Run:
         """Carry a run out in this process, unless a worker does, and return it when it has
         ended. Ctrl-C cancels it."""
-        self.get(run_id)
+        self._require_here(self.get(run_id))
         self.worker(on_event=on_event).work(run_id)
         return self.get(run_id)
 
     def validate(self, run_id: str) -> bool:
         """Run the heavy validators of a complete run once more, and record the verdict."""
         run = self.get(run_id)
+        self._require_here(run)
         if run.status is not RunStatus.COMPLETE:
             raise Refused(
                 "RUN_NOT_COMPLETE",
@@ -419,6 +427,11 @@ class Runs:
                 if run.ended_at is not None:
                     return
                 changes.wait(_WATCH_S)
+
+    def _require_here(self, run: Run) -> None:
+        """Refuse what needs the folder of a run that was submitted in another project."""
+        if not self.ledger.is_here(run.run_id):
+            raise elsewhere(run.run_id, run.workspace)
 
     def _require_parts(self, plan: Plan) -> None:
         """Refuse a plan with an agent that does not exist or a validator that cannot be asked: the

@@ -32,6 +32,7 @@ from actum.runs.model import (
 )
 from actum.runs.run_receipt import Revision, run_receipt
 from actum.runs.run_status import ACTIVE, AT_WORK, ENDED, RunStatus, may_move
+from actum.store.snapshot import Reader
 from actum.value import plain, replace
 
 _RUN = f"SELECT {', '.join(RUN_COLUMNS)} FROM agent_runs"  # noqa: S608 -- constants
@@ -114,6 +115,11 @@ class RunLedger:
 
     # Reading
 
+    @property
+    def tables(self) -> Reader:
+        """For code that reads the tables by themselves."""
+        return self._store
+
     def find(self, run_id: str) -> Run | None:
         row = self._store.row(f"{_RUN} WHERE run_id = ?", (run_id,))
         return None if row is None else run_from(row)
@@ -142,9 +148,10 @@ class RunLedger:
         return tuple(map(run_from, rows))
 
     def latest(self, source_sha256: str, workspace: str) -> Run | None:
-        """The newest run of a work file in a folder; a legacy run is none."""
+        """The newest run of a work file in a folder of this project; a legacy run is none."""
         row = self._store.row(
             f"{_RUN} WHERE source_sha256 = ? AND workspace = ? AND revision > 0"
+            f" AND {self._store.here}"
             " ORDER BY created_at DESC, run_id LIMIT 1",
             (source_sha256, workspace),
         )
@@ -176,7 +183,8 @@ class RunLedger:
 
     def is_here(self, run_id: str) -> bool:
         """Whether the folder of a run is the one of this project."""
-        return self._store.is_here(run_id)
+        sql = f"SELECT 1 FROM agent_runs WHERE run_id = ? AND {self._store.here}"  # noqa: S608
+        return self._store.row(sql, (run_id,)) is not None
 
     def at_work(self) -> tuple[Run, ...]:
         rows = self._store.rows(

@@ -60,12 +60,15 @@ def every_run_findings(home: Path, signer: Signer, trusted: Trusted) -> Iterator
         return  # `verify_home` reports it
 
 
-def run_findings(database: Reader, trusted: Trusted, run_id: str) -> tuple[Finding, ...]:
-    """One run; nothing if there is none."""
+def run_findings(
+    database: Reader, trusted: Trusted, run_id: str, *, items: Reader | None = None
+) -> tuple[Finding, ...]:
+    """One run; nothing if there is none. `items` has the receipts of its work items, if `database`
+    does not."""
     row = database.row(f"{_RUNS} WHERE run_id = ?", (run_id,))
     if row is None:
         return ()
-    return tuple(guarded(f"run {run_id}", "readable", _findings(database, trusted, row)))
+    return tuple(guarded(f"run {run_id}", "readable", _findings(database, items, trusted, row)))
 
 
 def of_run_receipt(database: Reader, receipt_id: str) -> str | None:
@@ -77,9 +80,12 @@ def of_run_receipt(database: Reader, receipt_id: str) -> str | None:
 
 
 def run_receipt_envelope(database: Reader, receipt_id: str) -> dict[str, Json] | None:
-    if not _there(database):
-        return None
-    row = database.row("SELECT envelope FROM run_receipts WHERE receipt_id = ?", (receipt_id,))
+    return receipt_of_fleet(database, receipt_id) if _there(database) else None
+
+
+def receipt_of_fleet(tables: Reader, receipt_id: str) -> dict[str, Json] | None:
+    """The same in tables that certainly are there."""
+    row = tables.row("SELECT envelope FROM run_receipts WHERE receipt_id = ?", (receipt_id,))
     if row is None:
         return None
     decoded: dict[str, Json] = json.loads(row[0])
@@ -110,7 +116,9 @@ def _there(database: Reader) -> bool:
     return database.row("SELECT 1 FROM sqlite_master WHERE name = 'run_receipts'") is not None
 
 
-def _findings(database: Reader, trusted: Trusted, row: tuple[Any, ...]) -> Iterator[Finding]:
+def _findings(
+    database: Reader, items: Reader | None, trusted: Trusted, row: tuple[Any, ...]
+) -> Iterator[Finding]:
     run = run_from(row)
     found = database.rows(f"{_STEPS} WHERE run_id = ? ORDER BY step_index", (run.run_id,))
     steps = tuple(map(step_from, found))
@@ -120,7 +128,7 @@ def _findings(database: Reader, trusted: Trusted, row: tuple[Any, ...]) -> Itera
         same = sha256_bytes(run.plan.encode("utf-8", "surrogatepass")) == run.plan_sha256
         yield judged(f"run {run.run_id}", "plan", same, "it is not the one that was frozen")
     for step in steps:
-        yield from _step(database, run, step, trusted)
+        yield from _step(database if items is None else items, run, step, trusted)
     yield _chain(run, steps)
     yield from _receipts(database, run, steps, trusted)
 

@@ -18,6 +18,7 @@ from actum.evidence.owner import current_owner
 from actum.runs.carry_out import carry_out, refuse
 from actum.runs.contract.check import SUPPORTED, UNSUPPORTED, Flaw, Supported
 from actum.runs.dispatch.port import Dispatch, Ticket
+from actum.runs.ledger.ledger_store import StoreUnreachable
 from actum.runs.model import Run
 from actum.runs.new_run import queues_of
 from actum.runs.perform import OnEvent, Performer
@@ -193,6 +194,10 @@ class Worker:
         except Fenced:
             self.on_event({"at": "fenced", "run": run.run_id})
             return
+        except StoreUnreachable:
+            self.dispatch.give_up(run.ticket)
+            self.on_event({"at": "given-up", "run": run.run_id})
+            return
         # A run may not stay with a worker that gave it up, whatever the reason.
         except Exception as fault:  # noqa: BLE001
             details = json.dumps({"message": f"{type(fault).__name__}: {fault}"[:500]})
@@ -214,10 +219,13 @@ class Worker:
 
     def reconcile(self) -> None:
         """Bring back runs whose worker is gone; show runs that no live worker supports."""
-        self._bring_back()
-        served = self.dispatch.served().union(queues_of(self.supported))
-        for run in self.ledger.misplaced([*served]):
-            self.ledger.block(run, None if run.queue in served else UNSUPPORTED)
+        with self.dispatch.turn() as mine:
+            if not mine:
+                return
+            self._bring_back()
+            served = self.dispatch.served().union(queues_of(self.supported))
+            for run in self.ledger.misplaced([*served]):
+                self.ledger.block(run, None if run.queue in served else UNSUPPORTED)
 
     def _bring_back(self) -> None:
         at_work = {run.ticket: run for run in self.ledger.at_work()}

@@ -12,7 +12,10 @@ SOURCE = Path(__file__).parents[3] / "src/actum"
 
 @pytest.mark.parametrize(
     ("package", "module"),
-    [("psycopg", "runs/ledger/postgres_link.py")],
+    [
+        ("psycopg", "runs/ledger/postgres_link.py"),
+        ("procrastinate", "runs/dispatch/procrastinate_dispatch.py"),
+    ],
 )
 def test_one_module_imports_it(package: str, module: str) -> None:
     found = set()

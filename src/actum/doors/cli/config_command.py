@@ -63,6 +63,9 @@ def show_config() -> int:
         "protect.names": ", ".join(found.protected_names),
         "work.exclusive": found.work_exclusive,
         "work.ignore": ", ".join(found.work_ignore),
+        "runs.store": found.runs_store,
+        "runs.password": found.runs_password,
+        "runs.dead_after_s": found.runs_dead_after_s,
         "secrets": [f"{name} (from {source})" for name, source in found.secrets.items()],
         "approvers": [
             f"{name} ({', '.join(given['roles'])})"

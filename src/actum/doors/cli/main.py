@@ -37,6 +37,7 @@ _HELP = {
     "runs": "Durable runs: submit, status, continue, cancel, gate.",
     "worker": "Carry out durable runs.",
     "snapshot": "Save the project's folder in an object store; restore it elsewhere.",
+    "fleet": "Prepare the database of durable runs on many machines.",
     "diff": "What an execution changed; decide about changes that wait.",
     "undo": "Undo the changes of an execution or a work item.",
     "item": "Run one work item: all of an agent's work, or nothing of it.",

@@ -135,7 +135,8 @@ def full_receipt_id(database: Reader, wanted: str) -> str:
 @click.argument("wanted", metavar="ID")
 def show_receipt(wanted: str) -> int:
     """Show one receipt, by its id or that of its execution; of a work item, also by its run."""
-    from actum.runs.verify_run import run_receipt_envelope
+    from actum.contract.run_store import EMBEDDED
+    from actum.runs.verify_run import receipt_of_fleet, run_receipt_envelope
 
     with command_table.open_runtime() as runtime:
         wanted = full_receipt_id(runtime.database, wanted)
@@ -143,6 +144,8 @@ def show_receipt(wanted: str) -> int:
         if of_work is not None:
             return _show_work(wanted, of_work)
         of_run = run_receipt_envelope(runtime.database, wanted)
+        if of_run is None and runtime.settings.runs_store != EMBEDDED:
+            of_run = receipt_of_fleet(runtime.runs.ledger.tables, wanted)
         if of_run is not None:
             return _show_work(wanted, of_run)
         receipts = runtime.services.receipts

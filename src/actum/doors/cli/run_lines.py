@@ -47,6 +47,8 @@ def line_of(event: Mapping[str, Any]) -> str | None:
             return f"Waits for run {event['for'][:_ID]}, which is at work in this folder."
         case "fenced":
             return f"run {event['run']} was taken over by another worker"
+        case "given-up":
+            return f"run {event['run']} goes back to the queue: its ledger does not answer"
     return None
 
 

@@ -63,7 +63,7 @@ def submit(
 
 
 def _full(runtime: Any, run_id: str) -> str:
-    return id_prefix.full_id(runtime.database, run_id, id_prefix.RUNS)
+    return id_prefix.full_id(runtime.runs.ledger.tables, run_id, id_prefix.RUNS)
 
 
 def _carried_out(runtime: Any, run_id: str) -> int:

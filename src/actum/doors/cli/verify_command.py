@@ -278,11 +278,21 @@ def _findings(home: _Home, target: str | None, checkpoint: Path | None) -> tuple
 
 
 def _of_run(home: _Home, given: str) -> tuple[Finding, ...]:
+    from actum.contract.run_store import EMBEDDED
     from actum.doors.cli.id_prefix import RUNS, full_id
     from actum.errors import Refused
+    from actum.run_queue import fleet_ledger
+    from actum.runs.folder_elsewhere import elsewhere
     from actum.runs.verify_run import run_findings
 
-    found = run_findings(home.database, home.trusted, full_id(home.database, given, RUNS))
+    if home.settings.runs_store != EMBEDDED:
+        ledger = fleet_ledger(home.settings, home.log)
+        run_id = full_id(ledger.tables, given, RUNS)
+        if ledger.find(run_id) is not None and not ledger.is_here(run_id):
+            raise elsewhere(run_id)
+        found = run_findings(ledger.tables, home.trusted, run_id, items=home.database)
+    else:
+        found = run_findings(home.database, home.trusted, full_id(home.database, given, RUNS))
     if not found:
         raise Refused(
             "RUN_UNKNOWN",

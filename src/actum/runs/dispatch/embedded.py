@@ -9,10 +9,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
-from actum.evidence.owner import is_alive
+from actum.evidence.owner import current_owner, is_alive
 from actum.runs.dispatch.database_changes import DatabaseChanges
 from actum.runs.dispatch.local_disk import require_local_disk
 from actum.runs.dispatch.port import Carry, Ticket
@@ -55,6 +55,7 @@ class EmbeddedDispatch:
         self._stopped = threading.Event()
         self._woken = threading.Event()
         self._carried: set[Ticket] = set()
+        self._given_up: set[Ticket] = set()
         #: Tickets whose carry raised, and when each may be tried again.
         self._failed: dict[Ticket, float] = {}
 
@@ -95,9 +96,13 @@ class EmbeddedDispatch:
         found = []
         for ticket in tickets:
             owner = self._owner_of(ticket.run_id)  # a row without an owner waits
-            if owner is not None and (owner in stopped or not is_alive(owner)):
+            given_up = owner == current_owner() and ticket in self._given_up
+            if owner is not None and (owner in stopped or given_up or not is_alive(owner)):
                 found.append(ticket)
         return found
+
+    def give_up(self, ticket: Ticket) -> None:
+        self._given_up.add(ticket)
 
     def served(self) -> frozenset[str]:
         return frozenset(queue for each in live_workers(self._home) for queue in each.queues)
@@ -107,6 +112,9 @@ class EmbeddedDispatch:
         require_local_disk(self._home)
         with WorkerFile(self._home, queues=()):
             yield
+
+    def turn(self) -> AbstractContextManager[bool]:
+        return nullcontext(True)  # SQLite has one writer at a time
 
     def changes(self) -> DatabaseChanges:
         return DatabaseChanges(self._home)

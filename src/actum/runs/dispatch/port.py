@@ -69,11 +69,18 @@ class Dispatch(Protocol):
     def absent(self, tickets: Sequence[Ticket]) -> Sequence[Ticket]:
         """Those that neither wait nor are carried by a worker that is alive."""
 
+    def give_up(self, ticket: Ticket) -> None:
+        """This process has claimed the run, carries it no more and could not say so in the ledger:
+        the ticket is absent from now on."""
+
     def served(self) -> frozenset[str]:
         """The queues that live workers serve."""
 
     def present(self) -> AbstractContextManager[None]:
         """Says that this process is alive without serving a queue: it carries out one run."""
+
+    def turn(self) -> AbstractContextManager[bool]:
+        """Whether this worker is the one that reconciles now."""
 
     def changes(self) -> AbstractContextManager[Changes]:
         """Learn of changes of the ledger, by any process."""

@@ -128,6 +128,8 @@ CREATE TABLE actum.run_decisions (
 );
 
 CREATE TABLE actum.run_receipts (
+    -- SQLite has it without being asked: the order in which rows were written.
+    rowid      bigint GENERATED ALWAYS AS IDENTITY,
     receipt_id text COLLATE "C" PRIMARY KEY,
     run_id     text COLLATE "C" NOT NULL REFERENCES actum.agent_runs (run_id),
     sha256     text NOT NULL,
@@ -220,7 +222,10 @@ BEGIN
     IF NOT FOUND THEN
         RETURN;
     END IF;
-    folder := encode(sha256(convert_to(run.home || chr(10) || run.workspace, 'UTF8')), 'hex');
+    -- Of each queue: a job waits for older ones with its lock, also for those that no worker of
+    -- its own queue takes. The ledger refuses the second claim.
+    folder := encode(sha256(convert_to(
+        run.home || chr(10) || run.workspace || chr(10) || run.queue, 'UTF8')), 'hex');
     IF EXISTS (SELECT 1 FROM procrastinate_jobs WHERE lock = folder
         AND status IN ('todo', 'doing') AND queueing_lock = run.run_id || '#' || run.epoch) THEN
         RETURN;

@@ -17,10 +17,15 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from actum.contract.model import Json
+from actum.errors import EvidenceUnavailable
 from actum.store.keys import Signer
 from actum.store.snapshot import Reader
 
 T = TypeVar("T")
+
+
+class StoreUnreachable(EvidenceUnavailable):
+    """The database did not answer for longer than a store waits."""
 
 
 class Transaction(Protocol):
@@ -54,9 +59,8 @@ class LedgerStore(Reader, Protocol):
     locking: str
     #: SQL condition: `agent_runs` and `other` are runs of the same folder.
     same_folder: str
+    #: SQL condition: the folder of the run `agent_runs` is the one of this project.
+    here: str
 
     def write(self, body: Callable[[Transaction], T]) -> T:
         """Call `body` in a transaction, commit, and return its result."""
-
-    def is_here(self, run_id: str) -> bool:
-        """Whether the folder of a run is the one of this project, on this machine."""

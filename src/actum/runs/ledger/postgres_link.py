@@ -10,7 +10,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import StrEnum
 from typing import Any, TypeAlias, TypeVar
 
@@ -19,6 +19,7 @@ from psycopg import errors
 from psycopg.conninfo import conninfo_to_dict
 
 from actum.errors import ActumError, EvidenceUnavailable, Refused
+from actum.runs.ledger.ledger_store import StoreUnreachable
 
 T = TypeVar("T")
 Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
@@ -31,7 +32,7 @@ _TCP_USER_TIMEOUT_MS = 15_000
 #: FATAL messages of a server that accepts connections again soon.
 _SOON = ("the database system is", "terminating connection", "too many", "remaining connection")
 _NOT_READY = (errors.UndefinedTable, errors.InvalidSchemaName, errors.UndefinedFunction)
-_LOST = (psycopg.OperationalError, psycopg.InterfaceError)
+LOST_CONNECTION = (psycopg.OperationalError, psycopg.InterfaceError)
 
 
 class PostgresLink:
@@ -111,6 +112,22 @@ class PostgresLink:
         self.run(lambda connection: executed(connection, sql, parameters))
 
     @contextmanager
+    def turn(self, key: int) -> Iterator[bool]:
+        """Whether this process alone holds the lock `key`, for as long as the block takes. False,
+        too, if the database does not answer; an answer that is missing ends the block quietly."""
+        asked = False
+        with suppress(StoreUnreachable, *LOST_CONNECTION), self.session() as connection:
+            ((mine,),) = rows_of(connection, "SELECT pg_try_advisory_lock(?)", (key,))
+            asked = True
+            try:
+                yield mine
+            finally:
+                if mine:
+                    rows_of(connection, "SELECT pg_advisory_unlock(?)", (key,))
+        if not asked:
+            yield False
+
+    @contextmanager
     def listening(self, channel: str) -> Iterator[Listener]:
         listener = Listener(self, channel)
         try:
@@ -140,7 +157,15 @@ class PostgresLink:
                 remedy="Nothing was changed. The owner of the database runs `actum fleet migrate`,"
                 " and grants the user actum_read, actum_submit or actum_worker.",
             )
-        return EvidenceUnavailable(
+        if isinstance(error, psycopg.OperationalError) and not _is_lost(error):
+            return Refused(
+                "RUNS_STORE_DENIED",
+                f"runs.store: {where} refuses the connection: {said}",
+                remedy="Nothing was changed. Check user and database in actum.toml, and the"
+                " password: in PGPASSFILE or ~/.pgpass, or the secret that [runs] password names.",
+            )
+        kind = StoreUnreachable if isinstance(error, LOST_CONNECTION) else EvidenceUnavailable
+        return kind(
             f"runs.store: {where} cannot be used: {said}",
             remedy="Check that the server runs and that its address, user and password are right"
             " (docs/fleet.md).",
@@ -164,7 +189,7 @@ class Listener:
                 return
             for _ in self._connection.notifies(timeout=most_s, stop_after=1):
                 pass
-        except _LOST:
+        except LOST_CONNECTION:
             self.close()
             time.sleep(min(most_s, _AGAIN_S))
 
@@ -208,7 +233,7 @@ def _plain(parameters: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def _is_lost(error: psycopg.Error) -> bool:
-    if not isinstance(error, _LOST):
+    if not isinstance(error, LOST_CONNECTION):
         return False
     said = str(error)
     return "FATAL:" not in said or any(each in said for each in _SOON)

@@ -81,6 +81,7 @@ class PostgresStore:
 
     locking = " FOR UPDATE"
     same_folder = "other.workspace = agent_runs.workspace AND other.home = agent_runs.home"
+    here = "home = current_setting('actum.home')"
 
     def __init__(self, link: PostgresLink, log: Log) -> None:
         self._link = link
@@ -94,10 +95,6 @@ class PostgresStore:
 
     def write(self, body: Callable[[Transaction], T]) -> T:
         return self._link.run(_Write(self._log, body))
-
-    def is_here(self, run_id: str) -> bool:
-        sql = "SELECT 1 FROM agent_runs WHERE run_id = ? AND home = ?"
-        return self.row(sql, (run_id, self._link.home)) is not None
 
 
 class _Write(Generic[T]):

@@ -49,6 +49,7 @@ class SqliteStore:
 
     locking = ""
     same_folder = "other.workspace = agent_runs.workspace"
+    here = "1 = 1"  # this home holds no other runs
 
     def __init__(self, database: Reader, log: Log) -> None:
         self._database = database
@@ -63,6 +64,3 @@ class SqliteStore:
     def write(self, body: Callable[[Transaction], T]) -> T:
         with self._log.page() as page:
             return body(_PageTransaction(page))
-
-    def is_here(self, run_id: str) -> bool:  # noqa: ARG002 -- this home holds no other runs
-        return True
