@@ -130,7 +130,7 @@ def fleet_ledger(settings: Settings, log: Log) -> RunLedger:
 
 
 def _fleet(settings: Settings, log: Log, clock: Callable[[], datetime]) -> _Parts:
-    _require_approved(settings)
+    require_approved_store(settings)
     link = fleet_link(settings.runs_store, home=log.origin, password=password_of(settings))
     from actum.runs.dispatch.fleet_enqueue import enqueue
     from actum.runs.ledger.postgres_store import PostgresStore
@@ -170,15 +170,21 @@ def password_of(settings: Settings) -> Callable[[], str | None]:
         from actum.secrets.providers import fetch
         from actum.secrets.sources import Unavailable
 
+        source = settings.secrets.get(name)
+        if source is None:
+            raise Refused(
+                "SECRET_MISSING",
+                f"runs.password: [secrets] of actum.toml has no {name}.",
+                remedy=f'Nothing was changed. Add {name} = {{ env = "…" }} there.',
+            )
         trusted = Keyring.open(settings.home, trust=settings.trusted_keys).approving
         writable = read_lock(settings.root, trusted).writable(settings.root)
         try:
-            found = fetch(settings.secrets[name], os.environ, str(settings.root), writable)
+            found = fetch(source, os.environ, str(settings.root), writable)
         except Unavailable as why:
             raise Refused(
                 why.code,
-                f"runs.password: the secret {name} (from {settings.secrets[name]}) is not"
-                f" available: {why}.",
+                f"runs.password: the secret {name} (from {source}) is not available: {why}.",
                 remedy="Nothing was changed. Correct [secrets] in actum.toml.",
             ) from why
         return found.decode("utf-8", "surrogateescape")
@@ -186,7 +192,7 @@ def password_of(settings: Settings) -> Callable[[], str | None]:
     return fetched
 
 
-def _require_approved(settings: Settings) -> None:
+def require_approved_store(settings: Settings) -> None:
     """A tool that could edit the file must not choose the database that is given a password."""
     from actum.registry.pinned_settings import settings_state  # runs of one machine need none
 

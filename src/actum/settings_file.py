@@ -297,8 +297,6 @@ def _problems(values: Mapping[str, Any], file: str) -> list[Problem]:
                 elif setting == "runs.store":
                     if problem := run_store.problem_with(given):
                         report(setting, problem, run_store.PERMITTED)
-                elif setting == "runs.password" and given not in values.get("secrets", {}):
-                    report(setting, f"{given!r} is no secret", "the name of one in [secrets]")
                 elif setting == "egress.resolve":
                     for host, address in given.items():
                         if not _is_mapping(host, address):

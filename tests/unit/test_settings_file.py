@@ -47,6 +47,7 @@ EDITS = {
     "secrets.A": ('{ env = "X" }', '{ command = ["/bin/echo", "x"] }'),
     "secrets.B": ("", '{ keyring = "k" }'),
     "runs.store": ("", '"postgresql://u@db.test/fleet"'),
+    "runs.password": ("", '"LEDGER"'),
     "runs.dead_after_s": ("", "60"),
     "limits.max_concurrent": ("1", "1000"),
     "limits.max_queued": ("", "100000"),

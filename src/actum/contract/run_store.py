@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from urllib.parse import parse_qs, urlsplit
-
 EMBEDDED = "embedded"
 PERMITTED = (
     '"embedded", or "postgresql://USER@HOST:PORT/DATABASE"; the password is in PGPASSFILE or in'
@@ -18,6 +16,8 @@ def problem_with(store: str) -> str:
     """Why `store` cannot be used; empty if it can. Never repeats it: it may hold a password."""
     if store == EMBEDDED:
         return ""
+    from urllib.parse import parse_qs, urlsplit  # most projects have no such address
+
     try:
         parts = urlsplit(store)
         has_password = parts.password is not None

@@ -69,8 +69,8 @@ class Place:
             check=False,
         )
         found = json.loads(done.stdout)
-        assert isinstance(found, dict)
-        return found
+        assert "runId" in found, done.stdout
+        return dict(found)
 
     @contextmanager
     def worker(self) -> Iterator[subprocess.Popen[str]]:

@@ -37,13 +37,14 @@ def migrate_database(store: str | None) -> int:
     logins of submitters, workers and readers.
     """
     from actum.contract import run_store
-    from actum.run_queue import fleet_link, password_of
+    from actum.run_queue import fleet_link, password_of, require_approved_store
 
     password: Callable[[], str | None] = _of_libpq
     if store is None:
         from actum import settings as project
 
         found = project.load(project.discover(Path.cwd(), command_table.given_home()), os.environ)
+        require_approved_store(found)
         store, password = found.runs_store, password_of(found)
     if store == run_store.EMBEDDED or (problem := run_store.problem_with(store)):
         said = "names no database" if store == run_store.EMBEDDED else problem
