@@ -48,7 +48,8 @@ _DENIED = (
     ("bob", ("INSERT INTO run_contracts SELECT run_id, 2, '{}', '', 'created', '', ''"
      " FROM agent_runs")),
     ("bob", "INSERT INTO run_decisions SELECT run_id, 'd', '{}', '' FROM agent_runs"),
-    ("bob", "INSERT INTO run_receipts SELECT 'r', run_id, '', '{}' FROM agent_runs"),
+    ("bob", ("INSERT INTO run_receipts (receipt_id, run_id, sha256, envelope)"
+     " SELECT 'r', run_id, '', '{}' FROM agent_runs")),
     ("bob", "INSERT INTO run_log SELECT 'l', 1, run_id, '' FROM agent_runs"),
     ("reader", "UPDATE agent_runs SET cancel_by = 'x'"),
     ("reader", "SELECT actum.enqueue_run('x', 1)"),
