@@ -84,7 +84,7 @@ def test_the_history_keeps_every_decision_in_order(pinned: Any) -> None:
         pinned.root, pinned.keyring, "TL-003", by="user:bob", evidence="R8", date="2026-12-01"
     )
     block(pinned.root, pinned.keyring, "ripgrep", by="user:eve", evidence="R9", date="2026-12-02")
-    same = {"tool_id": "TL-003", "version": "1.0.0", "digest": digest, "role": "any"}
+    same = {"tool_id": "TL-003", "version": "1.1.0", "digest": digest, "role": "any"}
     assert history(pinned.root, pinned.keyring.trusted, "TL-003") == (
         Change(
             action="approve",
