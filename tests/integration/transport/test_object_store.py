@@ -182,6 +182,24 @@ def test_a_record_that_was_damaged_is_written_anew(
     restoring.restore(folder_store, name, source.parent / "restored")
 
 
+@pytest.mark.parametrize("what", ["contents", "packs"])
+def test_a_snapshot_that_lost_an_object_is_made_whole_by_the_next_save(
+    what: str, folder_store: ObjectStore, new_folder: MakeFolder
+) -> None:
+    source = filled(new_folder())
+    base = saving.save(source, folder_store).name
+    (source / "more").write_bytes(b"more")
+    name = saving.save(source, folder_store, base=base).name
+    assert folder_store.folder is not None
+    for path in [each for each in (folder_store.folder / what).rglob("*") if each.is_file()]:
+        path.unlink()
+    with pytest.raises(ObjectMissing, match="Save the snapshot again"):
+        restoring.restore(folder_store, name, source.parent / "missing")
+    assert saving.save(source, folder_store, base=base).is_new
+    restoring.restore(folder_store, name, source.parent / "restored")
+    assert (source.parent / "restored" / "large").stat().st_size == 100_000
+
+
 def test_a_content_that_was_cut_is_written_anew(
     folder_store: ObjectStore, new_folder: MakeFolder
 ) -> None:

@@ -20,7 +20,6 @@ from datetime import datetime, timedelta
 
 from actum.errors import Refused
 from actum.runs.transport import snapshot_record
-from actum.runs.transport.content_pack import SMALL_BYTES
 from actum.runs.transport.object_store import (
     Found,
     ObjectDamaged,
@@ -29,7 +28,7 @@ from actum.runs.transport.object_store import (
     ObjectStoreFailed,
 )
 from actum.runs.transport.snapshot_manifest import NAME, SnapshotBounds, require_name
-from actum.runs.transport.snapshot_record import RECORDS, Stored, content_key, pack_key, record_key
+from actum.runs.transport.snapshot_record import RECORDS, Stored, record_key
 from actum.value import value
 
 LEAST_AGE_S = 3_600
@@ -68,11 +67,12 @@ def expire(
     kept = _kept(objects, keep, records, before, bounds)
     needed: set[str] = set()
     for stored in kept.values():
-        needed |= _keys(stored)
+        needed |= snapshot_record.objects_of(stored).keys()
     dead = [found for name, found in records.items() if name not in kept]
     for found in dead:  # their contents stay until the next run
         with contextlib.suppress(Refused, ObjectMissing, ObjectDamaged):
-            needed |= _keys(snapshot_record.load(objects, _name_of(found.key), bounds, found=found))
+            stored = snapshot_record.load(objects, _name_of(found.key), bounds, found=found)
+            needed |= snapshot_record.objects_of(stored).keys()
     unused = [
         found
         for prefix in _CONTENTS
@@ -118,16 +118,6 @@ def _kept(
             kept[name] = snapshot_record.load(objects, name, bounds, found=records.get(name))
             waiting.extend(kept[name].bases)
     return kept
-
-
-def _keys(stored: Stored) -> set[str]:
-    large = {
-        content_key(content.digest)
-        for listed in stored.manifest.entries.values()
-        for content in listed.contents()
-        if content.size >= SMALL_BYTES
-    }
-    return large | {pack_key(ref.name) for ref in stored.packs}
 
 
 def _remove(objects: ObjectStore, listed: Found, before: datetime) -> bool:

@@ -119,9 +119,12 @@ class _Save:
 
     def run(self) -> Saved:
         name = self._scanned.manifest.name
-        if self._is_stored(name):
-            self._require_same()
-            return self._saved(name, [], is_new=False)
+        found = self._objects.find(record_key(name))
+        if found is not None:
+            if self._is_whole(found, name):
+                self._require_same()
+                return self._saved(name, [], is_new=False)
+            self._base = None  # what is missing may be the base's as well: write everything
         refs, there = self._inherited()
         small, large = self._missing(there)
         packs = tuple(
@@ -157,17 +160,20 @@ class _Save:
             is_new=is_new,
         )
 
-    def _is_stored(self, name: str) -> bool:
-        """Whether the store has the whole snapshot. A record that cannot be read is replaced."""
-        found = self._objects.find(record_key(name))
-        if found is None:
-            return False
+    def _is_whole(self, found: Found, name: str) -> bool:
+        """Whether a record can be read, and all that it names is there with its size."""
         try:
             stored = snapshot_record.load(self._objects, name, self._bounds, found=found)
         except (Refused, ObjectMissing, ObjectDamaged):
             return False
         _young(self._objects, stored)
-        return True
+
+        def is_there(named: tuple[str, int]) -> bool:
+            key, size = named
+            found = self._objects.find(key)
+            return found is not None and found.size == size
+
+        return all(each(is_there, snapshot_record.objects_of(stored).items()))
 
     def _inherited(self) -> tuple[tuple[PackRef, ...], set[bytes]]:
         """The packs of the base that this snapshot names too, and every content that is stored."""

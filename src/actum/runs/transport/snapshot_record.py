@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator
 
 from actum.errors import Refused
 from actum.runs.transport import content_pack, snapshot_manifest
-from actum.runs.transport.content_pack import MOST_HEADER_BYTES, Pack
+from actum.runs.transport.content_pack import MOST_HEADER_BYTES, SMALL_BYTES, Pack
 from actum.runs.transport.object_store import Found, ObjectStore, each
 from actum.runs.transport.snapshot_manifest import (
     NAME,
@@ -87,6 +87,17 @@ def pack_key(name: str) -> str:
 def content_key(digest: bytes) -> str:
     text = digest.hex()
     return f"contents/{text[:2]}/{text}"
+
+
+def objects_of(stored: Stored) -> dict[str, int]:
+    """What a snapshot needs beside its records: the size of each object by its key."""
+    large = {
+        content_key(content.digest): content.size
+        for listed in stored.manifest.entries.values()
+        for content in listed.contents()
+        if content.size >= SMALL_BYTES
+    }
+    return large | {ref.key: ref.size for ref in stored.packs}
 
 
 def load(
