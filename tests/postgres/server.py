@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import pwd
 import random
 import shutil
 import signal
@@ -36,11 +37,11 @@ class Server:
     def __init__(self) -> None:
         # Not pytest's folder: another user could not enter it.
         self.folder = Path(tempfile.mkdtemp(prefix="actum-postgres-"))
-        self._owner = [] if os.geteuid() else _as_user()
+        self._owner = _as_this_user() if os.geteuid() else _as_user()
         self.port = _free_port()
         self._process: subprocess.Popen[bytes] | None = None
         self._numbers = itertools.count(1)
-        if self._owner:
+        if os.geteuid() == 0:
             shutil.chown(self.folder, _USER, _USER)
         try:
             self._initialise()
@@ -122,6 +123,17 @@ class Server:
 
 def _as_user() -> list[str]:
     return ["setpriv", f"--reuid={_USER}", f"--regid={_USER}", "--clear-groups"]
+
+
+def _as_this_user() -> list[str]:
+    """initdb wants a name for its user; a number without one takes that of Debian's user inside a
+    user namespace of its own."""
+    try:
+        pwd.getpwuid(os.geteuid())
+    except KeyError:
+        named = pwd.getpwnam(_USER)
+        return ["unshare", "--user", f"--map-user={named.pw_uid}", f"--map-group={named.pw_gid}"]
+    return []
 
 
 def _free_port() -> int:
