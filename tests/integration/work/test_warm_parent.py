@@ -99,7 +99,9 @@ from actum.sandbox.spawner_clone import Clone, SpawnerSource
 from actum.workspace import namespace
 
 source = SpawnerSource()
-environ = Path(f"/proc/{source._process.pid}/environ").read_bytes()
+environ = b""
+while not environ:  # its program is just being loaded
+    environ = Path(f"/proc/{source._process.pid}/environ").read_bytes()
 namespace.enter()
 spawner = Spawner(source=source.line)
 spawner.start()
