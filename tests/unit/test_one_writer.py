@@ -51,6 +51,10 @@ ALLOWED: dict[str, set[str]] = {
     "runs/run_ledger.py": {
         *("agent_runs", "agent_steps", "run_contracts", "run_decisions", "run_receipts"),
     },
+    # Tables of PostgreSQL only.
+    "runs/ledger/postgres_store.py": {"run_log"},
+    "runs/ledger/fleet_schema.py": {"actum.schema_versions"},
+    "runs/dispatch/fleet_workers.py": {"worker_nodes"},
     # A database of its own: the index of a workspace.
     "workspace/index.py": {"folders", "top"},
 }

@@ -78,7 +78,7 @@ def test_level_3_holds_the_whole_document_examples_and_fixtures(repository: Any)
     level = told(repository.folder("ripgrep"), 3)
     assert level["schema"]["errors"]["retry"]["max_attempts"] == 1
     assert level["schema"]["metadata"]["author"] == "Runtime Agent"
-    assert level["args_schema"]["required"] == ["pattern"]
+    assert level["args_schema"]["required"] == ["pattern", "path"]
     assert [example["adapter_id"] for example in level["examples"]] == ["ADP-001", "ADP-001"]
     assert level["fixtures"]["poem.txt"].startswith("the rain")
 

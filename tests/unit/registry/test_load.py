@@ -378,7 +378,7 @@ def test_an_incomplete_registry_entry_is_refused(repository: Any, field: str) ->
     [
         pytest.param(old, new, field, marks=_proves(rows), id=f"{field}-{new[:25]!r}")
         for old, new, field, rows in [
-            ('version: "1.0.0"', 'version: "1"', "version", []),
+            ('version: "1.1.0"', 'version: "1"', "version", []),
             ("owner: platform", 'owner: " "', "owner", ["000-191"]),
             ("status: active", "status: retired", "status", ["000-191"]),
             ("data_access: read", "data_access: all", "scope.data_access", ["000-191"]),
@@ -402,7 +402,7 @@ def test_an_incomplete_registry_entry_is_refused(repository: Any, field: str) ->
             ("name: ripgrep", "name: grep", "name", []),
             ("x-actum: literal", "x-actum: anything", "args_schema.properties.pattern.x-actum", []),
             ("type: boolean", "type: bool", "args_schema", []),
-            ("  required: [pattern]", '  "$ref": "https://example.com/s"', "args_schema", []),
+            ("  required: [pattern, path]", '  "$ref": "https://example.com/s"', "args_schema", []),
             ("status: active", "status: active\napproval: yes", "approval", []),
         ]
     ],

@@ -88,7 +88,7 @@ def test_what_a_command_line_needs_to_know_is_recalled_and_only_for_what_is_pinn
     assert recalled is not None
     assert (recalled.tool_id, recalled.executable) == ("TL-003", "rg")
     schema = registry.recall_schema("TL-003")
-    assert schema is not None and schema["required"] == ["pattern"]
+    assert schema is not None and schema["required"] == ["pattern", "path"]
     assert parsed == []
     edit("ripgrep/tool.yaml", "name: ripgrep", "name: ripgrep # changed")
     pinned.approve("TL-003")
