@@ -257,7 +257,7 @@ class TestProcrastinateDispatch(DispatchConformance):
         """A hundred runs, and the server is killed while they are carried."""
         tickets = [bench.submit(folder=f"/{number % 10}") for number in range(100)]
         carried = Carried(bench)
-        dispatches = [bench.dispatch(), bench.dispatch()]
+        dispatches = [bench.dispatch(dead_after_s=10.0) for _ in range(2)]
         with serving(dispatches[0], carried, places=2), serving(dispatches[1], carried, places=2):
             until(lambda: len(carried.claimed) >= 20)
             bench.fleet.server.restart(away_s=1.0)

@@ -22,7 +22,7 @@ from pathlib import Path
 import psycopg
 
 _USER = "postgres"
-_WAIT_S = 60.0
+_WAIT_S = 120.0
 
 
 def program(name: str) -> Path | None:
@@ -118,6 +118,8 @@ class Server:
                 f"listen_addresses = '127.0.0.1'\nport = {self.port}\n"
                 f"unix_socket_directories = '{self.folder}'\nmax_connections = 200\n"
                 "shared_buffers = '32MB'\n"
+                # A server that stops waits for a client that has connected and says nothing.
+                "authentication_timeout = 5s\n"
             )
 
 
