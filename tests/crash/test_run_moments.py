@@ -238,17 +238,22 @@ def test_a_worker_that_comes_back_after_its_run_was_taken_writes_nothing(
         stopped = rt.runs.get(run_id)
         heir.start()
         until(lambda: rt.runs.get(run_id).fence > stopped.fence)
-        zombie.send_signal(signal.SIGCONT)
-        said, complaints = zombie.communicate(timeout=_MOST_S)
-        assert zombie.returncode == 0, complaints
-        assert "fenced" in said.splitlines(), said
-        heir.join(_MOST_S)
-        assert not heir.is_alive()
+        _require_fenced(zombie, heir)
     finally:
         zombie.kill()
         zombie.communicate()
     assert inconsistencies(rt, project, run_id) == []
     _require_taken_once(rt, run_id, stopped.fence)
+
+
+def _require_fenced(zombie: subprocess.Popen[str], heir: threading.Thread) -> None:
+    """The stopped worker goes on, and writes nothing; its heir ends the run."""
+    zombie.send_signal(signal.SIGCONT)
+    said, complaints = zombie.communicate(timeout=_MOST_S)
+    assert zombie.returncode == 0, complaints
+    assert "fenced" in said.splitlines(), said
+    heir.join(_MOST_S)
+    assert not heir.is_alive()
 
 
 def _require_taken_once(rt: Runtime, run_id: str, fence: int) -> None:
@@ -296,13 +301,8 @@ def test_a_worker_stopped_while_a_tool_of_its_step_runs_writes_nothing_later(
             wake(nap)
         heir.start()
         until(lambda: rt.runs.get(run_id).fence > stopped.fence)
-        zombie.send_signal(signal.SIGCONT)
         with waking(nap):
-            said, complaints = zombie.communicate(timeout=_MOST_S)
-            assert zombie.returncode == 0, complaints
-            assert "fenced" in said.splitlines(), said
-            heir.join(_MOST_S)
-        assert not heir.is_alive()
+            _require_fenced(zombie, heir)
     finally:
         zombie.kill()
         zombie.communicate()

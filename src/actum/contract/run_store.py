@@ -27,7 +27,7 @@ def problem_with(store: str) -> str:
     if parts.scheme not in _SCHEMES:
         return "is neither embedded nor the address of a PostgreSQL database"
     if has_password or "password" in given:
-        return "holds a password, and the file is for everyone to read"
+        return "holds a password; other users read actum.toml and the arguments of processes"
     wrong = sorted(set(_NOT_HERE).intersection(given))
     if wrong:
         return f"has the parameter {wrong[0]}, which does not belong there"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -244,3 +245,14 @@ def test_the_owner_migrates_the_database(tmp_path: Path, postgres: Server) -> No
     )
     assert done.returncode == 2
     assert "hunter2" not in done.stdout + done.stderr
+
+
+def test_a_database_that_does_not_answer_is_named_as_that(tmp_path: Path) -> None:
+    with socket.socket() as bound:  # nothing listens there, and no other program can
+        bound.bind(("127.0.0.1", 0))
+        url = f"postgresql://owner@127.0.0.1:{bound.getsockname()[1]}/fleet"
+        command = [*COMMAND, "fleet", "migrate", "--store", url]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120)
+    assert done.returncode == 70
+    assert "RUNS_STORE_UNREACHABLE" in done.stderr
+    assert url.removeprefix("postgresql://owner@") in done.stderr

@@ -27,6 +27,8 @@ T = TypeVar("T")
 class StoreUnreachable(EvidenceUnavailable):
     """The database did not answer for longer than a store waits."""
 
+    code = "RUNS_STORE_UNREACHABLE"
+
 
 class Transaction(Protocol):
     """One write."""

@@ -103,17 +103,17 @@ class _Write(Generic[T]):
     def __init__(self, log: Log, body: Callable[[Transaction], T]) -> None:
         self._log = log
         self._body = body
-        self._recorded: tuple[str, int] | None = None
-        self._results: list[T] = []
+        #: Log and number of the record of the last try, and its result.
+        self._tried: tuple[tuple[str, int], T] | None = None
 
     def __call__(self, connection: Connection) -> T:
         # The connection may have been lost after the COMMIT and before its answer.
-        if self._recorded is not None and rows_of(connection, _LOGGED, self._recorded):
-            return self._results[-1]
-        self._recorded = None
+        if self._tried is not None and rows_of(connection, _LOGGED, self._tried[0]):
+            return self._tried[1]
+        self._tried = None
         with connection.transaction():
             into = _PostgresTransaction(connection, self._log)
             result = self._body(into)
-            self._results.append(result)
-            self._recorded = into.recorded
+            if into.recorded is not None:
+                self._tried = into.recorded, result
         return result
